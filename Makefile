@@ -1,0 +1,46 @@
+# Everything a person does here. Each target makes .venv on its own.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+COMPILED := src/headrace/records/scan.py
+INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
+
+.PHONY: help demo test check bench schemas jars clean
+help:
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp a set of extras, so that a demo does not install what only tests need.
+$(VENV)/.installed-%: $(INSTALL_INPUTS) | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.installed-spark ## run the pipeline from a producer's bytes to a Spark table
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed-dev ## every test
+	$(BIN)/pytest
+	HEADRACE_PURE=1 $(BIN)/pytest tests/unit/records
+
+check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, imports, unit tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/unit
+
+BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py,$(wildcard bench/*.py))))
+bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed
+	@status=0; for name in $(BENCHES); do $(BIN)/python -m bench.$$name || status=1; done; exit $$status
+
+schemas: jars $(BIN)/python ## write the message definitions again from Apache Kafka's jars
+	$(BIN)/python tools/schemas.py .jars
+
+jars: .jars/.complete ## fetch Apache Kafka's jars (needs Java and Maven)
+.jars/.complete: tools/jvm/pom.xml
+	$(PYTHON) -m tools.jvm.harness
+
+clean: ## remove what was built, but for .venv and .jars
+	rm -rf build dist src/headrace.egg-info $(COMPILED:.py=.c) src/headrace/records/*.so

@@ -1,0 +1,151 @@
+"""Every setting once: Kafka's name, type, default, bounds, whether it may change at run time.
+
+Settings appear here with the code that reads them. A name that Kafka has means what it means
+there; one that only Headrace has starts with `headrace.`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.errors import HeadraceError
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+class InvalidSetting(HeadraceError):
+    """A setting that does not exist, or a value that it cannot have."""
+
+
+class IntSetting(msgspec.Struct, frozen=True):
+    """A whole number between two bounds, both included."""
+
+    name: str
+    default: int
+    minimum: int
+    maximum: int
+    is_dynamic: bool
+    meaning: str
+
+    def parse(self, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidSetting(f"{self.name}={text}: not a whole number") from None
+        if not self.minimum <= value <= self.maximum:
+            raise InvalidSetting(
+                f"{self.name}={value}: must be between {self.minimum} and {self.maximum}"
+            )
+        return value
+
+
+class ChoiceSetting(msgspec.Struct, frozen=True):
+    """One of a few words."""
+
+    name: str
+    default: str
+    choices: tuple[str, ...]
+    is_dynamic: bool
+    meaning: str
+
+    def parse(self, text: str) -> str:
+        if text not in self.choices:
+            raise InvalidSetting(f"{self.name}={text}: must be one of {', '.join(self.choices)}")
+        return text
+
+
+Setting = IntSetting | ChoiceSetting
+
+SOCKET_REQUEST_MAX_BYTES: Final = IntSetting(
+    "socket.request.max.bytes",
+    default=100 * 1024 * 1024,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="The largest request that a connection may send.",
+)
+DECODE_MEMORY_FLOOR_BYTES: Final = IntSetting(
+    "headrace.decode.memory.floor.bytes",
+    default=64 * 1024 * 1024,
+    minimum=1024 * 1024,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="What the objects of one decoded message may take beyond four times its bytes.",
+)
+MAX_MESSAGE_BYTES: Final = IntSetting(
+    "max.message.bytes",
+    default=1024 * 1024 + 12,
+    minimum=0,
+    maximum=INT32_MAX,
+    is_dynamic=True,
+    meaning="The largest record batch that a topic takes, as it is sent (compressed).",
+)
+INFLATED_BATCH_MAX_BYTES: Final = IntSetting(
+    "headrace.inflated.batch.max.bytes",
+    default=256 * 1024 * 1024,
+    minimum=1024,
+    maximum=INT32_MAX,
+    is_dynamic=True,
+    meaning="The largest size that the records of one compressed batch may inflate to.",
+)
+RECORD_ERRORS_MAX: Final = IntSetting(
+    "headrace.record.errors.max",
+    default=1000,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many records of a refused batch are named in the answer to their producer.",
+)
+COMPRESSION_TYPE: Final = ChoiceSetting(
+    "compression.type",
+    default="producer",
+    choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    is_dynamic=True,
+    meaning="The codec that a topic's batches are kept in; `producer` keeps the client's.",
+)
+COMPRESSION_GZIP_LEVEL: Final = IntSetting(
+    "compression.gzip.level", -1, -1, 9, True, "The level for compression.type=gzip."
+)
+COMPRESSION_LZ4_LEVEL: Final = IntSetting(
+    "compression.lz4.level", 9, 1, 17, True, "The level for compression.type=lz4."
+)
+COMPRESSION_ZSTD_LEVEL: Final = IntSetting(
+    "compression.zstd.level", 3, -131072, 22, True, "The level for compression.type=zstd."
+)
+MESSAGE_TIMESTAMP_TYPE: Final = ChoiceSetting(
+    "message.timestamp.type",
+    default="CreateTime",
+    choices=("CreateTime", "LogAppendTime"),
+    is_dynamic=True,
+    meaning="Whether a record keeps the producer's time or gets the time of its append.",
+)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = IntSetting(
+    "message.timestamp.before.max.ms",
+    default=INT64_MAX,
+    minimum=0,
+    maximum=INT64_MAX,
+    is_dynamic=True,
+    meaning="How far a producer's timestamp may lie before the broker's clock.",
+)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = IntSetting(
+    "message.timestamp.after.max.ms",
+    default=60 * 60 * 1000,
+    minimum=0,
+    maximum=INT64_MAX,
+    is_dynamic=True,
+    meaning="How far a producer's timestamp may lie after the broker's clock.",
+)
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    setting.name: setting for setting in list(globals().values()) if isinstance(setting, Setting)
+}
+
+
+def setting(name: str) -> Setting:
+    """Look a setting up by its name; InvalidSetting if there is none."""
+    try:
+        return SETTINGS[name]
+    except KeyError:
+        raise InvalidSetting(f"{name}: there is no such setting") from None
