@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/pytest -n auto --dist loadfile
 COMPILED := src/headrace/records/scan.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
@@ -21,15 +22,15 @@ demo: $(VENV)/.installed-spark ## run the pipeline from a producer's bytes to a 
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev ## every test
-	$(BIN)/pytest
-	HEADRACE_PURE=1 $(BIN)/pytest tests/unit/records
+	$(PYTEST)
+	HEADRACE_PURE=1 $(PYTEST) tests/unit/records
 
 check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, imports, unit tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/unit
+	$(PYTEST) tests/unit
 
 BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py,$(wildcard bench/*.py))))
 bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed

@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class InvalidSetting(HeadraceError):
@@ -136,6 +137,96 @@ MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = IntSetting(
     maximum=INT64_MAX,
     is_dynamic=True,
     meaning="How far a producer's timestamp may lie after the broker's clock.",
+)
+SEGMENT_BYTES: Final = IntSetting(
+    "segment.bytes",
+    1024 * 1024 * 1024,
+    1024 * 1024,
+    INT32_MAX,
+    True,
+    "The size at which a log starts a new file.",
+)
+SEGMENT_MS: Final = IntSetting(
+    "segment.ms", 7 * DAY_MS, 1, INT64_MAX, True, "The age at which a log starts a new file."
+)
+SEGMENT_JITTER_MS: Final = IntSetting(
+    "segment.jitter.ms",
+    0,
+    0,
+    INT64_MAX,
+    True,
+    "How much earlier a file may end, so that not all end at once.",
+)
+SEGMENT_INDEX_BYTES: Final = IntSetting(
+    "segment.index.bytes",
+    10 * 1024 * 1024,
+    4,
+    INT32_MAX,
+    True,
+    "The size of an index at which a log starts a new file.",
+)
+INDEX_INTERVAL_BYTES: Final = IntSetting(
+    "index.interval.bytes",
+    4096,
+    0,
+    INT32_MAX,
+    True,
+    "How many bytes of log lie between two entries of its index.",
+)
+FLUSH_MESSAGES: Final = IntSetting(
+    "flush.messages",
+    INT64_MAX,
+    1,
+    INT64_MAX,
+    True,
+    "After how many records a log is synced to disk.",
+)
+FLUSH_MS: Final = IntSetting(
+    "flush.ms", INT64_MAX, 0, INT64_MAX, True, "After how long a log is synced to disk."
+)
+RETENTION_MS: Final = IntSetting(
+    "retention.ms", 7 * DAY_MS, -1, INT64_MAX, True, "How long records are kept; -1 for ever."
+)
+RETENTION_BYTES: Final = IntSetting(
+    "retention.bytes", -1, -1, INT64_MAX, True, "How many bytes of a log are kept; -1 for all."
+)
+FILE_DELETE_DELAY_MS: Final = IntSetting(
+    "file.delete.delay.ms",
+    60_000,
+    0,
+    INT64_MAX,
+    True,
+    "How long a deleted file stays on disk under another name.",
+)
+MIN_COMPACTION_LAG_MS: Final = IntSetting(
+    "min.compaction.lag.ms",
+    0,
+    0,
+    INT64_MAX,
+    True,
+    "How long a record stays as it is before compaction may drop it.",
+)
+MAX_COMPACTION_LAG_MS: Final = IntSetting(
+    "max.compaction.lag.ms",
+    INT64_MAX,
+    1,
+    INT64_MAX,
+    True,
+    "After how long a record must have been seen by compaction.",
+)
+DELETE_RETENTION_MS: Final = IntSetting(
+    "delete.retention.ms", DAY_MS, 0, INT64_MAX, True, "How long compaction keeps a tombstone."
+)
+PRODUCER_ID_EXPIRATION_MS: Final = IntSetting(
+    "producer.id.expiration.ms", DAY_MS, 1, INT32_MAX, True, "How long an idle producer is known."
+)
+OPEN_FILES_MAX: Final = IntSetting(
+    "headrace.open.files.max",
+    default=512,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many files of its logs a node keeps open; the others are opened again on use.",
 )
 
 SETTINGS: Final[Mapping[str, Setting]] = {

@@ -1,0 +1,467 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""The walk over the records of a batch: check them, read them, spread them into columns.
+
+This is the one place that parses records, and the one module that is compiled: Cython takes the
+annotations as C types, Python ignores them, and both give the same results and errors. So no
+third-party module but `cython` is imported, and the only lines that just one of the two can run
+are those that take a pointer or copy bytes.
+
+The caller gives segments: payloads that are already inflated, with the header of their batch.
+`measure` must have accepted a segment before `read` or `fill` see it.
+"""
+# mypy: disable-error-code="import-untyped, untyped-decorator"
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import cython
+
+from headrace.records.compression import ReadableBuffer
+from headrace.records.errors import CorruptBatch
+from headrace.records.header import LOG_APPEND_TIME_BIT, BatchHeader
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+Segment = tuple[ReadableBuffer, int, int, BatchHeader]
+"""Records of one batch: a buffer, where they start and end in it, and the batch's header."""
+
+Fields = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""One record: offset, timestamp, key, value, headers."""
+
+INT64_MIN: int = -(2**63)
+INT64_MAX: int = 2**63 - 1
+RECORD_BYTES_MIN: int = 7
+"""Length, attributes, two deltas, two nulls and no headers, one byte each."""
+
+
+@cython.final
+@cython.cclass
+class Tally:
+    """What the records of some segments add up to: the sizes that columns need, and bounds."""
+
+    rows = cython.declare(cython.longlong, visibility="readonly")
+    null_keys = cython.declare(cython.longlong, visibility="readonly")
+    key_bytes = cython.declare(cython.longlong, visibility="readonly")
+    null_values = cython.declare(cython.longlong, visibility="readonly")
+    value_bytes = cython.declare(cython.longlong, visibility="readonly")
+    headers = cython.declare(cython.longlong, visibility="readonly")
+    header_key_bytes = cython.declare(cython.longlong, visibility="readonly")
+    null_header_values = cython.declare(cython.longlong, visibility="readonly")
+    header_value_bytes = cython.declare(cython.longlong, visibility="readonly")
+    min_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    max_timestamp = cython.declare(cython.longlong, visibility="readonly")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.null_keys = 0
+        self.key_bytes = 0
+        self.null_values = 0
+        self.value_bytes = 0
+        self.headers = 0
+        self.header_key_bytes = 0
+        self.null_header_values = 0
+        self.header_value_bytes = 0
+        self.min_timestamp = INT64_MAX
+        self.max_timestamp = INT64_MIN
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _add(self, record: _Record) -> cython.void:
+        self.rows += 1
+        if record.key_length < 0:
+            self.null_keys += 1
+        else:
+            self.key_bytes += record.key_length
+        if record.value_length < 0:
+            self.null_values += 1
+        else:
+            self.value_bytes += record.value_length
+        if record.header_count > 0:
+            self.headers += record.header_count
+            self.header_key_bytes += record.header_key_bytes
+            self.null_header_values += record.null_header_values
+            self.header_value_bytes += record.header_value_bytes
+
+
+def measure(segments: Sequence[Segment], is_dense: bool) -> Tally:
+    """Check every byte of the segments and add them up; CorruptBatch names what is wrong.
+
+    Records that a producer sends are dense: their offset deltas count 0, 1, 2. Compaction leaves
+    gaps, so elsewhere deltas need only ascend up to the batch's last one.
+    """
+    tally: Tally = Tally()
+    record: _Record = _Record()
+    must_be_dense: cython.bint = is_dense
+    for data, first, last, header in segments:
+        view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+        if cython.compiled:
+            source: cython.p_const_uchar = cython.address(view[0])
+        else:
+            source = view
+        position: cython.Py_ssize_t = first
+        end: cython.Py_ssize_t = last
+        count: cython.longlong = header.record_count
+        if not 0 <= count <= (end - position) // RECORD_BYTES_MIN:
+            raise _corrupt(header, f"{count} records cannot be in {end - position} bytes")
+        offset_delta: cython.longlong = -1
+        offset_delta_max: cython.longlong = header.last_offset_delta
+        time_delta_min: cython.longlong = INT64_MAX
+        time_delta_max: cython.longlong = INT64_MIN
+        index: cython.longlong = 0
+        while index < count:
+            position = _locate(record, source, position, end)
+            if position < 0:
+                raise _corrupt(header, f"record {index}: {_FAULTS[-position]}")
+            if must_be_dense and record.offset_delta != index:
+                raise _corrupt(header, f"record {index}: its offset delta is {record.offset_delta}")
+            if not offset_delta < record.offset_delta <= offset_delta_max:
+                raise _corrupt(
+                    header,
+                    f"record {index}: offset delta {record.offset_delta} must be beyond "
+                    f"{offset_delta}, the one before, up to {offset_delta_max}, the batch's last",
+                )
+            offset_delta = record.offset_delta
+            time_delta_min = min(time_delta_min, record.timestamp_delta)
+            time_delta_max = max(time_delta_max, record.timestamp_delta)
+            tally._add(record)
+            index += 1
+        if position != end:
+            raise _corrupt(header, f"{end - position} bytes behind its {count} records")
+        if count > 0:
+            earliest = header.base_timestamp + time_delta_min
+            latest = header.base_timestamp + time_delta_max
+            if earliest < INT64_MIN or latest > INT64_MAX:
+                raise _corrupt(header, "a timestamp is beyond 64 bits")
+            tally.min_timestamp = min(tally.min_timestamp, earliest)
+            tally.max_timestamp = max(tally.max_timestamp, latest)
+    return tally
+
+
+def read(segment: Segment) -> Iterator[Fields]:
+    """Yield the records of a measured segment; CorruptBatch if a header's key is not UTF-8."""
+    data, first, end, batch = segment
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    record: _Record = _Record()
+    position: cython.Py_ssize_t = first
+    for _ in range(batch.record_count):
+        position = _locate(record, source, position, end)
+        offset = batch.base_offset + record.offset_delta
+        if batch.attributes & LOG_APPEND_TIME_BIT:
+            timestamp = batch.max_timestamp
+        else:
+            timestamp = batch.base_timestamp + record.timestamp_delta
+        key = _field_bytes(source, record.key_end, record.key_length)
+        value = _field_bytes(source, record.value_end, record.value_length)
+        headers: list[tuple[str, bytes | None]] = []
+        header_end: cython.Py_ssize_t = record.headers_at
+        for _ in range(record.header_count):
+            length: cython.longlong
+            length, header_end = _field(source, header_end, end)
+            name = bytes(source[header_end - length : header_end])
+            length, header_end = _field(source, header_end, end)
+            try:
+                headers.append((name.decode(), _field_bytes(source, header_end, length)))
+            except UnicodeDecodeError:
+                raise _corrupt(
+                    batch, f"the record at offset {offset} has a header key {name!r}, not UTF-8"
+                ) from None
+        yield offset, timestamp, key, value, tuple(headers)
+
+
+@cython.final
+@cython.cclass
+class BinaryColumn:
+    """The buffers of one Arrow binary array, filled from the front.
+
+    `offsets` has one entry more than the array. `validity` starts with all bits set, or is empty
+    for an array without nulls.
+    """
+
+    offsets: cython.int[::1]
+    validity: cython.uchar[::1]
+    data: cython.uchar[::1]
+    length: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+
+    def __init__(self, offsets: memoryview, validity: memoryview, data: memoryview) -> None:
+        self.offsets = offsets
+        self.validity = validity
+        self.data = data
+        self.length = 0
+        self.size = 0
+        self.offsets[0] = 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def append(
+        self, source: cython.p_const_uchar, end: cython.Py_ssize_t, length: cython.longlong
+    ) -> cython.void:
+        """Take the `length` bytes before `end` of the source, or a null if it is -1."""
+        if length > 0:
+            if cython.compiled:
+                memcpy(
+                    cython.address(self.data[self.size]),
+                    cython.address(source[end - length]),
+                    length,
+                )
+            else:
+                self.data[self.size : self.size + length] = source[end - length : end]
+            self.size += length
+        elif length < 0:
+            self.validity[self.length >> 3] ^= 1 << (self.length & 7)
+        self.length += 1
+        self.offsets[self.length] = self.size
+
+
+@cython.final
+@cython.cclass
+class Columns:
+    """Where `fill` puts records: buffers of exactly the sizes that `measure` found."""
+
+    key: BinaryColumn
+    value: BinaryColumn
+    header_key: BinaryColumn
+    header_value: BinaryColumn
+    header_ends: cython.int[::1]
+    offset: cython.longlong[::1]
+    timestamp: cython.longlong[::1]
+    timestamp_type: cython.int[::1]
+    leader_epoch: cython.int[::1]
+
+    def __init__(  # noqa: PLR0913  one buffer a column
+        self,
+        *,
+        key: BinaryColumn,
+        value: BinaryColumn,
+        header_key: BinaryColumn,
+        header_value: BinaryColumn,
+        header_ends: memoryview,
+        offset: memoryview,
+        timestamp: memoryview,
+        timestamp_type: memoryview,
+        leader_epoch: memoryview,
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.header_key = header_key
+        self.header_value = header_value
+        self.header_ends = header_ends
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.leader_epoch = leader_epoch
+
+
+def fill(segments: Sequence[Segment], columns: Columns) -> None:
+    """Spread the records of measured segments, in their order, into the columns."""
+    record: _Record = _Record()
+    row: cython.Py_ssize_t = 0
+    for data, first, last, header in segments:
+        view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+        if cython.compiled:
+            source: cython.p_const_uchar = cython.address(view[0])
+        else:
+            source = view
+        position: cython.Py_ssize_t = first
+        end: cython.Py_ssize_t = last
+        stop: cython.Py_ssize_t = row + header.record_count
+        base_offset: cython.longlong = header.base_offset
+        base_timestamp: cython.longlong = header.base_timestamp
+        max_timestamp: cython.longlong = header.max_timestamp
+        is_append_time: cython.int = 1 if header.attributes & LOG_APPEND_TIME_BIT else 0
+        leader_epoch: cython.int = header.leader_epoch
+        while row < stop:
+            position = _locate(record, source, position, end)
+            columns.offset[row] = base_offset + record.offset_delta
+            if is_append_time:
+                columns.timestamp[row] = max_timestamp
+            else:
+                columns.timestamp[row] = base_timestamp + record.timestamp_delta
+            columns.timestamp_type[row] = is_append_time
+            columns.leader_epoch[row] = leader_epoch
+            columns.key.append(source, record.key_end, record.key_length)
+            columns.value.append(source, record.value_end, record.value_length)
+            if record.header_count > 0:
+                _fill_headers(record, source, columns)
+            row += 1
+            columns.header_ends[row] = columns.header_key.length
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _fill_headers(record: _Record, source: cython.p_const_uchar, columns: Columns) -> cython.void:
+    position: cython.Py_ssize_t = record.headers_at
+    length: cython.longlong
+    remaining: cython.longlong = record.header_count
+    while remaining > 0:
+        length, position = _field(source, position, record.end)
+        columns.header_key.append(source, position, length)
+        length, position = _field(source, position, record.end)
+        columns.header_value.append(source, position, length)
+        remaining -= 1
+
+
+@cython.final
+@cython.cclass
+class _Record:
+    """Where the fields of one record are. A field of length -1 is null."""
+
+    timestamp_delta: cython.longlong
+    offset_delta: cython.longlong
+    key_length: cython.longlong
+    key_end: cython.Py_ssize_t
+    value_length: cython.longlong
+    value_end: cython.Py_ssize_t
+    header_count: cython.longlong
+    headers_at: cython.Py_ssize_t
+    header_key_bytes: cython.longlong
+    header_value_bytes: cython.longlong
+    null_header_values: cython.longlong
+    end: cython.Py_ssize_t
+
+
+# Parsers below return a position, and pass on a negative one: it stands for what went wrong.
+_FAULTS = (
+    "",
+    "a varint is cut off or too long",
+    "a length or count does not fit the bytes that are left",
+    "bytes are left between its last field and its end",
+)
+_BAD_VARINT = cython.declare(cython.int, -1)
+_BAD_LENGTH = cython.declare(cython.int, -2)
+_BAD_END = cython.declare(cython.int, -3)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _locate(
+    record: _Record,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Find the fields of the record at `position`; where the next one starts, or a fault."""
+    length: cython.longlong
+    length, position = _varint(source, position, end, 5)
+    if position < 0:
+        return position
+    if length < 1 or length > end - position:
+        return _BAD_LENGTH
+    end = position + length
+    record.end = end
+    position += 1  # attributes: no bit has a meaning yet
+    record.timestamp_delta, position = _varint(source, position, end, 10)
+    record.offset_delta, position = _varint(source, position, end, 5)
+    record.key_length, position = _field(source, position, end)
+    record.key_end = position
+    record.value_length, position = _field(source, position, end)
+    record.value_end = position
+    record.header_count, position = _varint(source, position, end, 5)
+    record.headers_at = position
+    if record.header_count != 0 and position >= 0:
+        position = _locate_headers(record, source, position, end)
+    if position >= 0 and position != end:
+        return _BAD_END
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _locate_headers(
+    record: _Record,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    length: cython.longlong
+    remaining: cython.longlong = record.header_count
+    if remaining < 0 or remaining > (end - position) // 2:
+        return _BAD_LENGTH
+    record.header_key_bytes = 0
+    record.header_value_bytes = 0
+    record.null_header_values = 0
+    while remaining > 0 and position >= 0:
+        length, position = _field(source, position, end)
+        if length < 0:
+            return _BAD_LENGTH
+        record.header_key_bytes += length
+        length, position = _field(source, position, end)
+        if length < 0:
+            record.null_header_values += 1
+        else:
+            record.header_value_bytes += length
+        remaining -= 1
+    return position
+
+
+@cython.cfunc
+@cython.inline
+@cython.returns((cython.longlong, cython.Py_ssize_t))
+@cython.exceptval(check=False)
+def _field(
+    source: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> tuple[int, int]:
+    """Pass over a length and that many bytes: the length, and the position behind or a fault."""
+    length: cython.longlong
+    length, position = _varint(source, position, end, 5)
+    if position < 0:
+        return 0, position
+    if length < -1 or length > end - position:
+        return 0, _BAD_LENGTH
+    if length > 0:
+        position += length
+    return length, position
+
+
+@cython.cfunc
+@cython.inline
+@cython.returns((cython.longlong, cython.Py_ssize_t))
+@cython.exceptval(check=False)
+def _varint(
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    bytes_max: cython.int,
+) -> tuple[int, int]:
+    """Decode a zigzag number: its value, and the position behind or a fault.
+
+    A number of 32 bits takes up to 5 bytes, one of 64 bits up to 10.
+    """
+    if position < 0:
+        return 0, position
+    byte: cython.ulonglong
+    value: cython.ulonglong = 0
+    half: cython.longlong
+    sign: cython.longlong
+    shift: cython.int = 0
+    while position < end and shift < 7 * bytes_max:
+        byte = source[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if shift == 63 and byte > 1:
+                return 0, _BAD_VARINT
+            half = value >> 1
+            sign = value & 1
+            return half ^ -sign, position
+        shift += 7
+    return 0, _BAD_VARINT
+
+
+@cython.cfunc
+def _field_bytes(
+    source: cython.p_const_uchar, end: cython.Py_ssize_t, length: cython.longlong
+) -> bytes | None:
+    return None if length < 0 else bytes(source[end - length : end])
+
+
+def _corrupt(header: BatchHeader, what: str) -> CorruptBatch:
+    return CorruptBatch(f"batch at offset {header.base_offset}: {what}")

