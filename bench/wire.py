@@ -72,9 +72,7 @@ def import_time() -> Figure:
     )
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-c", program]
-    times = [
-        float(subprocess.check_output(command, env=environment)) for _ in range(IMPORT_ROUNDS)
-    ]
+    times = [float(subprocess.check_output(command, env=environment)) for _ in range(IMPORT_ROUNDS)]
     best = min(times)
     return Figure("wire.import", best / 0.060, 1, True, f"{best * 1e3:.0f} ms of 60 ms")
 

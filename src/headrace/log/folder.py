@@ -1,0 +1,215 @@
+"""All logs of one data directory, laid out and checkpointed as Kafka does.
+
+    folder = LogFolder.open(disk, settings_of, cluster_id="...", node_id=1)
+    log = folder.create("orders", 0, topic_id)
+    await folder.checkpoint()
+    folder.close(broker_epoch=7)
+
+A directory that was closed leaves a marker, and the next start trusts its files; without the
+marker every log is recovered from its recovery point. A log that cannot be opened is kept out of
+service with its reason, the others are served.
+"""
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final, Self, TypeAlias
+
+from headrace.errors import HeadraceError
+from headrace.ids import PartitionIndex, TopicId, TopicName
+from headrace.log import checkpoints
+from headrace.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    MetaProperties,
+    Offsets,
+)
+from headrace.log.disk import Disk
+from headrace.log.errors import LogError
+from headrace.log.log import Log
+from headrace.log.opening import open_log
+from headrace.log.settings import LogSettings
+
+TopicPartition: TypeAlias = tuple[TopicName, PartitionIndex]
+
+_PARTITION_FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+_DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
+_FOLDER_NAME_CHARACTERS_MAX: Final = 255
+
+logger = logging.getLogger(__name__)
+
+
+class WrongDirectory(HeadraceError):
+    """A data directory that belongs to another cluster or node."""
+
+
+class LogFolder:
+    """The logs of a directory by topic and partition."""
+
+    def __init__(
+        self, disk: Disk, meta: MetaProperties, settings_of: Callable[[TopicName], LogSettings]
+    ) -> None:
+        self.disk = disk
+        self.meta = meta
+        self.logs: dict[TopicPartition, Log] = {}
+        self.topic_ids: dict[TopicPartition, TopicId] = {}
+        self.offline: dict[TopicPartition, LogError] = {}
+        """Logs that did not open, and why."""
+        self._settings_of = settings_of
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        settings_of: Callable[[TopicName], LogSettings],
+        *,
+        cluster_id: str,
+        node_id: int,
+    ) -> Self:
+        """Open every log of a directory, or begin one.
+
+        `settings_of` gives the settings of a topic's logs. WrongDirectory if it is another's.
+        """
+        folder = cls(disk, _own(disk, cluster_id, node_id), settings_of)
+        is_clean = disk.exists(CLEAN_SHUTDOWN)
+        if is_clean:
+            disk.remove(CLEAN_SHUTDOWN)  # the next start is clean only if this one ends well
+            disk.sync_folder("")
+        folder._open_all(is_clean)
+        return folder
+
+    def create(self, topic: TopicName, partition: PartitionIndex, topic_id: TopicId) -> Log:
+        """Begin an empty log; ValueError if there is one already."""
+        if (topic, partition) in self.logs:
+            raise ValueError(f"{topic}-{partition} has a log")
+        name = f"{topic}-{partition}"
+        log = open_log(self.disk, name, self._settings_of(topic), is_clean=True)
+        text = checkpoints.format_partition_metadata(topic_id)
+        checkpoints.save(self.disk, f"{name}/{PARTITION_METADATA}", text)
+        self.logs[topic, partition] = log
+        self.topic_ids[topic, partition] = topic_id
+        return log
+
+    def delete(self, topic: TopicName, partition: PartitionIndex) -> str:
+        """Take a log out of service and rename its folder; give the name to remove later.
+
+        Renaming is what makes it gone: a crash cannot bring it back, and a topic of the same
+        name can begin at once.
+        """
+        log = self.logs.pop((topic, partition))
+        self.topic_ids.pop((topic, partition), None)
+        for segment in log.segments:
+            segment.close()
+        ending = f".{uuid.uuid4().hex}-delete"
+        deleted = log.folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending
+        self.disk.rename(log.folder, deleted)
+        self.disk.sync_folder("")
+        return deleted
+
+    def remove_deleted(self) -> int:
+        """Free the space of deleted logs; give how many. May run in a thread."""
+        deleted = [name for name in self.disk.list_folders("") if _DELETED_FOLDER.fullmatch(name)]
+        for name in deleted:
+            self.disk.remove_folder(name)
+        return len(deleted)
+
+    async def checkpoint(self) -> None:
+        """Write down how far each log is, so that a start after a crash need not read it all."""
+        await asyncio.get_running_loop().run_in_executor(None, self._save, self._progress())
+
+    def close(self, broker_epoch: int) -> None:
+        """Close every log, and say so if all could be; blocks until they are on disk."""
+        failed = []
+        for log in self.logs.values():
+            try:
+                log.close()
+            except OSError as error:
+                failed.append(log.folder)
+                logger.error("%s was not closed cleanly: %s", log.folder, error)
+        self._save(self._progress())
+        if not failed and not self.offline:
+            checkpoints.save(
+                self.disk, CLEAN_SHUTDOWN, checkpoints.format_clean_shutdown(broker_epoch)
+            )
+
+    def _progress(self) -> Mapping[str, Offsets]:
+        logs = self.logs.items()
+        return {
+            RECOVERY_POINTS: {key: log.recovery_point for key, log in logs},
+            LOG_STARTS: {key: log.start_offset for key, log in logs},
+            HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs},
+            CLEANED: {
+                key: log.first_dirty_offset for key, log in logs if log.settings.is_compacted
+            },
+        }
+
+    def _save(self, progress: Mapping[str, Offsets]) -> None:
+        for name, offsets in progress.items():
+            checkpoints.save(self.disk, name, checkpoints.format_offsets(offsets))
+
+    def _open_all(self, is_clean: bool) -> None:
+        recovery_points = self._load_offsets(RECOVERY_POINTS)
+        starts = self._load_offsets(LOG_STARTS)
+        high_watermarks = self._load_offsets(HIGH_WATERMARKS)
+        cleaned = self._load_offsets(CLEANED)
+        for name in self.disk.list_folders(""):
+            match = _PARTITION_FOLDER.fullmatch(name)
+            if match is None:
+                continue
+            topic = TopicName(match["topic"])
+            key = topic, PartitionIndex(int(match["partition"]))
+            try:
+                log = open_log(
+                    self.disk,
+                    name,
+                    self._settings_of(topic),
+                    is_clean=is_clean,
+                    recovery_point=recovery_points.get(key, 0),
+                    start_offset=starts.get(key, 0),
+                )
+                topic_id = self._load_topic_id(name)
+            except LogError as error:
+                self.offline[key] = error
+                logger.error("%s is out of service: %s", name, error.message)
+                continue
+            log.advance_high_watermark(
+                min(max(high_watermarks.get(key, 0), log.start_offset), log.end_offset)
+            )
+            log.first_dirty_offset = min(max(cleaned.get(key, 0), log.start_offset), log.end_offset)
+            self.logs[key] = log
+            if topic_id is not None:
+                self.topic_ids[key] = topic_id
+
+    def _load_offsets(self, name: str) -> Mapping[tuple[str, int], int]:
+        try:
+            return checkpoints.load(self.disk, name, checkpoints.parse_offsets)
+        except FileNotFoundError:
+            return {}
+
+    def _load_topic_id(self, name: str) -> TopicId | None:
+        path = f"{name}/{PARTITION_METADATA}"
+        if not self.disk.exists(path):
+            return None
+        return checkpoints.load(self.disk, path, checkpoints.parse_partition_metadata)
+
+
+def _own(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
+    """Read whose directory this is, or make it ours if it is nobody's."""
+    try:
+        meta = checkpoints.load(disk, META_PROPERTIES, checkpoints.parse_meta_properties)
+    except FileNotFoundError:
+        meta = MetaProperties(cluster_id, node_id, TopicId(uuid.uuid4().bytes))
+        checkpoints.save(disk, META_PROPERTIES, checkpoints.format_meta_properties(meta))
+    if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+        raise WrongDirectory(
+            f"the data directory belongs to node {meta.node_id} of cluster {meta.cluster_id}, "
+            f"not to node {node_id} of cluster {cluster_id}"
+        )
+    return meta

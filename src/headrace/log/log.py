@@ -1,0 +1,418 @@
+"""The log of one partition: what is appended stays, at the offset that it was given.
+
+A log is used from one thread, the loop's; only `flush` leaves it for a moment. Work for an append
+is constant: the client's own bytes are checked, given their offset in place and written with one
+system call. `opening` makes a Log from a folder, `cutting` takes parts of it away, `compaction`
+rewrites it.
+"""
+
+import asyncio
+import errno
+from bisect import bisect_right
+from typing import Final
+
+from msgspec import Struct
+
+from headrace.ids import NO_TIMESTAMP
+from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
+from headrace.log.disk import Disk
+from headrace.log.epochs import LeaderEpochs
+from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
+from headrace.log.fetch import read_segment
+from headrace.log.flushing import Flush
+from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
+from headrace.log.producers import Origin, ProducerStates, RecordedBatch
+from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
+from headrace.log.settings import LogSettings
+from headrace.log.transactions import AbortedTransaction
+from headrace.records.control import ControlRecord, ControlType, read_control
+from headrace.records.errors import CorruptBatch
+from headrace.records.header import BatchHeader, assign_offset, check_crc, read_header, read_headers
+from headrace.records.validation import validate_batch
+
+NO_LEADER_EPOCH: Final = -1
+SPACE_MARGIN_BYTES: Final = 1024 * 1024
+"""How much must be free, beyond the batch at hand, before a full disk is tried again."""
+_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
+_EMPTY: Final = memoryview(b"")
+
+
+class Appended(Struct, frozen=True, gc=False):
+    """Where a batch is in the log."""
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    """The time that the records were given; NO_TIMESTAMP if they keep their producer's."""
+    is_duplicate: bool
+    """Whether the batch was there already, and nothing was written now."""
+
+
+class Log:
+    """Batches from `start_offset` up to, not including, `end_offset`."""
+
+    def __init__(  # noqa: PLR0913  what `opening` found
+        self,
+        disk: Disk,
+        folder: str,
+        settings: LogSettings,
+        *,
+        segments: list[Segment],
+        start_offset: int,
+        end_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+    ) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.settings = settings
+        self.segments = segments
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.recovery_point = recovery_point
+        """Everything below is on disk, whatever happens to this process or machine."""
+        self.high_watermark = start_offset
+        self.first_dirty_offset = start_offset
+        """Compaction has seen everything below."""
+        self.epochs = epochs
+        self.producers = producers
+        self.wants_flush = False
+        """Whether `flush` is due: a segment was finished, or flush.messages is reached."""
+        self.failure: str | None = None
+        """Why the log takes no appends, if it does not."""
+        self._is_out_of_space = False
+        self._active = segments[-1]
+        self._leader_epoch = NO_LEADER_EPOCH if epochs.latest_epoch is None else epochs.latest_epoch
+        self._are_epochs_dirty = False
+        self._snapshots_due: list[tuple[str, bytes]] = []
+        self._flushing: asyncio.Future[None] | None = None
+
+    # Offsets
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records must stop: the first transaction still undecided."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Take note that all in-sync replicas have what is below `offset`."""
+        self.high_watermark = offset
+        self.producers.on_high_watermark_updated(offset)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    # Appending
+
+    def append(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> Appended:
+        """Write what a client produced, or say where it is if it was produced before.
+
+        The bytes are changed in place. KafkaError if they are refused: what `validate_batch` and
+        `ProducerStates.check` say, or ReadOnlyLog.
+        """
+        settings = self.settings
+        header, batch = validate_batch(records, settings.rules, now_ms)
+        if header.producer_id >= 0:
+            repeated = self.producers.check(header, Origin.CLIENT)
+            if repeated is not None:
+                return _duplicate(repeated)
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        assign_offset(batch, base_offset, leader_epoch)
+        self._write(batch, base_offset, last_offset, header.max_timestamp, leader_epoch)
+        if header.producer_id >= 0:
+            self.producers.apply(read_header(batch))
+        if last_offset - self.recovery_point >= settings.flush_messages:
+            self.wants_flush = True
+        append_time_ms = now_ms if settings.rules.is_append_time else NO_TIMESTAMP
+        return Appended(base_offset, last_offset, append_time_ms, False)
+
+    def append_own(
+        self, batch: memoryview, *, leader_epoch: int, transaction_version: int = 0
+    ) -> Appended:
+        """Write a batch that this node built: a coordinator's records, or a control batch."""
+        header = read_header(batch)
+        control = None
+        if header.is_control:
+            control = read_control(batch, header)
+            if _ends_transaction(control):
+                self.producers.check_marker(header, control, transaction_version)
+        elif header.producer_id >= 0:
+            self.producers.check(header, Origin.COORDINATOR)
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        assign_offset(batch, base_offset, leader_epoch)
+        self._write(batch, base_offset, last_offset, header.max_timestamp, leader_epoch)
+        self._apply(read_header(batch), control)
+        return Appended(base_offset, last_offset, NO_TIMESTAMP, False)
+
+    def append_replicated(self, chunk: memoryview) -> int:
+        """Write batches that the leader has, at its offsets; give the log's new end.
+
+        A last batch that is cut off is left for the next fetch. CorruptBatch if a checksum is
+        wrong or offsets go back; what came before that is written.
+        """
+        for position, header in read_headers(chunk):
+            batch = chunk[position : position + header.size_bytes]
+            check_crc(batch, header)
+            if header.base_offset < self.end_offset or header.last_offset_delta < 0:
+                raise CorruptBatch(
+                    f"the leader sent offsets {header.base_offset} to {header.last_offset}; "
+                    f"{self.folder} ends at {self.end_offset}"
+                )
+            control = read_control(batch, header) if header.is_control else None
+            self._write(
+                batch,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+                header.leader_epoch,
+            )
+            self._apply(header, control)
+        return self.end_offset
+
+    def _write(
+        self,
+        batch: memoryview,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        leader_epoch: int,
+    ) -> None:
+        """Put a batch with its offsets at the end; on a failing disk nothing changes."""
+        if self.failure is not None:
+            self._refuse_or_recover(len(batch))
+        try:
+            segment = self._active
+            if self._is_full(segment, len(batch), last_offset, max_timestamp):
+                segment = self.roll(base_offset)
+            segment.append(batch, last_offset, max_timestamp)
+        except OSError as error:
+            raise self.fail(error) from error
+        if leader_epoch != self._leader_epoch:
+            self._leader_epoch = leader_epoch
+            if leader_epoch >= 0:
+                self._are_epochs_dirty |= self.epochs.assign(leader_epoch, base_offset)
+        self.end_offset = last_offset + 1
+
+    def _apply(self, header: BatchHeader, control: ControlRecord | None) -> None:
+        """Let the producers know of a batch in the log; note what it aborted."""
+        if header.producer_id < 0:
+            return
+        if control is None:
+            self.producers.apply(header)
+        elif _ends_transaction(control):
+            aborted = self.producers.apply_marker(header, control)
+            if aborted is not None:
+                self._active.transaction_index.append(aborted)
+
+    def _is_full(
+        self, segment: Segment, batch_bytes: int, last_offset: int, max_timestamp: int
+    ) -> bool:
+        size_bytes, settings = segment.size_bytes, self.settings
+        if size_bytes == 0:
+            return False
+        first_timestamp = segment.first_timestamp
+        return (
+            size_bytes + batch_bytes > settings.segment_bytes
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or segment.offset_index.count >= settings.offset_entries_max
+            or segment.time_index.count >= settings.time_entries_max
+            or (
+                first_timestamp is not None
+                and max_timestamp - first_timestamp > settings.segment_age_ms_max
+            )
+        )
+
+    def roll(self, base_offset: int) -> Segment:
+        """Finish the active segment and begin one at `base_offset`, the end of the log."""
+        finished = self._active
+        segment = Segment(
+            self.disk,
+            self.folder,
+            base_offset,
+            sizes={},
+            index_interval_bytes=self.settings.index_interval_bytes,
+        )
+        segment.create()
+        finished.finish()
+        self._snapshots_due.append(self._snapshot(base_offset))
+        self.segments.append(segment)
+        self._active = segment
+        self.wants_flush = True
+        return segment
+
+    def reactivate(self, end_offset: int) -> None:
+        """Go on at `end_offset`, in the last segment that is left."""
+        self._active = self.segments[-1]
+        self.end_offset = end_offset
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.high_watermark = min(max(self.high_watermark, self.start_offset), end_offset)
+        self._snapshots_due = [
+            due for due in self._snapshots_due if due[0] <= self._snapshot_path(end_offset)
+        ]
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        up_to: int,
+        is_first_whole: bool = True,
+        may_block: bool = False,
+    ) -> memoryview | None:
+        """Read the bytes of batches from the one with `offset` on, none that begins at `up_to`.
+
+        Empty at the end of the log. None if they are not in the page cache and the call may not
+        wait for the disk: call again with `may_block` in a thread. OffsetOutOfRange if the log
+        does not reach from before to behind the offset.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(self.folder, offset, self.start_offset, self.end_offset)
+        for index in range(self.segment_index(offset), len(self.segments)):
+            segment = self.segments[index]
+            if segment.base_offset >= up_to:
+                break
+            found = read_segment(
+                segment,
+                offset,
+                self._position_in(index, up_to),
+                bytes_max=bytes_max,
+                is_first_whole=is_first_whole,
+                may_block=may_block,
+            )
+            if found is None or found:
+                return found
+        return _EMPTY
+
+    def segment_index(self, offset: int) -> int:
+        """Give the index of the segment that has `offset`, or the first if all begin later."""
+        return max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
+
+    def _position_in(self, index: int, up_to: int) -> int:
+        """Say where in a segment the batches end that begin before `up_to`."""
+        is_last = index + 1 == len(self.segments)
+        segment_end = self.end_offset if is_last else self.segments[index + 1].base_offset
+        segment = self.segments[index]
+        return segment.size_bytes if up_to >= segment_end else segment.position_of(up_to)
+
+    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """Give the aborted transactions that records from `offset` up to `up_to` may be of."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[self.segment_index(offset) :]:
+            transactions, is_complete = segment.transaction_index.find_aborted(offset, up_to)
+            found += transactions
+            if is_complete:
+                break
+        return found
+
+    # Durability
+
+    async def flush(self) -> None:
+        """Return when all that was appended before the call is on disk.
+
+        Callers who come while a flush runs share the next one. ReadOnlyLog if the disk failed.
+        """
+        target = self.end_offset
+        while self.recovery_point < target:
+            if self.failure is not None and not self._is_out_of_space:
+                raise ReadOnlyLog(self.folder, self.failure)
+            if self._flushing is None:
+                self._flushing = self._start_flush()
+            try:
+                await asyncio.shield(self._flushing)
+            except OSError as error:
+                raise ReadOnlyLog(self.folder, str(error)) from error
+
+    def _start_flush(self) -> asyncio.Future[None]:
+        target = self.end_offset
+        try:
+            work = self.prepare_flush()
+        except OSError as error:
+            raise self.fail(error) from error
+        flushing = asyncio.get_running_loop().run_in_executor(None, work.run)
+
+        def finish(done: asyncio.Future[None]) -> None:
+            self._flushing = None
+            error = None if done.cancelled() else done.exception()
+            if error is None:
+                self.recovery_point = max(self.recovery_point, min(target, self.end_offset))
+            elif isinstance(error, OSError):
+                self.fail(error)
+
+        flushing.add_done_callback(finish)
+        return flushing
+
+    def prepare_flush(self) -> Flush:
+        """Hand everything to the files, and give the work that makes it durable."""
+        self.wants_flush = False
+        first = self.segment_index(self.recovery_point)
+        dirty = self.segments[first:]
+        for segment in dirty:
+            segment.write_out()
+        small_files = self._snapshots_due
+        self._snapshots_due = []
+        if self._are_epochs_dirty:
+            text = format_epochs(self.epochs.entries())
+            small_files.append((f"{self.folder}/{LEADER_EPOCHS}", text.encode("ascii")))
+            self._are_epochs_dirty = False
+        files = [file for segment in dirty for file in segment.opened_files()]
+        return Flush(self.disk, self.folder, files, small_files)
+
+    def close(self) -> None:
+        """Make everything durable and give the files back; a clean open trusts what is there.
+
+        OSError if the disk fails: the next open must recover then.
+        """
+        self._active.finish()
+        self._snapshots_due.append(self._snapshot(self.end_offset))
+        self._are_epochs_dirty = True
+        self.prepare_flush().run()
+        self.recovery_point = self.end_offset
+        for segment in self.segments:
+            segment.close()
+
+    def note_epochs_changed(self) -> None:
+        """Have the epochs written with the next flush."""
+        self._are_epochs_dirty = True
+        latest = self.epochs.latest_epoch
+        self._leader_epoch = NO_LEADER_EPOCH if latest is None else latest
+
+    def _snapshot(self, offset: int) -> tuple[str, bytes]:
+        return self._snapshot_path(offset), encode_snapshot(self.producers)
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self.folder}/{snapshot_name(offset)}"
+
+    # A disk that is full or fails
+
+    def fail(self, error: OSError) -> ReadOnlyLog:
+        """Take no more appends; give the error that says so."""
+        self.failure = str(error)
+        self._is_out_of_space = error.errno in _SPACE_ERRORS
+        return ReadOnlyLog(self.folder, self.failure)
+
+    def _refuse_or_recover(self, batch_bytes: int) -> None:
+        """Raise ReadOnlyLog unless the disk was full and has room again."""
+        assert self.failure is not None
+        needed = batch_bytes + SPACE_MARGIN_BYTES
+        if not self._is_out_of_space or self.disk.free_bytes() < needed:
+            raise ReadOnlyLog(self.folder, self.failure)
+        self.failure = None
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _ends_transaction(control: ControlRecord) -> bool:
+    return control.control_type in (ControlType.ABORT, ControlType.COMMIT)
+
+
+def _duplicate(batch: RecordedBatch) -> Appended:
+    return Appended(batch.base_offset, batch.last_offset, batch.timestamp, True)

@@ -1,0 +1,257 @@
+"""One file of a log with its indexes: append, find, read, cut.
+
+Offsets are found through sparse indexes, as in Kafka: about every `index.interval.bytes` an entry
+says where the batch that ends with some offset begins, and which is the largest timestamp up to
+there. From the entry on, batch headers lead the way.
+"""
+
+from collections.abc import Iterator
+from struct import Struct as Layout
+from typing import Final
+
+from headrace.ids import NO_TIMESTAMP
+from headrace.log.disk import Disk, DiskFile
+from headrace.log.entries import EntryFile
+from headrace.log.errors import CorruptLog
+from headrace.log.transactions import TransactionIndex
+from headrace.log.walk import headers
+from headrace.records.errors import RecordsError
+from headrace.records.header import HEADER_BYTES, BatchHeader, read_header
+from headrace.wire.schema import Buffer
+
+OFFSET_ENTRY: Final = Layout(">II")
+"""The last offset of a batch, relative to the segment's base, and where the batch begins."""
+TIME_ENTRY: Final = Layout(">qI")
+"""The largest timestamp so far, and the last offset, relative too, of the batch that has it."""
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+DELETED_SUFFIX: Final = ".deleted"
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Name a file of a log: twenty digits of the first offset, and what it is."""
+    return f"{offset:020d}{suffix}"
+
+
+class Segment:
+    """The batches from `base_offset` up to the next segment's."""
+
+    __slots__ = (
+        "_file",
+        "_folder",
+        "_index_interval_bytes",
+        "_indexed_timestamp",
+        "_largest_timestamp",
+        "_largest_timestamp_offset",
+        "_unindexed_bytes",
+        "base_offset",
+        "disk",
+        "first_timestamp",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        base_offset: int,
+        *,
+        sizes: dict[str, int],
+        index_interval_bytes: int,
+    ) -> None:
+        """Take over the files of a segment; `sizes` has those of the folder that exist."""
+        self.disk = disk
+        self._folder = folder
+        self._file: DiskFile | None = None
+        self._index_interval_bytes = index_interval_bytes
+        self._unindexed_bytes = 0
+        self._largest_timestamp: int | None = None
+        self._indexed_timestamp: int = NO_TIMESTAMP
+        self._largest_timestamp_offset = base_offset
+        self.base_offset = base_offset
+        self.size_bytes = sizes.get(file_name(base_offset, ".log"), 0)
+        self.offset_index = self._entries(".index", OFFSET_ENTRY, sizes)
+        self.time_index = self._entries(".timeindex", TIME_ENTRY, sizes)
+        self.transaction_index = TransactionIndex(disk, self.path(".txnindex"))
+        self.first_timestamp: int | None = None
+        """The largest timestamp of the first batch, from which the segment's age counts."""
+
+    @property
+    def file(self) -> DiskFile:
+        if self._file is None:
+            path = self.path(".log")
+            self._file = self.disk.open(path, create=not self.disk.exists(path))
+        return self._file
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of a batch, NO_TIMESTAMP if there is none."""
+        if self._largest_timestamp is None:
+            last = self.time_index.last() or (NO_TIMESTAMP, 0)
+            self._largest_timestamp = self._indexed_timestamp = last[0]
+            self._largest_timestamp_offset = self.base_offset + last[1]
+        return self._largest_timestamp
+
+    def create(self) -> None:
+        """Make the log's file, so that the segment is there however few batches it gets."""
+        assert self.file.size == 0, f"{self.file.path} has {self.file.size} bytes"
+
+    def path(self, suffix: str) -> str:
+        return f"{self._folder}/{file_name(self.base_offset, suffix)}"
+
+    # Writing
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch; nothing changes if the disk refuses it (OSError)."""
+        (self._file or self.file).append(batch)
+        self.note(len(batch), last_offset, max_timestamp)
+
+    def note(self, batch_bytes: int, last_offset: int, max_timestamp: int) -> None:
+        """Take note of a batch that the file has at the end of what was noted before it."""
+        position = self.size_bytes
+        if self.first_timestamp is None:
+            self.first_timestamp = self._read_first_timestamp() if position else max_timestamp
+        largest = self._largest_timestamp
+        if largest is None:
+            largest = self.largest_timestamp
+        if max_timestamp > largest:
+            self._largest_timestamp = largest = max_timestamp
+            self._largest_timestamp_offset = last_offset
+        if self._unindexed_bytes > self._index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            if largest > self._indexed_timestamp:
+                self._index_time()
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += batch_bytes
+        self.size_bytes = position + batch_bytes
+
+    def finish(self) -> None:
+        """Complete the indexes and hand them to their files: no batch follows soon."""
+        self._index_time()
+        self.write_out()
+
+    def write_out(self) -> None:
+        """Hand what the indexes hold in memory to their files."""
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def _index_time(self) -> None:
+        if self.largest_timestamp > self._indexed_timestamp:
+            offset = self._largest_timestamp_offset - self.base_offset
+            self.time_index.append(self.largest_timestamp, offset)
+            self._indexed_timestamp = self.largest_timestamp
+
+    def _read_first_timestamp(self) -> int:
+        return read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
+
+    # Finding
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Give two positions between which the batch with `offset`, or the first beyond, begins."""
+        entries = self.offset_index
+        index = entries.find(offset - self.base_offset)
+        begin = entries[index][1] if index >= 0 else 0
+        end = entries[index + 1][1] if index + 1 < len(entries) else self.size_bytes
+        return begin, end
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Find the first batch that ends with `offset` or a later one."""
+        for position, header in self.batches(self.locate(offset)[0]):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """Say where the batch with `offset`, or the first beyond, begins; the end if none does."""
+        found = self.find(offset)
+        return self.size_bytes if found is None else found[0]
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of the batches from one that begins at `position`."""
+        try:
+            yield from headers(self.file, position, self.size_bytes)
+        except RecordsError as error:
+            raise CorruptLog(self.path(".log"), position, error.message) from None
+
+    def find_timestamp(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield, in order, the batches that may hold a record of `timestamp` or later."""
+        index = self.time_index.find(timestamp - 1)
+        offset = self.base_offset + (self.time_index[index][1] if index >= 0 else 0)
+        for position, header in self.batches(self.locate(offset)[0]):
+            if header.max_timestamp >= timestamp:
+                yield position, header
+
+    # Cutting
+
+    def truncate(self, position: int) -> None:
+        """Drop the batches from the one that begins at `position`; indexes follow."""
+        self.file.truncate(position)
+        self.size_bytes = position
+        entries = self.offset_index
+        kept = len(entries)
+        while kept and entries[kept - 1][1] >= position:
+            kept -= 1
+        entries.keep(kept)
+        end_offset = self.read_end_offset()
+        kept = len(self.time_index)
+        while kept and self.base_offset + self.time_index[kept - 1][1] >= end_offset:
+            kept -= 1
+        self.time_index.keep(kept)
+        self._reset_timestamps()
+
+    def read_end_offset(self) -> int:
+        """Give the offset behind the last batch, found from the last entry of the index on."""
+        end_offset = self.base_offset
+        if self.size_bytes:
+            last = self.offset_index.last()
+            for _, header in self.batches(0 if last is None else last[1]):
+                end_offset = header.next_offset
+        return end_offset
+
+    def _reset_timestamps(self) -> None:
+        """Find the largest timestamp again from the last entry of the time index on."""
+        self._largest_timestamp = None
+        self.first_timestamp = None
+        begin = self.locate(self._largest_timestamp_offset)[0] if self.largest_timestamp >= 0 else 0
+        for _, header in self.batches(begin):
+            if header.max_timestamp > self.largest_timestamp:
+                self._largest_timestamp = header.max_timestamp
+                self._largest_timestamp_offset = header.last_offset
+
+    def clear_indexes(self) -> None:
+        """Forget what the indexes say, so that the batches can be noted again."""
+        self.size_bytes = 0
+        self._unindexed_bytes = 0
+        self._largest_timestamp = None
+        self.first_timestamp = None
+        self.offset_index.keep(0)
+        self.time_index.keep(0)
+        self.transaction_index.clear()
+
+    # Files
+
+    def opened_files(self) -> list[DiskFile]:
+        """Give the files that may have changed since they were synced."""
+        indexes = (self.offset_index, self.time_index, self.transaction_index)
+        files = [self._file, *(index.opened_file for index in indexes)]
+        return [file for file in files if file is not None]
+
+    def close(self) -> None:
+        for opened in (self.offset_index, self.time_index, self.transaction_index, self._file):
+            if opened is not None:
+                opened.close()
+        self._file = None
+
+    def rename(self, suffix: str) -> None:
+        """Give every file of the segment another ending on top of its own."""
+        self.close()
+        for own in SUFFIXES:
+            if self.disk.exists(self.path(own)):
+                self.disk.rename(self.path(own), self.path(own) + suffix)
+
+    def _entries(self, suffix: str, layout: Layout, sizes: dict[str, int]) -> EntryFile:
+        stored = sizes.get(file_name(self.base_offset, suffix), 0)
+        return EntryFile(self.disk, self.path(suffix), layout, stored)

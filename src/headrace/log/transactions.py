@@ -1,0 +1,174 @@
+"""Aborted transactions of one segment: the `.txnindex` file.
+
+A reader of committed records drops what aborted transactions wrote; this index tells it which ones
+touch the offsets that it got. Entries are in the order of their markers, 34 bytes each, as in
+KIP-98. Committed transactions leave no entry, so most segments have no file.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from struct import Struct as Layout
+from typing import Final
+
+from msgspec import Struct
+
+from headrace.log.disk import Disk, DiskFile
+from headrace.log.errors import CorruptLog
+from headrace.wire.schema import Buffer
+
+
+class AbortedTransaction(Struct, frozen=True, gc=False):
+    """What a producer wrote between two offsets, both included, and then took back.
+
+    `last_offset` is that of the abort marker. `last_stable_offset` is where the log was stable up
+    to when the marker was written: later entries begin no earlier than there.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+ENTRY: Final = Layout(">hqqqq")
+ENTRY_BYTES: Final = ENTRY.size
+VERSION: Final = 0
+
+
+def encode_entry(transaction: AbortedTransaction) -> bytes:
+    return ENTRY.pack(
+        VERSION,
+        transaction.producer_id,
+        transaction.first_offset,
+        transaction.last_offset,
+        transaction.last_stable_offset,
+    )
+
+
+def read_entries(index: Buffer, first: int = 0) -> Iterator[AbortedTransaction]:
+    """Yield the entries from the one numbered `first` on; a last one that is cut off is left."""
+    for position in range(first * ENTRY_BYTES, len(index) - ENTRY_BYTES + 1, ENTRY_BYTES):
+        yield AbortedTransaction(*ENTRY.unpack_from(index, position)[1:])
+
+
+def find_aborted(
+    index: Buffer, fetch_offset: int, end_offset: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """Give the transactions that touch `fetch_offset` up to but without `end_offset`.
+
+    Also says whether these are all: if not, then entries of later segments may touch them too.
+    """
+    found = []
+    for transaction in read_entries(index, first_ending_at(index, fetch_offset)):
+        if transaction.first_offset < end_offset:
+            found.append(transaction)
+        if transaction.last_stable_offset >= end_offset:
+            return found, True
+    return found, False
+
+
+def first_ending_at(index: Buffer, offset: int) -> int:
+    """Give the number of the first entry whose marker is at `offset` or beyond."""
+    return bisect_left(
+        range(len(index) // ENTRY_BYTES),
+        offset,
+        key=lambda number: _LAST_OFFSET.unpack_from(index, number * ENTRY_BYTES + _LAST_AT)[0],
+    )
+
+
+def check_index(index: Buffer, base_offset: int, path: str) -> None:
+    """CorruptLog at the first thing that no index of a segment with this base offset has."""
+    last_offset = base_offset - 1
+    for position in range(0, len(index), ENTRY_BYTES):
+        if len(index) - position < ENTRY_BYTES:
+            raise CorruptLog(path, position, f"an entry of {len(index) - position} bytes")
+        version, _, first, last, _ = ENTRY.unpack_from(index, position)
+        if version != VERSION:
+            raise CorruptLog(path, position, f"an entry of version {version}, not {VERSION}")
+        if last <= last_offset or first > last:
+            raise CorruptLog(
+                path, position, f"offsets {first} to {last}, the end must be beyond {last_offset}"
+            )
+        last_offset = last
+
+
+class TransactionIndex:
+    """The index of one segment; its file is opened on first use and made by the first abort."""
+
+    __slots__ = ("_disk", "_file", "_is_missing", "_map", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self._disk = disk
+        self._file: DiskFile | None = None
+        self._map: Buffer | None = None
+        self._is_missing = False
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Add a transaction whose marker is beyond those of all before."""
+        file = self._opened()
+        if file is None:
+            self._file = file = self._disk.open(self.path, create=True)
+            self._is_missing = False
+        self._map = None
+        file.append(encode_entry(transaction))
+
+    def find_aborted(
+        self, fetch_offset: int, end_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """Do as the function of this name does."""
+        return find_aborted(self._bytes(), fetch_offset, end_offset)
+
+    def entries(self) -> list[AbortedTransaction]:
+        return list(read_entries(self._bytes()))
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the transactions whose marker is at `offset` or beyond."""
+        index = self._bytes()
+        self._cut(first_ending_at(index, offset) * ENTRY_BYTES)
+
+    def clear(self) -> None:
+        """Forget every transaction."""
+        self._cut(0)
+
+    def check(self, base_offset: int) -> None:
+        """CorruptLog if the file is not the index of a segment that begins there."""
+        check_index(self._bytes(), base_offset, self.path)
+
+    @property
+    def opened_file(self) -> DiskFile | None:
+        """The file, if there is one and it was used."""
+        return self._file
+
+    def close(self) -> None:
+        self._map = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _cut(self, size: int) -> None:
+        file = self._opened()
+        if file is not None and size < file.size:
+            self._map = None
+            file.truncate(size)
+
+    def _bytes(self) -> Buffer:
+        file = self._opened()
+        if file is None or file.size == 0:
+            return b""
+        if self._map is None:
+            self._map = file.map()
+        return self._map
+
+    def _opened(self) -> DiskFile | None:
+        """Give the file, or None if there is none; that is looked up once."""
+        if self._file is None and not self._is_missing:
+            if self._disk.exists(self.path):
+                self._file = self._disk.open(self.path)
+            else:
+                self._is_missing = True
+        return self._file
+
+
+_LAST_OFFSET: Final = Layout(">q")
+_LAST_AT: Final = 18

@@ -1,0 +1,114 @@
+"""Walking over the batches of a log file: by their headers, or byte by byte.
+
+Headers alone are enough to find an offset; after a crash every batch is read and its checksum
+compared. What is wrong is described, not judged: `opening` decides whether it is a torn tail.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from headrace.log.disk import DiskFile
+from headrace.records.errors import CorruptBatch, RecordsError
+from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+
+CHUNK_BYTES: Final = 1024 * 1024
+
+_MAGIC_AT: Final = 16
+
+
+class Fault(NamedTuple):
+    """Where a walk could not go on, which offset was due there, and why."""
+
+    position: int
+    next_offset: int
+    reason: str
+
+
+def headers(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield position and header of each batch from `position`, which is the start of one.
+
+    Stops where no whole batch follows; RecordsError if what follows is not a batch.
+    """
+    while position + HEADER_BYTES <= end:
+        header = read_header(file.read(position, HEADER_BYTES))
+        if position + header.size_bytes > end:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+class Walk:
+    """Every batch of a file, read whole and checked.
+
+    Iterate, then look at `position`, behind the last good batch, and at `fault`, None if the
+    file ends there.
+    """
+
+    def __init__(self, file: DiskFile, *, next_offset: int) -> None:
+        self.position = 0
+        self.fault: Fault | None = None
+        self._file = file
+        self._next_offset = next_offset
+        self._chunk = memoryview(b"")
+        self._chunk_at = 0
+
+    def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
+        while self.position < self._file.size:
+            try:
+                header = self._read_batch()
+            except RecordsError as error:
+                self.fault = Fault(self.position, self._next_offset, error.message)
+                return
+            position = self.position
+            self._next_offset = header.next_offset
+            self.position += header.size_bytes
+            yield position, header
+
+    def _read_batch(self) -> BatchHeader:
+        left = self._file.size - self.position
+        header = read_header(self._bytes(min(HEADER_BYTES, left)))
+        if header.size_bytes > left:
+            raise CorruptBatch(f"a batch of {header.size_bytes} bytes, {left} are left")
+        if header.base_offset < self._next_offset or header.last_offset_delta < 0:
+            raise CorruptBatch(
+                f"offsets {header.base_offset} to {header.last_offset} where {self._next_offset} "
+                "or a later one is next"
+            )
+        check_crc(self._bytes(header.size_bytes), header)
+        return header
+
+    def _bytes(self, count: int) -> memoryview:
+        """Give `count` bytes at the position, from a chunk that is read ahead."""
+        begin = self.position - self._chunk_at
+        if begin + count > len(self._chunk):
+            self._chunk = memoryview(self._file.read(self.position, max(count, CHUNK_BYTES)))
+            self._chunk_at, begin = self.position, 0
+        return self._chunk[begin : begin + count]
+
+
+def find_good_batch(file: DiskFile, position: int, next_offset: int) -> int | None:
+    """Find a batch with a right checksum and a later offset anywhere behind `position`.
+
+    That there is one tells damage in the middle of a file from a tail that was never whole.
+    """
+    while position + HEADER_BYTES <= file.size:
+        chunk = file.read(position, CHUNK_BYTES)
+        magic_at = chunk.find(MAGIC, _MAGIC_AT)
+        while magic_at >= 0:
+            candidate = position + magic_at - _MAGIC_AT
+            if _is_good_batch(file, candidate, next_offset):
+                return candidate
+            magic_at = chunk.find(MAGIC, magic_at + 1)
+        position += max(len(chunk) - _MAGIC_AT, 1)
+    return None
+
+
+def _is_good_batch(file: DiskFile, position: int, next_offset: int) -> bool:
+    try:
+        header = read_header(file.read(position, HEADER_BYTES))
+        if header.base_offset < next_offset or position + header.size_bytes > file.size:
+            return False
+        check_crc(file.read(position, header.size_bytes), header)
+    except RecordsError:
+        return False
+    return True

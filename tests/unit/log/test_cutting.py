@@ -1,0 +1,168 @@
+"""Truncation, deletion of records, retention."""
+
+import pytest
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.log.cutting import (
+    apply_retention,
+    delete_records,
+    remove_deleted,
+    restart_at,
+    truncate,
+)
+from headrace.log.errors import OffsetOutOfRange
+from headrace.log.log import Log
+from headrace.log.settings import LogSettings
+from headrace.testing.disk import SimulatedDisk
+from tests.unit.log.logs import (
+    FOLDER,
+    NOW_MS,
+    append,
+    end_transaction,
+    open_simulated,
+    records_of,
+    values_of,
+)
+
+SMALL = LogSettings(segment_bytes=400, index_interval_bytes=100)
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk(seed=3)
+
+
+def numbered(disk: SimulatedDisk, count: int, settings: LogSettings = SMALL) -> Log:
+    log = open_simulated(disk, settings)
+    for number in range(count):
+        append(log, b"%d" % number, leader_epoch=number // 10)
+    log.advance_high_watermark(log.end_offset)
+    return log
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7, 14, 29, 30, 50])
+def test_truncation_leaves_what_is_below_the_offset(disk: SimulatedDisk, offset: int) -> None:
+    log = numbered(disk, 30)
+    assert truncate(log, offset) == (offset < 30)
+    end = min(offset, 30)
+    assert log.end_offset == end
+    assert values_of(log) == [b"%d" % number for number in range(end)]
+    assert append(log, b"new", leader_epoch=9).base_offset == end
+    assert values_of(log)[-1] == b"new"
+    assert all(entry.start_offset <= end for entry in log.epochs.entries())
+    log.close()
+    assert values_of(open_simulated(disk, SMALL)) == values_of(log)
+
+
+def test_truncation_within_a_batch_takes_the_whole_batch(disk: SimulatedDisk) -> None:
+    log = open_simulated(disk)
+    append(log, b"a")
+    append(log, b"b", b"c", b"d")
+    truncate(log, 3)
+    assert log.end_offset == 1
+    assert values_of(log) == [b"a"]
+
+
+def test_truncation_below_the_start_is_out_of_range(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 30)
+    delete_records(log, 20)
+    with pytest.raises(OffsetOutOfRange):
+        truncate(log, 19)
+
+
+def test_truncation_brings_back_the_producers_of_that_time(disk: SimulatedDisk) -> None:
+    log = open_simulated(disk, SMALL)
+    for sequence in range(12):
+        append(log, b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    truncate(log, 5)
+    assert append(log, b"5", producer_id=7, producer_epoch=0, base_sequence=5).base_offset == 5
+    state = log.producers.get(7)
+    assert state is not None
+    assert state.last_sequence == 5
+
+
+def test_truncation_reopens_a_transaction_whose_marker_goes(disk: SimulatedDisk) -> None:
+    log = open_simulated(disk)
+    append(log, b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=1)
+    end_transaction(log, 7, is_commit=False)
+    log.advance_high_watermark(2)
+    truncate(log, 1)
+    log.advance_high_watermark(1)
+    assert log.last_stable_offset == 0
+    assert log.aborted_transactions(0, 10) == []
+
+
+def test_a_follower_that_fell_behind_begins_anew(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 30)
+    restart_at(log, 100)
+    assert (log.start_offset, log.end_offset, log.high_watermark) == (100, 100, 100)
+    assert append(log, b"new").base_offset == 100
+    assert values_of(log) == [b"new"]
+
+
+def test_deleted_records_are_gone_at_once_and_their_segments_too(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 30)
+    before = len(log.segments)
+    assert delete_records(log, 17) == 17
+    assert [record.offset for record in records_of(log)] == list(range(17, 30))
+    assert len(log.segments) < before
+    with pytest.raises(OffsetOutOfRange):
+        log.read(16, 100, up_to=30)
+    assert delete_records(log, 5) == 17
+    assert delete_records(log, -1) == 30
+    assert append(log, b"new").base_offset == 30
+
+
+def test_records_above_the_high_watermark_cannot_be_deleted(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 10)
+    append(log, b"unreplicated")
+    with pytest.raises(KafkaError, match="the high watermark is 10") as refusal:
+        delete_records(log, 11)
+    assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_retention_by_time_deletes_whole_old_segments(disk: SimulatedDisk) -> None:
+    settings = LogSettings(segment_bytes=400, retention_ms=1000)
+    log = open_simulated(disk, settings)
+    for number in range(30):
+        append(log, b"%d" % number, timestamp=NOW_MS - 3000 + 100 * number)
+    log.advance_high_watermark(30)
+    assert apply_retention(log, NOW_MS) > 0
+    first = log.segments[0]
+    assert first.largest_timestamp >= NOW_MS - 1000
+    assert log.start_offset == first.base_offset
+    assert apply_retention(log, NOW_MS) == 0
+
+
+def test_a_log_that_is_old_as_a_whole_becomes_empty_and_goes_on(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 30)
+    assert apply_retention(log, NOW_MS + log.settings.retention_ms + 1) > 0
+    assert (log.start_offset, log.end_offset) == (30, 30)
+    assert values_of(log) == []
+    assert append(log, b"new").base_offset == 30
+
+
+def test_retention_by_size_keeps_at_least_that_much(disk: SimulatedDisk) -> None:
+    settings = LogSettings(segment_bytes=400, retention_bytes=1000, retention_ms=-1)
+    log = numbered(disk, 60, settings)
+    apply_retention(log, NOW_MS)
+    assert 1000 <= log.size_bytes < 1400 + 400
+
+
+def test_retention_keeps_what_is_not_replicated(disk: SimulatedDisk) -> None:
+    log = open_simulated(disk, LogSettings(segment_bytes=400, retention_ms=0))
+    for number in range(30):
+        append(log, b"%d" % number, timestamp=1000)
+    log.advance_high_watermark(5)
+    apply_retention(log, NOW_MS)
+    assert log.start_offset <= 5
+
+
+def test_deleted_files_are_renamed_first_and_removed_later(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 30)
+    delete_records(log, 20)
+    deleted = [name for name in disk.list(FOLDER) if name.endswith(".deleted")]
+    assert "00000000000000000000.log.deleted" in deleted
+    assert remove_deleted(log) == len(deleted)
+    assert not any(name.endswith(".deleted") for name in disk.list(FOLDER))
+    assert values_of(log) == [b"%d" % number for number in range(20, 30)]
