@@ -228,6 +228,17 @@ OPEN_FILES_MAX: Final = IntSetting(
     is_dynamic=False,
     meaning="How many files of its logs a node keeps open; the others are opened again on use.",
 )
+INDEX_MAPS_MAX: Final = IntSetting(
+    "headrace.index.maps.max", 256, 1, INT32_MAX, False, "How many indexes are mapped at once."
+)
+COLD_READ_ATTEMPTS_MAX: Final = IntSetting(
+    "headrace.cold.read.attempts.max",
+    default=3,
+    minimum=1,
+    maximum=100,
+    is_dynamic=False,
+    meaning="How often data is brought into the page cache before a read waits for the disk.",
+)
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name: setting for setting in list(globals().values()) if isinstance(setting, Setting)

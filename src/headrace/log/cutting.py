@@ -1,13 +1,14 @@
 """Taking parts of a log away: at its end for a new leader, at its start for retention.
 
-Whole segments go by renaming their files, which is quick and undone by nothing; `remove_deleted`
-frees the space once nobody can be reading them any more.
+Whole segments go by renaming their files, which is quick; `find_deleted` and `remove_files` free
+the space later, once nobody can be reading them any more.
 """
 
 import logging
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.compaction_files import delete_segment
+from headrace.log.disk import Disk, folder_of
 from headrace.log.errors import OffsetOutOfRange
 from headrace.log.log import Log
 from headrace.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -104,14 +105,26 @@ def apply_retention(log: Log, now_ms: int) -> int:
     return count and _drop_before_start(log)
 
 
-def remove_deleted(log: Log) -> int:
-    """Free the space of files that were deleted; give how many. May run in a thread."""
-    names = [name for name in log.disk.list(log.folder) if name.endswith(DELETED_SUFFIX)]
-    for name in names:
-        log.disk.remove(f"{log.folder}/{name}")
-    if names:
-        log.disk.sync_folder(log.folder)
-    return len(names)
+def find_deleted(log: Log, now_ms: int) -> list[str]:
+    """Give the deleted files whose file.delete.delay.ms has passed since this first saw them."""
+    paths = [
+        f"{log.folder}/{name}"
+        for name in log.disk.list(log.folder)
+        if name.endswith(DELETED_SUFFIX)
+    ]
+    seen = {path: log.deleted_since_ms.get(path, now_ms) for path in paths}
+    delay_ms = log.settings.file_delete_delay_ms
+    due = [path for path, since_ms in seen.items() if now_ms - since_ms >= delay_ms]
+    log.deleted_since_ms = {path: since_ms for path, since_ms in seen.items() if path not in due}
+    return due
+
+
+def remove_files(disk: Disk, paths: list[str]) -> None:
+    """Free the space of deleted files; may run in a thread, as that takes long for large ones."""
+    for path in paths:
+        disk.remove(path)
+    for folder in {folder_of(path) for path in paths}:
+        disk.sync_folder(folder)
 
 
 def _drop_before_start(log: Log) -> int:
@@ -124,7 +137,6 @@ def _drop_before_start(log: Log) -> int:
     del log.segments[:kept]
     if log.epochs.truncate_from_start(log.start_offset):
         log.note_epochs_changed()
-    log.disk.sync_folder(log.folder)
     logger.info(
         "%s: %d segments below offset %d deleted", log.folder, len(dropped), log.start_offset
     )
@@ -132,9 +144,12 @@ def _drop_before_start(log: Log) -> int:
 
 
 def _delete(log: Log, segments: list[Segment]) -> None:
+    """Rename the files of segments, for good: no crash brings back what the log goes on without."""
     for segment in segments:
         segment.close()
         delete_segment(log.disk, log.folder, segment.base_offset)
+    if segments:
+        log.disk.sync_folder(log.folder)
 
 
 def _end_at(log: Log, end_offset: int) -> None:

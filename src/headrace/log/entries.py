@@ -8,6 +8,7 @@ file on first use.
 from struct import Struct as Layout
 from typing import Final
 
+from headrace.log import maps
 from headrace.log.disk import Disk, DiskFile
 from headrace.wire.schema import Buffer
 
@@ -102,9 +103,14 @@ class EntryFile:
             self._file = None
 
     def _mapped(self) -> memoryview:
-        if self._map is None:
-            self._map = self._opened().map()
-        return self._map
+        mapped = self._map
+        if mapped is None:
+            mapped = self._map = self._opened().map()
+            maps.hold(self)
+        return mapped
+
+    def unmap(self) -> None:
+        self._map = None
 
     def _opened(self) -> DiskFile:
         if self._file is None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.ids import NO_TIMESTAMP
 from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
 from headrace.log.disk import Disk
@@ -27,7 +28,14 @@ from headrace.log.settings import LogSettings
 from headrace.log.transactions import AbortedTransaction
 from headrace.records.control import ControlRecord, ControlType, read_control
 from headrace.records.errors import CorruptBatch
-from headrace.records.header import BatchHeader, assign_offset, check_crc, read_header, read_headers
+from headrace.records.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    assign_offset,
+    check_crc,
+    read_header,
+    read_headers,
+)
 from headrace.records.validation import validate_batch
 
 NO_LEADER_EPOCH: Final = -1
@@ -75,6 +83,9 @@ class Log:
         self.high_watermark = start_offset
         self.first_dirty_offset = start_offset
         """Compaction has seen everything below."""
+        self.cuts = 0
+        """How often the end was cut off, by which a compaction that runs sees that it must stop."""
+        self.is_compacting = False
         self.epochs = epochs
         self.producers = producers
         self.wants_flush = False
@@ -87,6 +98,9 @@ class Log:
         self._are_epochs_dirty = False
         self._snapshots_due: list[tuple[str, bytes]] = []
         self._flushing: asyncio.Future[None] | None = None
+        self._dirty_since_ms = 0
+        self.deleted_since_ms: dict[str, int] = {}
+        """When each file that awaits its removal was first seen to be deleted."""
 
     # Offsets
 
@@ -123,6 +137,8 @@ class Log:
         last_offset = base_offset + header.last_offset_delta
         assign_offset(batch, base_offset, leader_epoch)
         self._write(batch, base_offset, last_offset, header.max_timestamp, leader_epoch)
+        if base_offset == self.recovery_point:
+            self._dirty_since_ms = now_ms
         if header.producer_id >= 0:
             self.producers.apply(read_header(batch))
         if last_offset - self.recovery_point >= settings.flush_messages:
@@ -249,7 +265,9 @@ class Log:
         """Go on at `end_offset`, in the last segment that is left."""
         self._active = self.segments[-1]
         self.end_offset = end_offset
+        self.cuts += 1
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self.high_watermark = min(max(self.high_watermark, self.start_offset), end_offset)
         self._snapshots_due = [
             due for due in self._snapshots_due if due[0] <= self._snapshot_path(end_offset)
@@ -269,8 +287,8 @@ class Log:
         """Read the bytes of batches from the one with `offset` on, none that begins at `up_to`.
 
         Empty at the end of the log. None if they are not in the page cache and the call may not
-        wait for the disk: call again with `may_block` in a thread. OffsetOutOfRange if the log
-        does not reach from before to behind the offset.
+        wait for the disk: `read_cold` does that. OffsetOutOfRange if the log does not reach from
+        before to behind the offset.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(self.folder, offset, self.start_offset, self.end_offset)
@@ -289,6 +307,30 @@ class Log:
             if found is None or found:
                 return found
         return _EMPTY
+
+    async def read_cold(
+        self, offset: int, bytes_max: int, *, up_to: int, is_first_whole: bool = True
+    ) -> memoryview:
+        """Read as `read` does; a thread waits for the disk, while the loop goes on.
+
+        The thread brings the bytes into the page cache, and they are read from there, so that
+        nothing of the log is touched outside of its loop. Should they be gone again each time,
+        the loop waits in the end.
+        """
+        for _ in range(COLD_READ_ATTEMPTS_MAX.default):
+            found = self.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
+            if found is not None:
+                return found
+            segment = self.segments[self.segment_index(offset)]
+            begin, end = segment.locate(offset)
+            count = end - begin + max(bytes_max, HEADER_BYTES)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, segment.file.read, begin, count)
+        found = self.read(
+            offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole, may_block=True
+        )
+        assert found is not None
+        return found
 
     def segment_index(self, offset: int) -> int:
         """Give the index of the segment that has `offset`, or the first if all begin later."""
@@ -347,6 +389,16 @@ class Log:
 
         flushing.add_done_callback(finish)
         return flushing
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Say whether `flush` should be called: for `wants_flush`, or as flush.ms has passed."""
+        if self.recovery_point >= self.end_offset:
+            return False
+        return self.wants_flush or now_ms - self._dirty_since_ms >= self.settings.flush_ms
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that were idle for producer.id.expiration.ms; give how many."""
+        return self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
 
     def prepare_flush(self) -> Flush:
         """Hand everything to the files, and give the work that makes it durable."""

@@ -1,11 +1,24 @@
-"""Offsets by timestamp, as ListOffsets asks for them."""
+"""Offsets by timestamp, and by the names that ListOffsets has for some."""
 
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple
 
+from headrace.ids import NO_TIMESTAMP
+from headrace.log.epochs import UNDEFINED_EPOCH
 from headrace.log.log import Log
 from headrace.log.segment import Segment
 from headrace.records.header import BatchHeader
 from headrace.records.reader import read_records
+
+
+class SpecialTimestamp(IntEnum):
+    """What a client may ask for instead of a time."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
 
 
 class Found(NamedTuple):
@@ -14,6 +27,29 @@ class Found(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+NOT_FOUND: Final = Found(-1, -1, -1)
+
+
+def list_offset(log: Log, timestamp: int, latest_offset: int) -> Found:
+    """Answer ListOffsets; all is -1 if there is no such record.
+
+    `latest_offset` is where the asker's isolation lets it read to. Without a tier the log is all
+    local, and nothing is tiered.
+    """
+    match timestamp:
+        case SpecialTimestamp.LATEST:
+            return _named(latest_offset, log.epochs.latest_epoch)
+        case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
+            return _named(log.start_offset, log.epochs.epoch_for_offset(log.start_offset))
+        case SpecialTimestamp.LATEST_TIERED:
+            return NOT_FOUND
+        case SpecialTimestamp.MAX_TIMESTAMP:
+            found = find_max_timestamp(log)
+        case _:
+            found = find_timestamp(log, timestamp)
+    return NOT_FOUND if found is None or found.offset >= latest_offset else found
 
 
 def find_timestamp(log: Log, timestamp: int) -> Found | None:
@@ -42,3 +78,7 @@ def _first_in_batch(
         if record.timestamp >= timestamp and record.offset >= start_offset:
             return Found(record.timestamp, record.offset, header.leader_epoch)
     return None
+
+
+def _named(offset: int, leader_epoch: int | None) -> Found:
+    return Found(NO_TIMESTAMP, offset, UNDEFINED_EPOCH if leader_epoch is None else leader_epoch)

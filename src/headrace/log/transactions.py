@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from headrace.log import maps
 from headrace.log.disk import Disk, DiskFile
 from headrace.log.errors import CorruptLog
 from headrace.wire.schema import Buffer
@@ -156,9 +157,14 @@ class TransactionIndex:
         file = self._opened()
         if file is None or file.size == 0:
             return b""
-        if self._map is None:
-            self._map = file.map()
-        return self._map
+        mapped = self._map
+        if mapped is None:
+            mapped = self._map = file.map()
+            maps.hold(self)
+        return mapped
+
+    def unmap(self) -> None:
+        self._map = None
 
     def _opened(self) -> DiskFile | None:
         """Give the file, or None if there is none; that is looked up once."""

@@ -6,7 +6,8 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.log.cutting import (
     apply_retention,
     delete_records,
-    remove_deleted,
+    find_deleted,
+    remove_files,
     restart_at,
     truncate,
 )
@@ -158,11 +159,16 @@ def test_retention_keeps_what_is_not_replicated(disk: SimulatedDisk) -> None:
     assert log.start_offset <= 5
 
 
-def test_deleted_files_are_renamed_first_and_removed_later(disk: SimulatedDisk) -> None:
+def test_deleted_files_are_renamed_first_and_removed_after_a_delay(disk: SimulatedDisk) -> None:
     log = numbered(disk, 30)
     delete_records(log, 20)
     deleted = [name for name in disk.list(FOLDER) if name.endswith(".deleted")]
     assert "00000000000000000000.log.deleted" in deleted
-    assert remove_deleted(log) == len(deleted)
+    delay_ms = log.settings.file_delete_delay_ms
+    assert find_deleted(log, NOW_MS) == []
+    assert find_deleted(log, NOW_MS + delay_ms - 1) == []
+    due = find_deleted(log, NOW_MS + delay_ms)
+    assert sorted(due) == sorted(f"{FOLDER}/{name}" for name in deleted)
+    remove_files(disk, due)
     assert not any(name.endswith(".deleted") for name in disk.list(FOLDER))
     assert values_of(log) == [b"%d" % number for number in range(20, 30)]

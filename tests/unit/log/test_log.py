@@ -116,6 +116,16 @@ def test_cold_data_is_left_to_a_caller_who_may_wait(disk: SimulatedDisk) -> None
     assert log.read(0, 100, up_to=1, may_block=True)
 
 
+def test_a_cold_read_brings_the_bytes_without_blocking_the_loop(disk: SimulatedDisk) -> None:
+    log = open_simulated(disk)
+    for number in range(10):
+        append(log, b"%d" % number)
+    disk.drop_cache()
+    chunk = asyncio.run(log.read_cold(3, 200, up_to=log.end_offset))
+    assert read_header(chunk).base_offset == 3
+    assert log.read(3, 200, up_to=log.end_offset) == chunk
+
+
 def test_a_log_rolls_by_size_and_reads_on_across_segments(disk: SimulatedDisk) -> None:
     log = open_simulated(disk, SMALL)
     for number in range(30):
@@ -260,6 +270,24 @@ def test_flush_messages_says_when_a_flush_is_due(disk: SimulatedDisk) -> None:
     assert log.wants_flush
     asyncio.run(log.flush())
     assert not log.wants_flush
+
+
+def test_flush_ms_says_when_a_flush_is_due(disk: SimulatedDisk) -> None:
+    log = open_simulated(disk, LogSettings(flush_ms=100))
+    assert not log.is_flush_due(NOW_MS + 1000)
+    append(log, b"a")
+    assert not log.is_flush_due(NOW_MS + 99)
+    assert log.is_flush_due(NOW_MS + 100)
+    asyncio.run(log.flush())
+    assert not log.is_flush_due(NOW_MS + 1000)
+
+
+def test_idle_producers_are_forgotten(disk: SimulatedDisk) -> None:
+    log = open_simulated(disk)
+    append(log, b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert log.expire_producers(NOW_MS + 1000) == 0
+    assert log.expire_producers(NOW_MS + log.settings.producer_id_expiration_ms) == 1
+    assert log.producers.get(7) is None
 
 
 def test_a_full_disk_makes_the_log_read_only_until_space_returns(disk: SimulatedDisk) -> None:

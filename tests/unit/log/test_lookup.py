@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.log.cutting import delete_records
-from headrace.log.lookup import find_max_timestamp, find_timestamp
+from headrace.log.lookup import (
+    NOT_FOUND,
+    SpecialTimestamp,
+    find_max_timestamp,
+    find_timestamp,
+    list_offset,
+)
 from headrace.log.settings import LogSettings
 from headrace.records.builder import BatchBuilder
 from headrace.testing.disk import SimulatedDisk
@@ -59,3 +65,21 @@ def test_the_largest_timestamp_is_found_at_its_first_record() -> None:
 @pytest.mark.parametrize("timestamp", [-1, 0, 10])
 def test_an_empty_log_has_no_timestamps(timestamp: int) -> None:
     assert find_timestamp(open_simulated(SimulatedDisk(seed=1)), timestamp) is None
+
+
+def test_offsets_have_names() -> None:
+    log = open_simulated(SimulatedDisk(seed=1), SMALL)
+    for timestamp in (5, 9, 7):
+        builder = BatchBuilder()
+        builder.append(timestamp, None, b"")
+        log.append(memoryview(builder.build()), leader_epoch=2, now_ms=NOW_MS)
+    log.advance_high_watermark(3)
+    delete_records(log, 1)
+    assert list_offset(log, SpecialTimestamp.EARLIEST, 3) == (-1, 1, 2)
+    assert list_offset(log, SpecialTimestamp.EARLIEST_LOCAL, 3) == (-1, 1, 2)
+    assert list_offset(log, SpecialTimestamp.LATEST, 3) == (-1, 3, 2)
+    assert list_offset(log, SpecialTimestamp.MAX_TIMESTAMP, 3) == (9, 1, 2)
+    assert list_offset(log, SpecialTimestamp.LATEST_TIERED, 3) == NOT_FOUND
+    assert list_offset(log, 6, 3) == (9, 1, 2)
+    assert list_offset(log, 6, 1) == NOT_FOUND
+    assert list_offset(log, 10, 3) == NOT_FOUND
