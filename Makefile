@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/pytest -n auto --dist loadfile
-COMPILED := src/headrace/records/scan.py
+COMPILED := src/headrace/records/scan.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
 .PHONY: help demo test check bench schemas jars clean
@@ -23,14 +23,14 @@ demo: $(VENV)/.installed-spark ## run the pipeline from a producer's bytes to a 
 
 test: $(VENV)/.installed-dev ## every test
 	$(PYTEST)
-	HEADRACE_PURE=1 $(PYTEST) tests/unit/records
+	HEADRACE_PURE=1 $(PYTEST) tests/unit/records tests/unit/log/test_offset_map.py tests/unit/log/test_compaction.py
 
 check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, imports, unit tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) tests/unit
+	$(PYTEST) -m 'not slow' tests/unit
 
 BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py,$(wildcard bench/*.py))))
 bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed
@@ -44,4 +44,4 @@ jars: .jars/.complete ## fetch Apache Kafka's jars (needs Java and Maven)
 	$(PYTHON) -m tools.jvm.harness
 
 clean: ## remove what was built, but for .venv and .jars
-	rm -rf build dist src/headrace.egg-info $(COMPILED:.py=.c) src/headrace/records/*.so
+	rm -rf build dist src/headrace.egg-info $(COMPILED:.py=.c) $(COMPILED:.py=.*.so)

@@ -240,6 +240,172 @@ COLD_READ_ATTEMPTS_MAX: Final = IntSetting(
     meaning="How often data is brought into the page cache before a read waits for the disk.",
 )
 
+RAFT_ELECTION_TIMEOUT_MS: Final = IntSetting(
+    "headrace.raft.election.timeout.ms",
+    default=1000,
+    minimum=10,
+    maximum=600_000,
+    is_dynamic=False,
+    meaning="How long the quorum is without word of its leader before it elects another one.",
+)
+RAFT_HEARTBEAT_MS: Final = IntSetting(
+    "headrace.raft.heartbeat.ms", 100, 1, 60_000, False, "How often a leader says that it leads."
+)
+RAFT_CLOCK_DRIFT_MS_MAX: Final = IntSetting(
+    "headrace.raft.clock.drift.ms.max",
+    default=200,
+    minimum=0,
+    maximum=600_000,
+    is_dynamic=False,
+    meaning="How far two clocks may drift apart within an election timeout; shortens leases.",
+)
+RAFT_LEASE_READS: Final = ChoiceSetting(
+    "headrace.raft.lease.reads",
+    default="off",
+    choices=("off", "on"),
+    is_dynamic=False,
+    meaning="Whether a leader answers reads from its lease, trusting the quorum's clocks.",
+)
+RAFT_APPEND_BYTES_MAX: Final = IntSetting(
+    "headrace.raft.append.bytes.max",
+    default=1024 * 1024,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many bytes of entries one message to a follower holds, beyond the first entry.",
+)
+RAFT_ENTRY_BYTES_MAX: Final = IntSetting(
+    "headrace.raft.entry.bytes.max",
+    default=4 * 1024 * 1024,
+    minimum=1024,
+    maximum=256 * 1024 * 1024,
+    is_dynamic=False,
+    meaning="The largest proposal that the metadata log takes.",
+)
+RAFT_IN_FLIGHT_APPENDS_MAX: Final = IntSetting(
+    "headrace.raft.in.flight.appends.max",
+    default=64,
+    minimum=1,
+    maximum=10_000,
+    is_dynamic=False,
+    meaning="How many messages with entries a follower may have unanswered.",
+)
+RAFT_IN_FLIGHT_BYTES_MAX: Final = IntSetting(
+    "headrace.raft.in.flight.bytes.max",
+    default=16 * 1024 * 1024,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many bytes of entries may be on their way to a follower before more are sent.",
+)
+RAFT_UNCOMMITTED_ENTRIES_MAX: Final = IntSetting(
+    "headrace.raft.uncommitted.entries.max",
+    default=100_000,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many proposals may wait for the quorum before more are refused.",
+)
+RAFT_UNCOMMITTED_BYTES_MAX: Final = IntSetting(
+    "headrace.raft.uncommitted.bytes.max",
+    default=64 * 1024 * 1024,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many bytes of proposals may wait for the quorum before more are refused.",
+)
+RAFT_PENDING_READS_MAX: Final = IntSetting(
+    "headrace.raft.pending.reads.max",
+    default=10_000,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many reads may wait for the quorum before more are refused.",
+)
+RAFT_SNAPSHOT_CHUNK_BYTES: Final = IntSetting(
+    "headrace.raft.snapshot.chunk.bytes",
+    default=1024 * 1024,
+    minimum=1,
+    maximum=64 * 1024 * 1024,
+    is_dynamic=False,
+    meaning="How much of a snapshot one message to a follower holds.",
+)
+RAFT_SNAPSHOT_BYTES_MAX: Final = IntSetting(
+    "headrace.raft.snapshot.bytes.max",
+    default=1024 * 1024 * 1024,
+    minimum=1024,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="The largest snapshot that a node takes from its leader.",
+)
+RAFT_SNAPSHOT_TRIGGER_BYTES: Final = IntSetting(
+    "headrace.raft.snapshot.trigger.bytes",
+    default=64 * 1024 * 1024,
+    minimum=1024,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many bytes of entries are applied before a snapshot takes their place.",
+)
+RAFT_KEPT_ENTRIES: Final = IntSetting(
+    "headrace.raft.kept.entries",
+    default=1000,
+    minimum=0,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many entries stay behind a snapshot, for followers that lag a little.",
+)
+RAFT_PROMOTION_LAG_ENTRIES_MAX: Final = IntSetting(
+    "headrace.raft.promotion.lag.entries.max",
+    default=1000,
+    minimum=0,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many committed entries a learner may lack when it becomes a voter.",
+)
+RAFT_MEMBERS_MAX: Final = IntSetting(
+    "headrace.raft.members.max", 128, 1, 10_000, False, "How many members a quorum may have."
+)
+RAFT_SEGMENT_BYTES: Final = IntSetting(
+    "headrace.raft.segment.bytes",
+    default=16 * 1024 * 1024,
+    minimum=1024,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="The size at which the metadata log starts a new file.",
+)
+RAFT_PROPOSAL_TIMEOUT_MS: Final = IntSetting(
+    "headrace.raft.proposal.timeout.ms",
+    default=30_000,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How long a proposal is waited for before its caller is told that nobody knows.",
+)
+RAFT_INBOX_MESSAGES_MAX: Final = IntSetting(
+    "headrace.raft.inbox.messages.max",
+    default=10_000,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="How many messages of other nodes may wait; more are dropped and sent again.",
+)
+METADATA_OUTCOMES_MAX: Final = IntSetting(
+    "headrace.metadata.outcomes.max",
+    default=4096,
+    minimum=1,
+    maximum=INT32_MAX,
+    is_dynamic=False,
+    meaning="Of how many metadata entries it is remembered what they did, for their proposers.",
+)
+LOG_CLEANER_DEDUPE_BUFFER_SIZE: Final = IntSetting(
+    "log.cleaner.dedupe.buffer.size",
+    default=128 * 1024 * 1024,
+    minimum=1024,
+    maximum=INT64_MAX,
+    is_dynamic=True,
+    meaning="The memory for the keys that one pass of compaction knows.",
+)
+
 SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name: setting for setting in list(globals().values()) if isinstance(setting, Setting)
 }

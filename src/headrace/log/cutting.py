@@ -5,16 +5,16 @@ the space later, once nobody can be reading them any more.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.compaction_files import delete_segment
 from headrace.log.disk import Disk, folder_of
 from headrace.log.errors import OffsetOutOfRange
 from headrace.log.log import Log
-from headrace.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from headrace.log.producer_snapshots import decode_snapshot
-from headrace.log.replay import replay
-from headrace.log.segment import DELETED_SUFFIX, Segment, file_name
+from headrace.log.replay import restore_producers
+from headrace.log.segment import DELETED_SUFFIX, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -22,38 +22,48 @@ logger = logging.getLogger(__name__)
 def truncate(log: Log, offset: int) -> bool:
     """End the log before the batch that has `offset`; say whether anything went.
 
-    Producers, epochs and indexes are as they were then. OffsetOutOfRange below the log's start.
+    Producers, epochs and indexes are as they were then, and no crash brings back what is gone.
+    OffsetOutOfRange below the log's start. ReadOnlyLog if the disk fails: the log is to be opened
+    again then.
+
+    The recovery point goes back too. It must be in the directory's checkpoint before the next
+    append: after a crash, damage below the old one would count as damage to what was synced.
     """
     if offset >= log.end_offset:
         return False
     if offset < log.start_offset:
         raise OffsetOutOfRange(log.folder, offset, log.start_offset, log.end_offset)
-    index = log.segment_index(offset)
-    _delete(log, log.segments[index + 1 :])
-    del log.segments[index + 1 :]
-    segment = log.segments[index]
-    segment.truncate(segment.position_of(offset))
-    end_offset = segment.read_end_offset()
-    segment.transaction_index.truncate_to(end_offset)
-    _end_at(log, max(end_offset, min(offset, log.start_offset)))
+    with _failing(log):
+        index = log.segment_index(offset)
+        _delete(log, log.segments[index + 1 :])
+        del log.segments[index + 1 :]
+        segment = log.segments[index]
+        segment.truncate(segment.position_of(offset))
+        segment.file.sync()
+        end_offset = segment.read_end_offset()
+        if end_offset < log.start_offset:
+            restart_at(log, log.start_offset)
+        else:
+            _end_at(log, end_offset)
     return True
 
 
 def restart_at(log: Log, offset: int) -> None:
     """Empty the log and let it begin at `offset`, as a follower must that fell out of range."""
-    _delete(log, log.segments)
-    log.segments.clear()
-    segment = Segment(
-        log.disk,
-        log.folder,
-        offset,
-        sizes={},
-        index_interval_bytes=log.settings.index_interval_bytes,
-    )
-    segment.create()
-    log.segments.append(segment)
-    log.start_offset = offset
-    _end_at(log, offset)
+    with _failing(log):
+        _delete(log, log.segments)
+        segment = Segment(
+            log.disk,
+            log.folder,
+            offset,
+            sizes={},
+            index_interval_bytes=log.settings.index_interval_bytes,
+        )
+        segment.create()
+        log.segments[:] = [segment]
+        log.start_offset = offset
+        _end_at(log, offset, snapshots_up_to=-1)
+        log.disk.sync_folder(log.folder)
 
 
 def delete_records(log: Log, offset: int) -> int:
@@ -78,8 +88,8 @@ def delete_records(log: Log, offset: int) -> int:
 def apply_retention(log: Log, now_ms: int) -> int:
     """Delete the oldest segments that are too old or too many; give how many went.
 
-    Only what is below the high watermark goes. The active segment goes too if it is too old; a
-    new one takes its place.
+    Only what is below the high watermark goes. The active segment goes too; a new one takes its
+    place.
     """
     settings = log.settings
     if not settings.is_deleted_by_age:
@@ -89,16 +99,20 @@ def apply_retention(log: Log, now_ms: int) -> int:
     for index, segment in enumerate(log.segments):
         is_last = index + 1 == len(log.segments)
         end_offset = log.end_offset if is_last else log.segments[index + 1].base_offset
+        if end_offset > log.high_watermark or (is_last and segment.size_bytes == 0):
+            break
+        # Batches without a timestamp have no age.
         is_old = (
             settings.retention_ms >= 0
-            and segment.size_bytes > 0
+            and segment.largest_timestamp >= 0
             and now_ms - segment.largest_timestamp > settings.retention_ms
         )
-        is_too_much = not is_last and excess_bytes >= segment.size_bytes > 0
-        if end_offset > log.high_watermark or not (is_old or is_too_much):
+        is_too_much = settings.retention_bytes >= 0 and excess_bytes >= segment.size_bytes
+        if not (is_old or is_too_much or segment.size_bytes == 0):
             break
         if is_last:
-            log.roll(log.end_offset)
+            with _failing(log):
+                log.roll(log.end_offset)
         excess_bytes -= segment.size_bytes
         count += 1
         log.start_offset = max(log.start_offset, end_offset)
@@ -127,54 +141,49 @@ def remove_files(disk: Disk, paths: list[str]) -> None:
         disk.sync_folder(folder)
 
 
+@contextmanager
+def _failing(log: Log) -> Iterator[None]:
+    """Let the log take no more appends if the disk fails: its files are not what it knows then."""
+    try:
+        yield
+    except OSError as error:
+        raise log.fail(error) from error
+
+
 def _drop_before_start(log: Log) -> int:
     """Delete the segments that end at or before the log's start."""
+    if log.epochs.truncate_from_start(log.start_offset):
+        log.note_epochs_changed()
     kept = log.segment_index(log.start_offset)
     dropped = log.segments[:kept]
     if not dropped:
         return 0
-    _delete(log, dropped)
+    with _failing(log):
+        _delete(log, dropped, is_prefix=True)
     del log.segments[:kept]
-    if log.epochs.truncate_from_start(log.start_offset):
-        log.note_epochs_changed()
     logger.info(
         "%s: %d segments below offset %d deleted", log.folder, len(dropped), log.start_offset
     )
     return len(dropped)
 
 
-def _delete(log: Log, segments: list[Segment]) -> None:
-    """Rename the files of segments, for good: no crash brings back what the log goes on without."""
-    for segment in segments:
+def _delete(log: Log, segments: list[Segment], *, is_prefix: bool = False) -> None:
+    """Rename the files of segments, for good: no crash brings back what the log goes on without.
+
+    From the outer end on, so that a crash in between leaves a log without a hole.
+    """
+    for segment in segments if is_prefix else reversed(segments):
         segment.close()
         delete_segment(log.disk, log.folder, segment.base_offset)
     if segments:
         log.disk.sync_folder(log.folder)
 
 
-def _end_at(log: Log, end_offset: int) -> None:
+def _end_at(log: Log, end_offset: int, *, snapshots_up_to: int | None = None) -> None:
     """Take back what the log knew of offsets that are gone."""
-    log.reactivate(end_offset)
+    limit = end_offset if snapshots_up_to is None else snapshots_up_to
+    log.reactivate(end_offset, limit)
     if log.epochs.truncate_from_end(end_offset):
         log.note_epochs_changed()
-    _restore_producers(log, end_offset)
-
-
-def _restore_producers(log: Log, end_offset: int) -> None:
-    """Go back to the newest snapshot before the end, and on from there."""
-    offsets = []
-    for name in log.disk.list(log.folder):
-        if name.endswith(SNAPSHOT_SUFFIX):
-            offset = int(name[: -len(SNAPSHOT_SUFFIX)])
-            if offset <= end_offset:
-                offsets.append(offset)
-            else:
-                log.disk.remove(f"{log.folder}/{name}")
-    begin = log.segments[0].base_offset
-    log.producers.restore(())
-    if offsets:
-        begin = max(offsets)
-        path = f"{log.folder}/{file_name(begin, SNAPSHOT_SUFFIX)}"
-        log.producers.restore(decode_snapshot(log.disk.read(path), path))
-    replay(log.producers, log.segments, begin)
+    restore_producers(log.producers, log.disk, log.folder, log.segments, limit=limit)
     log.producers.on_high_watermark_updated(log.high_watermark)

@@ -5,6 +5,7 @@ and a system call for each would cost more than the append that it describes. Re
 file on first use.
 """
 
+from contextlib import suppress
 from struct import Struct as Layout
 from typing import Final
 
@@ -68,18 +69,32 @@ class EntryFile:
         return low
 
     def append(self, first: int, second: int) -> None:
+        """Add an entry. It never fails: the batch that it is about is in the log already."""
         self._pending += self._layout.pack(first, second)
         self.count += 1
         if len(self._pending) >= PENDING_BYTES_MAX:
-            self.write_out()
+            with suppress(OSError):  # the next flush meets it, and the entries still wait
+                self.write_out()
+
+    def make(self) -> None:
+        """Make sure that there is a file, even if there is no entry for it."""
+        self._opened()
 
     def write_out(self) -> None:
-        """Hand what is pending to the file."""
+        """Hand what is pending to the file, behind the last entry that is whole."""
         if self._pending:
-            self._opened().append(self._pending)
+            file = self._opened()
+            stored_bytes = self._stored_count * self._layout.size
+            if file.size > stored_bytes:
+                file.truncate(stored_bytes)
+            file.append(self._pending)
             self._stored_count += len(self._pending) // self._layout.size
             self._pending = bytearray()
             self._map = None
+
+    def make_file(self) -> None:
+        """Make the file if there is none yet: Kafka's tools miss one that would be empty."""
+        self._opened()
 
     def keep(self, count: int) -> None:
         """Drop the entries from `count` on."""

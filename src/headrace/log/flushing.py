@@ -1,9 +1,15 @@
 """The part of a flush that waits for the disk, and so runs in a thread."""
 
-from contextlib import suppress
 from typing import NamedTuple
 
 from headrace.log.disk import Disk, DiskFile
+
+
+class LostWrites(OSError):
+    """A sync that failed: what was written since the last one must count as lost.
+
+    More space does not bring it back, so this is for good, whatever the error's number is.
+    """
 
 
 class Flush(NamedTuple):
@@ -12,14 +18,20 @@ class Flush(NamedTuple):
     disk: Disk
     folder: str
     files: list[DiskFile]
-    small_files: list[tuple[str, bytes]]
-    """Path and content of what is written whole: snapshots and the epochs."""
+    snapshots: list[tuple[str, bytes]]
+    """Path and content of each."""
+    epochs: tuple[str, bytes] | None
+    """Path and content, if the leader epochs have changed."""
 
     def run(self) -> None:
         """Do it; OSError if the disk fails. What retention removed meanwhile is passed over."""
         for file in self.files:
-            with suppress(FileNotFoundError):
+            try:
                 file.sync()
-        for path, data in self.small_files:
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise LostWrites(*error.args, error.filename) from error
+        for path, data in self.snapshots if self.epochs is None else [*self.snapshots, self.epochs]:
             self.disk.replace(path, data)
         self.disk.sync_folder(self.folder)

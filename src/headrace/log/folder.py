@@ -145,9 +145,7 @@ class LogFolder:
             RECOVERY_POINTS: {key: log.recovery_point for key, log in logs},
             LOG_STARTS: {key: log.start_offset for key, log in logs},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs},
-            CLEANED: {
-                key: log.first_dirty_offset for key, log in logs if log.settings.is_compacted
-            },
+            CLEANED: {key: log.first_dirty_offset for key, log in logs if log.was_compacted},
         }
 
     def _save(self, progress: Mapping[str, Offsets]) -> None:
@@ -173,6 +171,7 @@ class LogFolder:
                     is_clean=is_clean,
                     recovery_point=recovery_points.get(key, 0),
                     start_offset=starts.get(key, 0),
+                    was_compacted=key in cleaned,
                 )
                 topic_id = self._load_topic_id(name)
             except LogError as error:

@@ -9,6 +9,7 @@ rewrites it.
 import asyncio
 import errno
 from bisect import bisect_right
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from headrace.log.disk import Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import read_segment
-from headrace.log.flushing import Flush
+from headrace.log.flushing import Flush, LostWrites
 from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -83,6 +84,8 @@ class Log:
         self.high_watermark = start_offset
         self.first_dirty_offset = start_offset
         """Compaction has seen everything below."""
+        self.was_compacted = settings.is_compacted
+        """Whether offsets may be missing, now or since the topic was a compacted one."""
         self.cuts = 0
         """How often the end was cut off, by which a compaction that runs sees that it must stop."""
         self.is_compacting = False
@@ -98,6 +101,8 @@ class Log:
         self._are_epochs_dirty = False
         self._snapshots_due: list[tuple[str, bytes]] = []
         self._flushing: asyncio.Future[None] | None = None
+        self._flush_up_to = end_offset
+        """What the flush that runs will have made durable, if nothing of it is cut off."""
         self._dirty_since_ms = 0
         self.deleted_since_ms: dict[str, int] = {}
         """When each file that awaits its removal was first seen to be deleted."""
@@ -108,7 +113,9 @@ class Log:
     def last_stable_offset(self) -> int:
         """Where readers of committed records must stop: the first transaction still undecided."""
         unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.start_offset)
 
     def advance_high_watermark(self, offset: int) -> None:
         """Take note that all in-sync replicas have what is below `offset`."""
@@ -141,8 +148,6 @@ class Log:
             self._dirty_since_ms = now_ms
         if header.producer_id >= 0:
             self.producers.apply(read_header(batch))
-        if last_offset - self.recovery_point >= settings.flush_messages:
-            self.wants_flush = True
         append_time_ms = now_ms if settings.rules.is_append_time else NO_TIMESTAMP
         return Appended(base_offset, last_offset, append_time_ms, False)
 
@@ -179,7 +184,9 @@ class Log:
                     f"the leader sent offsets {header.base_offset} to {header.last_offset}; "
                     f"{self.folder} ends at {self.end_offset}"
                 )
-            control = read_control(batch, header) if header.is_control else None
+            # A marker that compaction has emptied says nothing.
+            is_said = header.is_control and header.record_count > 0
+            control = read_control(batch, header) if is_said else None
             self._write(
                 batch,
                 header.base_offset,
@@ -199,9 +206,9 @@ class Log:
         leader_epoch: int,
     ) -> None:
         """Put a batch with its offsets at the end; on a failing disk nothing changes."""
-        if self.failure is not None:
-            self._refuse_or_recover(len(batch))
         try:
+            if self.failure is not None:
+                self._refuse_or_recover(len(batch))
             segment = self._active
             if self._is_full(segment, len(batch), last_offset, max_timestamp):
                 segment = self.roll(base_offset)
@@ -213,14 +220,16 @@ class Log:
             if leader_epoch >= 0:
                 self._are_epochs_dirty |= self.epochs.assign(leader_epoch, base_offset)
         self.end_offset = last_offset + 1
+        if self.end_offset - self.recovery_point >= self.settings.flush_messages:
+            self.wants_flush = True
 
     def _apply(self, header: BatchHeader, control: ControlRecord | None) -> None:
         """Let the producers know of a batch in the log; note what it aborted."""
         if header.producer_id < 0:
             return
-        if control is None:
+        if not header.is_control:
             self.producers.apply(header)
-        elif _ends_transaction(control):
+        elif control is not None and _ends_transaction(control):
             aborted = self.producers.apply_marker(header, control)
             if aborted is not None:
                 self._active.transaction_index.append(aborted)
@@ -232,6 +241,9 @@ class Log:
         if size_bytes == 0:
             return False
         first_timestamp = segment.first_timestamp
+        if first_timestamp is None:
+            segment.load_timestamps()
+            first_timestamp = segment.first_timestamp
         return (
             size_bytes + batch_bytes > settings.segment_bytes
             or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
@@ -244,8 +256,14 @@ class Log:
         )
 
     def roll(self, base_offset: int) -> Segment:
-        """Finish the active segment and begin one at `base_offset`, the end of the log."""
+        """Finish the active segment and begin one at `base_offset`, the end of the log.
+
+        One without batches is begun already. On a failing disk nothing changes (OSError).
+        """
         finished = self._active
+        if finished.size_bytes == 0:
+            return finished
+        finished.finish()
         segment = Segment(
             self.disk,
             self.folder,
@@ -254,15 +272,17 @@ class Log:
             index_interval_bytes=self.settings.index_interval_bytes,
         )
         segment.create()
-        finished.finish()
         self._snapshots_due.append(self._snapshot(base_offset))
         self.segments.append(segment)
         self._active = segment
         self.wants_flush = True
         return segment
 
-    def reactivate(self, end_offset: int) -> None:
-        """Go on at `end_offset`, in the last segment that is left."""
+    def reactivate(self, end_offset: int, snapshots_up_to: int) -> None:
+        """Go on at `end_offset`, in the last segment that is left.
+
+        Snapshots of producers that are still to be written count only up to an offset.
+        """
         self._active = self.segments[-1]
         self.end_offset = end_offset
         self.cuts += 1
@@ -270,8 +290,9 @@ class Log:
         self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self.high_watermark = min(max(self.high_watermark, self.start_offset), end_offset)
         self._snapshots_due = [
-            due for due in self._snapshots_due if due[0] <= self._snapshot_path(end_offset)
+            due for due in self._snapshots_due if due[0] <= self._snapshot_path(snapshots_up_to)
         ]
+        self._flush_up_to = min(self._flush_up_to, end_offset, snapshots_up_to)
 
     # Reading
 
@@ -361,7 +382,7 @@ class Log:
         Callers who come while a flush runs share the next one. ReadOnlyLog if the disk failed.
         """
         target = self.end_offset
-        while self.recovery_point < target:
+        while self.recovery_point < min(target, self.end_offset):
             if self.failure is not None and not self._is_out_of_space:
                 raise ReadOnlyLog(self.folder, self.failure)
             if self._flushing is None:
@@ -372,7 +393,6 @@ class Log:
                 raise ReadOnlyLog(self.folder, str(error)) from error
 
     def _start_flush(self) -> asyncio.Future[None]:
-        target = self.end_offset
         try:
             work = self.prepare_flush()
         except OSError as error:
@@ -382,13 +402,28 @@ class Log:
         def finish(done: asyncio.Future[None]) -> None:
             self._flushing = None
             error = None if done.cancelled() else done.exception()
-            if error is None:
-                self.recovery_point = max(self.recovery_point, min(target, self.end_offset))
-            elif isinstance(error, OSError):
+            if isinstance(error, OSError):
+                self._take_back(work)
                 self.fail(error)
+            elif error is None:
+                self.recovery_point = max(self.recovery_point, self._flush_up_to)
+                self._remove_cut_snapshots(work)
 
         flushing.add_done_callback(finish)
         return flushing
+
+    def _take_back(self, work: Flush) -> None:
+        """Have the small files of a flush that failed written by the next one."""
+        self.wants_flush = self._are_epochs_dirty = True
+        limit = self._snapshot_path(self._flush_up_to)
+        self._snapshots_due[:0] = [due for due in work.snapshots if due[0] <= limit]
+
+    def _remove_cut_snapshots(self, work: Flush) -> None:
+        """Remove what a flush wrote about offsets that were cut off while it ran."""
+        for path, _ in work.snapshots:
+            if path > self._snapshot_path(self._flush_up_to):
+                with suppress(FileNotFoundError):
+                    self.disk.remove(path)
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Say whether `flush` should be called: for `wants_flush`, or as flush.ms has passed."""
@@ -402,19 +437,22 @@ class Log:
 
     def prepare_flush(self) -> Flush:
         """Hand everything to the files, and give the work that makes it durable."""
-        self.wants_flush = False
-        first = self.segment_index(self.recovery_point)
+        # From the segment before the first offset that is not durable: it may have been finished
+        # since, and its time index completed.
+        first = self.segment_index(self.recovery_point - 1)
         dirty = self.segments[first:]
         for segment in dirty:
             segment.write_out()
-        small_files = self._snapshots_due
+        self.wants_flush = False
+        self._flush_up_to = self.end_offset
+        snapshots = self._snapshots_due
         self._snapshots_due = []
+        epochs = None
         if self._are_epochs_dirty:
-            text = format_epochs(self.epochs.entries())
-            small_files.append((f"{self.folder}/{LEADER_EPOCHS}", text.encode("ascii")))
+            epochs = f"{self.folder}/{LEADER_EPOCHS}", format_epochs(self.epochs.entries()).encode()
             self._are_epochs_dirty = False
         files = [file for segment in dirty for file in segment.opened_files()]
-        return Flush(self.disk, self.folder, files, small_files)
+        return Flush(self.disk, self.folder, files, snapshots, epochs)
 
     def close(self) -> None:
         """Make everything durable and give the files back; a clean open trusts what is there.
@@ -446,7 +484,7 @@ class Log:
     def fail(self, error: OSError) -> ReadOnlyLog:
         """Take no more appends; give the error that says so."""
         self.failure = str(error)
-        self._is_out_of_space = error.errno in _SPACE_ERRORS
+        self._is_out_of_space = error.errno in _SPACE_ERRORS and not isinstance(error, LostWrites)
         return ReadOnlyLog(self.folder, self.failure)
 
     def _refuse_or_recover(self, batch_bytes: int) -> None:
@@ -455,6 +493,7 @@ class Log:
         needed = batch_bytes + SPACE_MARGIN_BYTES
         if not self._is_out_of_space or self.disk.free_bytes() < needed:
             raise ReadOnlyLog(self.folder, self.failure)
+        self._active.cut_torn()
         self.failure = None
 
 

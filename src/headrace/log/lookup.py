@@ -65,9 +65,28 @@ def find_timestamp(log: Log, timestamp: int) -> Found | None:
 
 
 def find_max_timestamp(log: Log) -> Found | None:
-    """Find the first record that has the largest timestamp of all."""
-    largest = max(segment.largest_timestamp for segment in log.segments)
+    """Find the first record that has the largest timestamp of all, from the log's start on."""
+    first, *later = log.segments
+    timestamps = [segment.largest_timestamp for segment in later]
+    if log.start_offset > first.base_offset:
+        timestamps.append(_largest_from(first, log.start_offset))
+    else:
+        timestamps.append(first.largest_timestamp)
+    largest = max(timestamps)
     return find_timestamp(log, largest) if largest >= 0 else None
+
+
+def _largest_from(segment: Segment, offset: int) -> int:
+    """Give the largest timestamp of a segment's records from an offset on."""
+    largest: int = NO_TIMESTAMP
+    for position, header in segment.batches(segment.position_of(offset)):
+        if header.base_offset >= offset:
+            largest = max(largest, header.max_timestamp)
+            continue
+        batch = segment.file.read(position, header.size_bytes)
+        times = [r.timestamp for r in read_records(batch, header) if r.offset >= offset]
+        largest = max(largest, *times)
+    return largest
 
 
 def _first_in_batch(

@@ -15,6 +15,7 @@ a payload that is not records raises CorruptBatch and is never read beyond its e
 
 from __future__ import annotations
 
+import mmap
 import secrets
 from typing import NamedTuple
 
@@ -22,12 +23,15 @@ import cython
 
 from headrace.records.compression import ReadableBuffer
 from headrace.records.errors import CorruptBatch
+from headrace.records.scan import Segment as Records
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 SLOT_BYTES: int = 24
-INT64_MIN: int = -(2**63)
+_EXACT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 15)
+_MASK = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_INT64_MIN: int = -(2**63)
 
 
 class Sifted(NamedTuple):
@@ -50,19 +54,29 @@ class OffsetMap:
     capacity = cython.declare(cython.longlong, visibility="readonly")
     _table: cython.ulonglong[::1]
     _slots: cython.ulonglong
-    _secret: cython.ulonglong[2]
+    _secret_low: cython.ulonglong
+    _secret_high: cython.ulonglong
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, secret: bytes | None = None) -> None:
         """Take so many bytes at most; the kernel gives them as they are used.
 
-        At least one key has room, so that a compaction always gets on.
+        At least one key has room, so that a compaction always gets on. A secret of 16 bytes is
+        given by tests only.
         """
+        secret = secret or secrets.token_bytes(16)
         slots = max(memory_bytes // SLOT_BYTES, 2)
         self._slots = slots
-        self._table = memoryview(bytearray(slots * SLOT_BYTES)).cast("Q")
+        # Not a bytearray, whose bytes are all written when it is made. Looking up keys is waiting
+        # for memory, and with large pages there is less to wait for.
+        size_bytes = slots * SLOT_BYTES
+        memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        self._table = memoryview(memory).cast("Q")
         self.capacity = max(slots * 3 // 4, 1)
         self.count = 0
-        self._secret = [secrets.randbits(64), secrets.randbits(64)]
+        self._secret_low = int.from_bytes(secret[:8], "little")
+        self._secret_high = int.from_bytes(secret[8:], "little")
 
     def get(self, key: bytes) -> int:
         """Give the latest offset of a key, -1 if it is not known."""
@@ -76,37 +90,30 @@ class OffsetMap:
         slot: cython.ulonglong = self._find(walk)
         return int(self._table[slot + 2]) if self._table[slot] else -1
 
-    def add(
-        self,
-        payload: ReadableBuffer,
-        position: int,
-        end: int,
-        record_count: int,
-        base_offset: int,
-        from_offset: int,
-    ) -> int:
+    def add(self, records: Records, from_offset: int) -> int:
         """Note the keys of a batch's records, but for those below `from_offset`.
 
-        Gives how many records were passed over: all of them, or fewer if the map got full.
-        Records come in ascending order. Those without a key are of no interest.
+        Gives -1, or the offset of the first record for which there was no room. Batches come in
+        the order of the log. Records without a key are of no interest.
         """
         walk: _Walk = _Walk()
+        payload, position, end, header = records
         view: cython.const[cython.uchar][::1] = payload  # type: ignore[valid-type]
         if position >= end:
-            return record_count
+            return -1
         if cython.compiled:
             source: cython.p_const_uchar = cython.address(view[0])
         else:
             source = view
         walk.position = position
         walk.end = end
-        first: cython.longlong = from_offset - base_offset
-        base: cython.longlong = base_offset
-        records: cython.longlong = record_count
+        base: cython.longlong = header.base_offset
+        first: cython.longlong = from_offset - base
+        count: cython.longlong = header.record_count
         index: cython.longlong = 0
         slot: cython.ulonglong
         with cython.nogil:
-            while index < records and _next(walk, source):
+            while index < count and _next(walk, source):
                 if walk.key_length >= 0 and walk.offset_delta >= first:
                     self._identify(walk, source, walk.key_at, walk.key_length)
                     slot = self._find(walk)
@@ -119,19 +126,11 @@ class OffsetMap:
                     self._table[slot + 2] = base + walk.offset_delta
                 index += 1
         if walk.is_corrupt:
-            raise _corrupt(base_offset, index)
-        return index
+            raise _corrupt(base, index)
+        return -1 if index == count else base + walk.offset_delta
 
     def sift(
-        self,
-        payload: ReadableBuffer,
-        position: int,
-        end: int,
-        record_count: int,
-        base_offset: int,
-        end_offset: int,
-        keeps_tombstones: bool,
-        output: bytearray,
+        self, records: Records, end_offset: int, keeps_tombstones: bool, output: bytearray
     ) -> Sifted:
         """Copy the records that are to stay into `output`, which is at least as large.
 
@@ -140,6 +139,7 @@ class OffsetMap:
         key.
         """
         walk: _Walk = _Walk()
+        payload, position, end, header = records
         view: cython.const[cython.uchar][::1] = payload  # type: ignore[valid-type]
         target: cython.uchar[::1] = output
         if position >= end:
@@ -150,18 +150,18 @@ class OffsetMap:
             source = view
         walk.position = position
         walk.end = end
-        unknown: cython.longlong = end_offset - base_offset
-        base: cython.longlong = base_offset
-        records: cython.longlong = record_count
+        base: cython.longlong = header.base_offset
+        unknown: cython.longlong = end_offset - base
+        count: cython.longlong = header.record_count
         are_tombstones_kept: cython.bint = keeps_tombstones
         index: cython.longlong = 0
         kept: cython.longlong = 0
         size: cython.Py_ssize_t = 0
         length: cython.Py_ssize_t
         has_tombstones: cython.bint = False
-        latest: cython.longlong = INT64_MIN
+        latest: cython.longlong = _INT64_MIN
         with cython.nogil:
-            while index < records and _next(walk, source):
+            while index < count and _next(walk, source):
                 if walk.offset_delta >= unknown or self._stays(
                     walk, source, base, are_tombstones_kept
                 ):
@@ -178,11 +178,10 @@ class OffsetMap:
                     kept += 1
                     if walk.value_length < 0:
                         has_tombstones = True
-                    if walk.timestamp_delta > latest:
-                        latest = walk.timestamp_delta
+                    latest = max(latest, walk.timestamp_delta)
                 index += 1
         if walk.is_corrupt or walk.position != walk.end:
-            raise _corrupt(base_offset, index)
+            raise _corrupt(base, index)
         return Sifted(kept, size, bool(has_tombstones), latest if kept else 0)
 
     @cython.cfunc
@@ -231,7 +230,7 @@ class OffsetMap:
         length: cython.Py_ssize_t,
     ) -> cython.void:
         """Set the hash of a key, and the 16 bytes that stand for it: never 0 in the first."""
-        _hash(walk, self._secret[0], self._secret[1], source, position, length)
+        self._hash(walk, source, position, length)
         if length <= _EXACT_BYTES_MAX:
             word: cython.ulonglong = _word(source, position, min(length, 7))
             walk.identity_low = (word << 8) | (length + 1)
@@ -242,8 +241,48 @@ class OffsetMap:
             walk.identity_low = walk.hash_low | 0xFF
             walk.identity_high = walk.hash_high
 
-
-_EXACT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 15)
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _hash(
+        self,
+        walk: _Walk,
+        source: cython.p_const_uchar,
+        position: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+    ) -> cython.void:
+        """Set SipHash-2-4 of a key: 64 bits if those are enough to look for it, else 128."""
+        v0: cython.ulonglong = self._secret_low ^ _START_0
+        v1: cython.ulonglong = self._secret_high ^ _START_1 ^ 0xEE
+        v2: cython.ulonglong = self._secret_low ^ _START_2
+        v3: cython.ulonglong = self._secret_high ^ _START_3
+        word: cython.ulonglong
+        length_byte: cython.ulonglong = length & 0xFF
+        end: cython.Py_ssize_t = position + length
+        is_last: cython.bint = False
+        while not is_last:
+            is_last = end - position < 8
+            word = _word(source, position, end - position if is_last else 8)
+            if is_last:
+                word |= length_byte << 56
+            v3 ^= word
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0 ^= word
+            position += 8
+        v2 ^= 0xEE
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        walk.hash_low = v0 ^ v1 ^ v2 ^ v3
+        if length > _EXACT_BYTES_MAX:
+            v1 ^= 0xDD
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            walk.hash_high = v0 ^ v1 ^ v2 ^ v3
 
 
 def shift_times(
@@ -403,15 +442,59 @@ def _put_varint(
     return position + 1
 
 
-# SipHash-2-4 with 128 bits, after the paper by Aumasson and Bernstein and its reference vectors.
+# SipHash: https://www.aumasson.jp/siphash/siphash.pdf
 
-_MASK = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_START_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
+_START_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
+_START_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
+_START_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 
 
-@cython.final
-@cython.cclass
-class _Sip:
-    pass
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.returns((cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong))
+@cython.exceptval(check=False)
+def _round(
+    v0: cython.ulonglong, v1: cython.ulonglong, v2: cython.ulonglong, v3: cython.ulonglong
+) -> tuple[int, int, int, int]:
+    v0 = (v0 + v1) & _MASK
+    v1 = _rotated(v1, 13) ^ v0
+    v0 = _rotated(v0, 32)
+    v2 = (v2 + v3) & _MASK
+    v3 = _rotated(v3, 16) ^ v2
+    v0 = (v0 + v3) & _MASK
+    v3 = _rotated(v3, 21) ^ v0
+    v2 = (v2 + v1) & _MASK
+    v1 = _rotated(v1, 17) ^ v2
+    v2 = _rotated(v2, 32)
+    return v0, v1, v2, v3
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _rotated(value: cython.ulonglong, bits: cython.int) -> cython.ulonglong:
+    return ((value << bits) | (value >> (64 - bits))) & _MASK
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _word(
+    source: cython.p_const_uchar, position: cython.Py_ssize_t, count: cython.Py_ssize_t
+) -> cython.ulonglong:
+    """Give up to eight bytes as a number, the first one lowest."""
+    word: cython.ulonglong = 0
+    byte: cython.ulonglong
+    at: cython.Py_ssize_t = count - 1
+    while at >= 0:
+        byte = source[position + at]
+        word = (word << 8) | byte
+        at -= 1
+    return word
 
 
 def _corrupt(base_offset: int, index: int) -> CorruptBatch:

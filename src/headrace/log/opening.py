@@ -16,13 +16,11 @@ from headrace.log.disk import TEMPORARY_SUFFIX, Disk, folder_of
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import CorruptLog
 from headrace.log.log import Log
-from headrace.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from headrace.log.producer_snapshots import decode_snapshot
 from headrace.log.producers import ProducerStates
-from headrace.log.replay import replay
-from headrace.log.segment import DELETED_SUFFIX, Segment, file_name
+from headrace.log.replay import restore_producers
+from headrace.log.segment import DELETED_SUFFIX, INDEX_SUFFIXES, Segment
 from headrace.log.settings import LogSettings
-from headrace.log.walk import CHUNK_BYTES, Fault, Walk, find_good_batch
+from headrace.log.walk import CHUNK_BYTES, NO_END, Fault, Walk, find_good_batch
 
 DAMAGED_SUFFIX: Final = ".damaged"
 
@@ -37,12 +35,14 @@ def open_log(
     is_clean: bool,
     recovery_point: int = 0,
     start_offset: int = 0,
+    was_compacted: bool = False,
 ) -> Log:
     """Open the log in a folder, or make one.
 
-    `is_clean` says that the log was closed since it was written; `recovery_point` and
-    `start_offset` are what the checkpoints of its directory have.
+    `is_clean` says that the log was closed since it was written; `recovery_point`, `start_offset`
+    and whether it was ever compacted are what the checkpoints of its directory have.
     """
+    was_compacted |= settings.is_compacted
     sizes = _tidy(disk, folder)
     segments = [
         Segment(disk, folder, base, sizes=sizes, index_interval_bytes=settings.index_interval_bytes)
@@ -50,12 +50,20 @@ def open_log(
     ]
     if not segments:
         segments = [_first_segment(disk, folder, settings, start_offset)]
-    epochs = _load_epochs(disk, folder)
-    rebuilt = [] if is_clean else _recover(segments, epochs, recovery_point)
+    if is_clean:
+        recovery_point = NO_END
+    trusted = _count_trusted(segments, sizes, recovery_point)
+    epochs = _load_epochs(disk, folder, segments[:trusted])
+    rebuilt = _recover(segments, trusted, epochs, recovery_point, may_have_gaps=was_compacted)
+    if segments[-1].read_end_offset() < start_offset:
+        segments = [_restart(disk, folder, settings, segments, start_offset)]
     end_offset = segments[-1].read_end_offset()
-    start_offset = min(max(start_offset, segments[0].base_offset), end_offset)
+    start_offset = max(start_offset, segments[0].base_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
+    producers = ProducerStates()
+    limit = rebuilt[0].base_offset if rebuilt else end_offset
+    restore_producers(producers, disk, folder, segments, limit=limit, unindexed=rebuilt)
     log = Log(
         disk,
         folder,
@@ -63,10 +71,11 @@ def open_log(
         segments=segments,
         start_offset=start_offset,
         end_offset=end_offset,
-        recovery_point=end_offset if is_clean else min(recovery_point, end_offset),
+        recovery_point=min(recovery_point, end_offset),
         epochs=epochs,
-        producers=_load_producers(disk, folder, segments, end_offset, rebuilt),
+        producers=producers,
     )
+    log.was_compacted = was_compacted
     if rebuilt:
         log.note_epochs_changed()
     return log
@@ -81,6 +90,23 @@ def _first_segment(disk: Disk, folder: str, settings: LogSettings, base_offset: 
     return segment
 
 
+def _restart(
+    disk: Disk, folder: str, settings: LogSettings, segments: list[Segment], start_offset: int
+) -> Segment:
+    """Begin anew where the log was deleted up to: it lost records beyond that as well.
+
+    Their offsets, some of which were given to readers, are not given to other records.
+    """
+    end_offset = segments[-1].read_end_offset()
+    logger.error(
+        "%s ends at offset %d, before its start at %d; it goes on from there, empty",
+        *(folder, end_offset, start_offset),
+    )
+    for segment in reversed(segments):
+        segment.rename(DELETED_SUFFIX)
+    return _first_segment(disk, folder, settings, start_offset)
+
+
 def _tidy(disk: Disk, folder: str) -> dict[str, int]:
     """Finish or undo what a crash interrupted; give the files that are left."""
     if not disk.exists(folder):
@@ -89,7 +115,8 @@ def _tidy(disk: Disk, folder: str) -> dict[str, int]:
     finish_swaps(disk, folder)
     sizes = disk.list(folder)
     for name in list(sizes):
-        if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
+        is_orphan = name.endswith(INDEX_SUFFIXES) and name.partition(".")[0] + ".log" not in sizes
+        if is_orphan or name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
             disk.remove(f"{folder}/{name}")
             del sizes[name]
     return sizes
@@ -98,29 +125,64 @@ def _tidy(disk: Disk, folder: str) -> dict[str, int]:
 # Batches
 
 
-def _recover(segments: list[Segment], epochs: LeaderEpochs, recovery_point: int) -> list[Segment]:
-    """Read again the segments that were not synced whole; give those that were read."""
-    first = 0
-    while first + 1 < len(segments) and segments[first + 1].base_offset <= recovery_point:
-        first += 1
+def _count_trusted(segments: list[Segment], sizes: dict[str, int], recovery_point: int) -> int:
+    """Say how many segments, from the first on, need not be read again.
+
+    Those are synced whole, and their indexes look so. Not one that ends at the recovery point:
+    its indexes may have been completed, or rewritten by a recovery, after the flush that got there.
+    """
+    for index, segment in enumerate(segments):
+        is_last = index + 1 == len(segments)
+        end_offset = NO_END if is_last else segments[index + 1].base_offset
+        is_synced = end_offset < recovery_point or recovery_point == NO_END
+        if not is_synced or segment.has_torn_indexes(sizes):
+            return index
+    return len(segments)
+
+
+def _recover(
+    segments: list[Segment],
+    first: int,
+    epochs: LeaderEpochs,
+    recovery_point: int,
+    *,
+    may_have_gaps: bool,
+) -> list[Segment]:
+    """Read the segments from `first` on again; give those that were read and are still there."""
+    if first == len(segments):
+        return []
+    epochs.truncate_from_end(segments[first].base_offset)
     for index in range(first, len(segments)):
-        fault = _rebuild(segments[index], epochs, segments[index].base_offset)
+        later = segments[index + 1 :]
+        end_offset = later[0].base_offset if later else NO_END
+        walk = Walk(
+            segments[index].file,
+            next_offset=segments[index].base_offset,
+            end_offset=end_offset,
+            may_have_gaps=may_have_gaps,
+        )
+        _rebuild(segments[index], walk, epochs)
+        if end_offset <= recovery_point:
+            segments[index].sync()  # the next open will trust these indexes
+        fault = walk.fault
+        if fault is None and later and walk.next_offset < end_offset and not may_have_gaps:
+            reason = f"the file ends, and the next begins at offset {end_offset}"
+            fault = Fault(walk.position, walk.next_offset, reason)
         if fault is not None:
             _cut(segments, index, fault, recovery_point)
-            return segments[first:]
+            break
     return segments[first:]
 
 
-def _rebuild(segment: Segment, epochs: LeaderEpochs, next_offset: int) -> Fault | None:
-    """Read and check every batch of a segment, and write its indexes anew."""
+def _rebuild(segment: Segment, walk: Walk, epochs: LeaderEpochs) -> None:
+    """Write the indexes of a segment anew as its batches are read and checked."""
     segment.clear_indexes()
-    walk = Walk(segment.file, next_offset=next_offset)
     for _, header in walk:
         segment.note(header.size_bytes, header.last_offset, header.max_timestamp)
         if header.leader_epoch >= 0:
             epochs.assign(header.leader_epoch, header.base_offset)
-    segment.finish()
-    return walk.fault
+    segment.index_time()
+    segment.write_out()
 
 
 def _cut(segments: list[Segment], index: int, fault: Fault, recovery_point: int) -> None:
@@ -128,9 +190,8 @@ def _cut(segments: list[Segment], index: int, fault: Fault, recovery_point: int)
     segment = segments[index]
     path, position = segment.path(".log"), fault.position
     if fault.next_offset < recovery_point:
-        raise CorruptLog(
-            path, position, f"{fault.reason}; offsets below {recovery_point} were synced"
-        )
+        synced = "all" if recovery_point == NO_END else f"offsets below {recovery_point}"
+        raise CorruptLog(path, position, f"{fault.reason}; {synced} were synced")
     cut_bytes = segment.file.size - position
     later = segments[index + 1 :]
     if later or find_good_batch(segment.file, position + 1, fault.next_offset) is not None:
@@ -145,9 +206,12 @@ def _cut(segments: list[Segment], index: int, fault: Fault, recovery_point: int)
             "%s was not whole at byte %d (%s); the log ends there, at offset %d; %d bytes cut off",
             *(path, position, fault.reason, fault.next_offset, cut_bytes),
         )
-    segment.truncate(position)
-    for lost in later:
+    # From the end on: a crash in between leaves the same damage to be found again.
+    for lost in reversed(later):
         lost.rename(DAMAGED_SUFFIX)
+    segment.disk.sync_folder(folder_of(path))
+    segment.truncate(position)
+    segment.file.sync()
     del segments[index + 1 :]
 
 
@@ -170,40 +234,18 @@ def _keep_damaged(segment: Segment, position: int) -> str:
 # State
 
 
-def _load_epochs(disk: Disk, folder: str) -> LeaderEpochs:
+def _load_epochs(disk: Disk, folder: str, segments: list[Segment]) -> LeaderEpochs:
+    """Read the file, or if that cannot be read, the batches of the segments."""
+    path = f"{folder}/{LEADER_EPOCHS}"
     try:
-        return LeaderEpochs(load(disk, f"{folder}/{LEADER_EPOCHS}", parse_epochs))
+        return LeaderEpochs(load(disk, path, parse_epochs))
     except FileNotFoundError:
-        return LeaderEpochs()
+        pass
     except CorruptCheckpoint as error:
         logger.warning("%s; leader epochs are read from the batches", error.message)
-        return LeaderEpochs()
-
-
-def _load_producers(
-    disk: Disk, folder: str, segments: list[Segment], end_offset: int, rebuilt: list[Segment]
-) -> ProducerStates:
-    """Take the newest snapshot that can be read, and apply the batches behind it."""
-    producers = ProducerStates()
-    position = segments[0].base_offset
-    bases = {segment.base_offset for segment in segments}
-    limit = rebuilt[0].base_offset if rebuilt else end_offset
-    offsets = sorted(
-        int(name[: -len(SNAPSHOT_SUFFIX)])
-        for name in disk.list(folder)
-        if name.endswith(SNAPSHOT_SUFFIX)
-    )
-    is_found = False
-    for offset in reversed(offsets):
-        path = f"{folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
-        if offset > limit or (is_found and offset not in bases):
-            disk.remove(path)
-        elif not is_found:
-            try:
-                producers.restore(decode_snapshot(disk.read(path), path))
-                position, is_found = offset, True
-            except CorruptLog as error:
-                logger.warning("%s; an older snapshot is taken", error.message)
-                disk.remove(path)
-    replay(producers, segments, position, rebuilt)
-    return producers
+    epochs = LeaderEpochs()
+    for segment in segments:
+        for _, header in segment.batches():
+            if header.leader_epoch >= 0:
+                epochs.assign(header.leader_epoch, header.base_offset)
+    return epochs

@@ -1,10 +1,51 @@
-"""Bring the producers' state up to date from batches that are in the log."""
+"""Bring the producers' state up to date from a snapshot and the batches behind it."""
 
+import logging
 from collections.abc import Collection, Sequence
 
+from headrace.log.disk import Disk
+from headrace.log.errors import CorruptLog
+from headrace.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from headrace.log.producer_snapshots import decode_snapshot, snapshot_name
 from headrace.log.producers import ProducerStates
 from headrace.log.segment import Segment
 from headrace.records.control import ControlType, read_control
+
+logger = logging.getLogger(__name__)
+
+
+def restore_producers(
+    producers: ProducerStates,
+    disk: Disk,
+    folder: str,
+    segments: Sequence[Segment],
+    *,
+    limit: int,
+    unindexed: Collection[Segment] = (),
+) -> None:
+    """Take the newest snapshot up to `limit` that can be read, and apply the batches behind it.
+
+    Later snapshots are removed, and so are earlier ones with which no segment begins. One from
+    before the first segment is of no use: the batches behind it are gone. Aborted transactions go
+    into the indexes of those segments that are `unindexed`.
+    """
+    producers.restore(())
+    first_base = begin = segments[0].base_offset
+    bases = {segment.base_offset for segment in segments}
+    is_found = False
+    names = [name for name in disk.list(folder) if name.endswith(SNAPSHOT_SUFFIX)]
+    for offset in sorted((int(name.removesuffix(SNAPSHOT_SUFFIX)) for name in names), reverse=True):
+        path = f"{folder}/{snapshot_name(offset)}"
+        if not first_base <= offset <= limit or (is_found and offset not in bases):
+            disk.remove(path)
+        elif not is_found:
+            try:
+                producers.restore(decode_snapshot(disk.read(path), path))
+                begin, is_found = offset, True
+            except CorruptLog as error:
+                logger.warning("%s; an older snapshot is taken", error.message)
+                disk.remove(path)
+    replay(producers, segments, begin, unindexed)
 
 
 def replay(

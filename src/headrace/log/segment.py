@@ -13,6 +13,7 @@ from headrace.ids import NO_TIMESTAMP
 from headrace.log.disk import Disk, DiskFile
 from headrace.log.entries import EntryFile
 from headrace.log.errors import CorruptLog
+from headrace.log.transactions import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
 from headrace.log.transactions import TransactionIndex
 from headrace.log.walk import headers
 from headrace.records.errors import RecordsError
@@ -24,7 +25,8 @@ OFFSET_ENTRY: Final = Layout(">II")
 TIME_ENTRY: Final = Layout(">qI")
 """The largest timestamp so far, and the last offset, relative too, of the batch that has it."""
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex")
+SUFFIXES: Final = (".log", *INDEX_SUFFIXES, ".snapshot")
 DELETED_SUFFIX: Final = ".deleted"
 
 
@@ -37,6 +39,7 @@ class Segment:
     """The batches from `base_offset` up to the next segment's."""
 
     __slots__ = (
+        "_ending",
         "_file",
         "_folder",
         "_index_interval_bytes",
@@ -61,9 +64,14 @@ class Segment:
         *,
         sizes: dict[str, int],
         index_interval_bytes: int,
+        ending: str = "",
     ) -> None:
-        """Take over the files of a segment; `sizes` has those of the folder that exist."""
+        """Take over the files of a segment; `sizes` has those of the folder that exist.
+
+        With an `ending` the files have it on top of their own, as those of compaction do.
+        """
         self.disk = disk
+        self._ending = ending
         self._folder = folder
         self._file: DiskFile | None = None
         self._index_interval_bytes = index_interval_bytes
@@ -100,7 +108,7 @@ class Segment:
         assert self.file.size == 0, f"{self.file.path} has {self.file.size} bytes"
 
     def path(self, suffix: str) -> str:
-        return f"{self._folder}/{file_name(self.base_offset, suffix)}"
+        return f"{self._folder}/{file_name(self.base_offset, suffix)}{self._ending}"
 
     # Writing
 
@@ -112,8 +120,8 @@ class Segment:
     def note(self, batch_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Take note of a batch that the file has at the end of what was noted before it."""
         position = self.size_bytes
-        if self.first_timestamp is None:
-            self.first_timestamp = self._read_first_timestamp() if position else max_timestamp
+        if position == 0:
+            self.first_timestamp = max_timestamp
         largest = self._largest_timestamp
         if largest is None:
             largest = self.largest_timestamp
@@ -123,29 +131,44 @@ class Segment:
         if self._unindexed_bytes > self._index_interval_bytes:
             self.offset_index.append(last_offset - self.base_offset, position)
             if largest > self._indexed_timestamp:
-                self._index_time()
+                self.index_time()
             self._unindexed_bytes = 0
         self._unindexed_bytes += batch_bytes
         self.size_bytes = position + batch_bytes
 
+    def load_timestamps(self) -> None:
+        """Read what `note` has to know of the batches before, so that it needs no disk."""
+        if self.first_timestamp is None and self.size_bytes:
+            self.first_timestamp = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
+        assert self.largest_timestamp >= NO_TIMESTAMP
+
+    def cut_torn(self) -> None:
+        """Cut off what a failed append may have left behind the last batch."""
+        if self.file.size > self.size_bytes:
+            self.file.truncate(self.size_bytes)
+
     def finish(self) -> None:
         """Complete the indexes and hand them to their files: no batch follows soon."""
-        self._index_time()
+        self.cut_torn()
+        self.index_time()
         self.write_out()
+        self.offset_index.make_file()
+        self.time_index.make_file()
 
     def write_out(self) -> None:
         """Hand what the indexes hold in memory to their files."""
+        if self.time_index.count and not self.offset_index.count:
+            self.offset_index.make()  # Kafka's tool does not read the one without the other
         self.offset_index.write_out()
         self.time_index.write_out()
+        self.transaction_index.write_out()
 
-    def _index_time(self) -> None:
+    def index_time(self) -> None:
+        """Complete the time index, so that its last entry has the largest timestamp."""
         if self.largest_timestamp > self._indexed_timestamp:
             offset = self._largest_timestamp_offset - self.base_offset
             self.time_index.append(self.largest_timestamp, offset)
             self._indexed_timestamp = self.largest_timestamp
-
-    def _read_first_timestamp(self) -> int:
-        return read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
 
     # Finding
 
@@ -200,16 +223,31 @@ class Segment:
         while kept and self.base_offset + self.time_index[kept - 1][1] >= end_offset:
             kept -= 1
         self.time_index.keep(kept)
+        self.transaction_index.truncate_to(end_offset)
         self._reset_timestamps()
 
     def read_end_offset(self) -> int:
-        """Give the offset behind the last batch, found from the last entry of the index on."""
-        end_offset = self.base_offset
+        """Give the offset behind the last batch, found from the last entry of the index on.
+
+        CorruptLog if the file ends within a batch.
+        """
+        end_offset, end_position = self.base_offset, 0
         if self.size_bytes:
             last = self.offset_index.last()
-            for _, header in self.batches(0 if last is None else last[1]):
-                end_offset = header.next_offset
+            for position, header in self.batches(0 if last is None else last[1]):
+                end_offset, end_position = header.next_offset, position + header.size_bytes
+        if end_position != self.size_bytes:
+            raise CorruptLog(self.path(".log"), end_position, "the file ends within a batch")
         return end_offset
+
+    def has_torn_indexes(self, sizes: dict[str, int]) -> bool:
+        """Say whether an index cannot be whole, by the sizes of the files in the folder."""
+        if self.size_bytes == 0:
+            return False
+        sizes_bytes = [sizes.get(file_name(self.base_offset, own), 0) for own in INDEX_SUFFIXES]
+        entry_bytes = (OFFSET_ENTRY.size, TIME_ENTRY.size, TRANSACTION_ENTRY_BYTES)
+        is_torn = any(size % entry for size, entry in zip(sizes_bytes, entry_bytes, strict=True))
+        return is_torn or self.time_index.count == 0
 
     def _reset_timestamps(self) -> None:
         """Find the largest timestamp again from the last entry of the time index on."""
@@ -238,6 +276,12 @@ class Segment:
         indexes = (self.offset_index, self.time_index, self.transaction_index)
         files = [self._file, *(index.opened_file for index in indexes)]
         return [file for file in files if file is not None]
+
+    def sync(self) -> None:
+        """Make every file durable, and that it exists."""
+        for file in self.opened_files():
+            file.sync()
+        self.disk.sync_folder(self._folder)
 
     def close(self) -> None:
         for opened in (self.offset_index, self.time_index, self.transaction_index, self._file):

@@ -7,6 +7,7 @@ KIP-98. Committed transactions leave no entry, so most segments have no file.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from struct import Struct as Layout
 from typing import Final
 
@@ -96,7 +97,7 @@ def check_index(index: Buffer, base_offset: int, path: str) -> None:
 class TransactionIndex:
     """The index of one segment; its file is opened on first use and made by the first abort."""
 
-    __slots__ = ("_disk", "_file", "_is_missing", "_map", "path")
+    __slots__ = ("_disk", "_file", "_is_missing", "_map", "_pending", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
@@ -104,15 +105,31 @@ class TransactionIndex:
         self._file: DiskFile | None = None
         self._map: Buffer | None = None
         self._is_missing = False
+        self._pending = bytearray()
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction whose marker is beyond those of all before."""
+        """Add a transaction whose marker is beyond those of all before.
+
+        It never fails, as the marker is in the log already: what the disk does not take waits for
+        `write_out`.
+        """
+        self._pending += encode_entry(transaction)
+        with suppress(OSError):
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Hand what is pending to the file, behind the last entry that is whole."""
+        if not self._pending:
+            return
         file = self._opened()
         if file is None:
             self._file = file = self._disk.open(self.path, create=True)
             self._is_missing = False
         self._map = None
-        file.append(encode_entry(transaction))
+        if file.size % ENTRY_BYTES:
+            file.truncate(file.size - file.size % ENTRY_BYTES)
+        file.append(self._pending)
+        self._pending = bytearray()
 
     def find_aborted(
         self, fetch_offset: int, end_offset: int
@@ -149,11 +166,20 @@ class TransactionIndex:
 
     def _cut(self, size: int) -> None:
         file = self._opened()
-        if file is not None and size < file.size:
+        file_bytes = 0 if file is None else file.size
+        del self._pending[max(size - file_bytes, 0) :]
+        if file is not None and size < file_bytes:
             self._map = None
             file.truncate(size)
 
     def _bytes(self) -> Buffer:
+        stored = self._stored()
+        if not self._pending:
+            return stored
+        whole_bytes = len(stored) - len(stored) % ENTRY_BYTES
+        return bytes(stored[:whole_bytes]) + self._pending
+
+    def _stored(self) -> Buffer:
         file = self._opened()
         if file is None or file.size == 0:
             return b""

@@ -7,11 +7,13 @@ compared. What is wrong is described, not judged: `opening` decides whether it i
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from headrace.config import INT64_MAX
 from headrace.log.disk import DiskFile
 from headrace.records.errors import CorruptBatch, RecordsError
 from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
 
 CHUNK_BYTES: Final = 1024 * 1024
+NO_END: Final = INT64_MAX
 
 _MAGIC_AT: Final = 16
 
@@ -40,15 +42,23 @@ def headers(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, Batc
 class Walk:
     """Every batch of a file, read whole and checked.
 
-    Iterate, then look at `position`, behind the last good batch, and at `fault`, None if the
-    file ends there.
+    Iterate, then look at `position` and `next_offset`, behind the last good batch, and at `fault`,
+    None if the file ends there.
     """
 
-    def __init__(self, file: DiskFile, *, next_offset: int) -> None:
+    def __init__(
+        self, file: DiskFile, *, next_offset: int, end_offset: int, may_have_gaps: bool
+    ) -> None:
+        """Begin at the file's start, where `next_offset` is due; no batch reaches `end_offset`.
+
+        `may_have_gaps` says that compaction may have taken the batches before the last one.
+        """
         self.position = 0
         self.fault: Fault | None = None
         self._file = file
-        self._next_offset = next_offset
+        self.next_offset = next_offset
+        self._end_offset = end_offset
+        self._may_have_gaps = may_have_gaps
         self._chunk = memoryview(b"")
         self._chunk_at = 0
 
@@ -57,10 +67,10 @@ class Walk:
             try:
                 header = self._read_batch()
             except RecordsError as error:
-                self.fault = Fault(self.position, self._next_offset, error.message)
+                self.fault = Fault(self.position, self.next_offset, error.message)
                 return
             position = self.position
-            self._next_offset = header.next_offset
+            self.next_offset = header.next_offset
             self.position += header.size_bytes
             yield position, header
 
@@ -69,13 +79,27 @@ class Walk:
         header = read_header(self._bytes(min(HEADER_BYTES, left)))
         if header.size_bytes > left:
             raise CorruptBatch(f"a batch of {header.size_bytes} bytes, {left} are left")
-        if header.base_offset < self._next_offset or header.last_offset_delta < 0:
-            raise CorruptBatch(
-                f"offsets {header.base_offset} to {header.last_offset} where {self._next_offset} "
-                "or a later one is next"
-            )
         check_crc(self._bytes(header.size_bytes), header)
+        if header.base_offset != self.next_offset or header.next_offset > self._end_offset:
+            self._check_offsets(header)
         return header
+
+    def _check_offsets(self, header: BatchHeader) -> None:
+        """CorruptBatch if the batch at the position cannot have the offsets that it says.
+
+        They are not under its checksum. Compaction leaves gaps; but a batch that says to be where
+        a later one is, or the last one of a log that was never compacted, has no gap before it.
+        """
+        following = _good_header(self._file, self.position + header.size_bytes)
+        end_offset = self._end_offset if following is None else following.base_offset
+        is_last = end_offset == NO_END
+        if not self.next_offset <= header.base_offset < header.next_offset <= end_offset or (
+            is_last and not self._may_have_gaps
+        ):
+            raise CorruptBatch(
+                f"offsets {header.base_offset} to {header.last_offset} where {self.next_offset} "
+                "is due"
+            )
 
     def _bytes(self, count: int) -> memoryview:
         """Give `count` bytes at the position, from a chunk that is read ahead."""
@@ -104,11 +128,17 @@ def find_good_batch(file: DiskFile, position: int, next_offset: int) -> int | No
 
 
 def _is_good_batch(file: DiskFile, position: int, next_offset: int) -> bool:
+    header = _good_header(file, position)
+    return header is not None and header.base_offset >= next_offset
+
+
+def _good_header(file: DiskFile, position: int) -> BatchHeader | None:
+    """Give the header of a whole batch with a right checksum, or None if there is none."""
     try:
         header = read_header(file.read(position, HEADER_BYTES))
-        if header.base_offset < next_offset or position + header.size_bytes > file.size:
-            return False
+        if position + header.size_bytes > file.size:
+            return None
         check_crc(file.read(position, header.size_bytes), header)
     except RecordsError:
-        return False
-    return True
+        return None
+    return header

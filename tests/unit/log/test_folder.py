@@ -60,6 +60,16 @@ def test_checkpoints_outlive_a_crash(disk: SimulatedDisk) -> None:
     assert values_of(again) == [b"a", b"b"]
 
 
+def test_a_topic_that_was_compacted_may_have_gaps_for_ever(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    folder.create(ORDERS, ZERO, TOPIC_ID)
+    asyncio.run(folder.checkpoint())
+    for _ in range(2):
+        later = LogFolder.open(disk, lambda _: LogSettings(), cluster_id="c", node_id=1)
+        assert later.logs[ORDERS, ZERO].was_compacted
+        asyncio.run(later.checkpoint())
+
+
 def test_a_deleted_log_is_gone_at_once_and_its_name_free(disk: SimulatedDisk) -> None:
     folder = open_folder(disk)
     append(folder.create(ORDERS, ZERO, TOPIC_ID), b"old")

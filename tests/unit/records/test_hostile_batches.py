@@ -141,6 +141,7 @@ def swallow(batch: bytearray, rules: TopicRules) -> int:
     return taken
 
 
+@pytest.mark.slow
 def test_spoiled_batches_meet_named_errors_and_nothing_else(scan_mode: str) -> None:
     rng = random.Random(SEED)
     batches = corpus()

@@ -42,6 +42,7 @@ def mutate(frame: bytes, random: Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 def test_hostile_frames_give_a_message_or_the_named_error() -> None:
     random = Random(20261115)
     choices = Rolled(random)
