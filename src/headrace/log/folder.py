@@ -13,6 +13,7 @@ service with its reason, the others are served.
 import asyncio
 import logging
 import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Final, Self, TypeAlias
@@ -31,6 +32,7 @@ from headrace.log.checkpoints import (
     MetaProperties,
     Offsets,
 )
+from headrace.log.cutting import restart_at, truncate
 from headrace.log.disk import Disk
 from headrace.log.errors import LogError
 from headrace.log.log import Log
@@ -63,6 +65,9 @@ class LogFolder:
         self.offline: dict[TopicPartition, LogError] = {}
         """Logs that did not open, and why."""
         self._settings_of = settings_of
+        self._saving = threading.Lock()
+        self._cuts = 0
+        """How often a log was cut; a checkpoint in a thread sees by it that it is out of date."""
 
     @classmethod
     def open(
@@ -120,9 +125,26 @@ class LogFolder:
             self.disk.remove_folder(name)
         return len(deleted)
 
+    def truncate(self, topic: TopicName, partition: PartitionIndex, offset: int) -> bool:
+        """End a log before `offset`; say whether anything went. Blocks until that is on disk.
+
+        The recovery point goes down with it, and that is written before anything is appended: a
+        start after a crash would else miss offsets that were synced once.
+        """
+        is_cut = truncate(self.logs[topic, partition], offset)
+        if is_cut:
+            self._save_cut()
+        return is_cut
+
+    def restart_at(self, topic: TopicName, partition: PartitionIndex, offset: int) -> None:
+        """Empty a log and let it begin at `offset`. Blocks until that is on disk."""
+        restart_at(self.logs[topic, partition], offset)
+        self._save_cut()
+
     async def checkpoint(self) -> None:
         """Write down how far each log is, so that a start after a crash need not read it all."""
-        await asyncio.get_running_loop().run_in_executor(None, self._save, self._progress())
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._save, self._progress(), self._cuts)
 
     def close(self, broker_epoch: int) -> None:
         """Close every log, and say so if all could be; blocks until they are on disk."""
@@ -133,7 +155,7 @@ class LogFolder:
             except OSError as error:
                 failed.append(log.folder)
                 logger.error("%s was not closed cleanly: %s", log.folder, error)
-        self._save(self._progress())
+        self._save(self._progress(), self._cuts)
         if not failed and not self.offline:
             checkpoints.save(
                 self.disk, CLEAN_SHUTDOWN, checkpoints.format_clean_shutdown(broker_epoch)
@@ -148,9 +170,16 @@ class LogFolder:
             CLEANED: {key: log.first_dirty_offset for key, log in logs if log.was_compacted},
         }
 
-    def _save(self, progress: Mapping[str, Offsets]) -> None:
-        for name, offsets in progress.items():
-            checkpoints.save(self.disk, name, checkpoints.format_offsets(offsets))
+    def _save_cut(self) -> None:
+        self._cuts += 1
+        self._save(self._progress(), self._cuts)
+
+    def _save(self, progress: Mapping[str, Offsets], cuts: int) -> None:
+        """Write the checkpoints, unless a log was cut since `progress` was looked up."""
+        with self._saving:
+            if cuts == self._cuts:
+                for name, offsets in progress.items():
+                    checkpoints.save(self.disk, name, checkpoints.format_offsets(offsets))
 
     def _open_all(self, is_clean: bool) -> None:
         recovery_points = self._load_offsets(RECOVERY_POINTS)

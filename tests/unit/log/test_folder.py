@@ -60,6 +60,43 @@ def test_checkpoints_outlive_a_crash(disk: SimulatedDisk) -> None:
     assert values_of(again) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_log_that_was_cut_opens_after_a_crash(disk: SimulatedDisk, is_restarted: bool) -> None:
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    append(log, b"a")
+    append(log, b"b")
+    asyncio.run(log.flush())
+    asyncio.run(folder.checkpoint())
+    if is_restarted:
+        folder.restart_at(ORDERS, ZERO, 1)
+    else:
+        assert folder.truncate(ORDERS, ZERO, 1)
+        assert not folder.truncate(ORDERS, ZERO, 1)
+    append(log, b"c")
+    disk.crash()
+    again = open_folder(disk).logs[ORDERS, ZERO]
+    assert again.end_offset in (1, 2)
+    assert values_of(again)[: 1 - is_restarted] == [b"a"][: 1 - is_restarted]
+    assert b"b" not in values_of(again)
+
+
+def test_a_checkpoint_that_a_cut_overtook_is_not_written(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    append(log, b"a")
+    append(log, b"b")
+
+    async def cut_meanwhile() -> None:
+        await log.flush()
+        saving = asyncio.ensure_future(folder.checkpoint())
+        folder.truncate(ORDERS, ZERO, 1)
+        await saving
+
+    asyncio.run(cut_meanwhile())
+    assert disk.read("recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
+
+
 def test_a_topic_that_was_compacted_may_have_gaps_for_ever(disk: SimulatedDisk) -> None:
     folder = open_folder(disk)
     folder.create(ORDERS, ZERO, TOPIC_ID)

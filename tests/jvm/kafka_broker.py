@@ -1,0 +1,97 @@
+"""Apache Kafka itself, as a process of its own: one node, in a folder, on loopback."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools.jvm.harness import JVM_OPTIONS, jars
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+START_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 30
+POLL_SECONDS = 0.05
+
+
+@contextmanager
+def kafka(folder: Path, *, is_killed: bool = False) -> Iterator[str]:
+    """Run a broker on the folder, formatted if it is new; give its address.
+
+    At the end it is stopped cleanly, or killed as a crash does.
+    """
+    settings = folder.with_name(f"{folder.name}.properties")
+    port, controller_port = _free_ports(2)
+    settings.write_text(
+        f"""
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
+log.dirs={folder}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+"""
+    )
+    if not folder.exists():
+        _java("kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", settings)
+    output = folder.with_name(f"{folder.name}.out")
+    with output.open("ab") as file:
+        broker = subprocess.Popen(
+            [*_command("kafka.Kafka"), str(settings)], stdout=file, stderr=file
+        )
+    try:
+        _wait_for(port, broker, output)
+        yield f"127.0.0.1:{port}"
+        broker.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
+        broker.wait(STOP_SECONDS_MAX)
+    finally:
+        if broker.poll() is None:
+            broker.kill()
+            broker.wait(STOP_SECONDS_MAX)
+
+
+def _command(main: str) -> list[str]:
+    return ["java", *JVM_OPTIONS, "-cp", f"{jars()}{os.sep}*", main]
+
+
+def _java(main: str, *arguments: object) -> None:
+    done = subprocess.run(
+        [*_command(main), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _wait_for(port: int, broker: "subprocess.Popen[bytes]", output: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        assert broker.poll() is None, output.read_text()[-4000:]
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(POLL_SECONDS)  # polls, up to the deadline
+    raise AssertionError(f"Kafka did not listen on port {port}:\n{output.read_text()[-4000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return [opened.getsockname()[1] for opened in sockets]
+    finally:
+        for opened in sockets:
+            opened.close()
