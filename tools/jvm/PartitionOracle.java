@@ -80,6 +80,7 @@ final class PartitionOracle {
 
     private static String snapshot() throws IOException {
         Path file = folder.resolve("snapshot");
+        Files.deleteIfExists(file); // writeSnapshot leaves the end of a longer file in place
         ProducerStateManager.writeSnapshot(
             file.toFile(), log.producerStateManager().activeProducers(), false);
         return HexFormat.of().formatHex(Files.readAllBytes(file));
