@@ -6,7 +6,7 @@ PYTEST := $(BIN)/pytest -n auto --dist loadfile
 COMPILED := src/headrace/records/scan.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
-.PHONY: help demo test check bench schemas jars clean
+.PHONY: help demo test check sim bench schemas jars clean
 help:
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -31,6 +31,9 @@ check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, impo
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) -m 'not slow' tests/unit
+
+sim: $(VENV)/.installed-dev ## play SEEDS=10000 seeds of the simulations
+	$(BIN)/pytest tests/sim --seeds $(or $(SEEDS),10000) --timeout 0
 
 BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py,$(wildcard bench/*.py))))
 bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed

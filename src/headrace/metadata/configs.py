@@ -1,0 +1,82 @@
+"""Configs of topics, brokers and groups, features, and what the cluster as a whole is.
+
+Whether a config exists and what it may be is asked before the proposal, against `headrace.config`:
+a later version may know more of them, and an older log must stay readable.
+"""
+
+from headrace.errors import ErrorCode
+from headrace.ids import TopicName
+from headrace.metadata.ddl import SetClusterId, SetConfigs, SetFeature
+from headrace.metadata.entries import ClusterVersionBump
+from headrace.metadata.errors import refuse
+from headrace.metadata.events import (
+    ClusterIdSet,
+    ClusterVersionChanged,
+    ConfigsChanged,
+    Event,
+    FeatureChanged,
+)
+from headrace.metadata.image import Image
+from headrace.metadata.state import ResourceType
+
+
+def set_configs(image: Image, ddl: SetConfigs) -> list[Event]:
+    """Set and take away configs of a resource; refused for a topic that does not exist."""
+    topic = None
+    if ddl.resource_type is ResourceType.TOPIC:
+        topic = image.topic(TopicName(ddl.resource_name))
+        if topic is None:
+            raise refuse(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {ddl.resource_name}"
+            )
+    key = (ddl.resource_type, ddl.resource_name)
+    current = image.state.configs.get(key, {})
+    changed = {name: value for name, value in ddl.values.items() if current.get(name) != value}
+    if not changed:
+        return []
+    merged = {**current, **changed}
+    values = {name: value for name, value in merged.items() if value is not None}
+    if values:
+        image.state.configs[key] = values
+    else:
+        image.state.configs.pop(key, None)
+    if topic is not None:
+        topic.version += 1
+    return [ConfigsChanged(ddl.resource_type, ddl.resource_name, tuple(changed))]
+
+
+def set_feature(image: Image, ddl: SetFeature) -> list[Event]:
+    """Finalize a feature; zero is the level of one that is not."""
+    if image.feature_level(ddl.name) == ddl.level:
+        return []
+    if ddl.level:
+        image.state.features[ddl.name] = ddl.level
+    else:
+        del image.state.features[ddl.name]
+    return [FeatureChanged(ddl.name, ddl.level)]
+
+
+def set_cluster_id(image: Image, ddl: SetClusterId) -> list[Event]:
+    """Give the cluster its id; refused if it has another."""
+    if image.state.cluster_id == ddl.cluster_id:
+        return []
+    if image.state.cluster_id or not ddl.cluster_id:
+        raise refuse(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"the cluster's id is {image.state.cluster_id!r} and cannot become {ddl.cluster_id!r}",
+        )
+    image.state.cluster_id = ddl.cluster_id
+    return [ClusterIdSet(ddl.cluster_id)]
+
+
+def bump_version(image: Image, entry: ClusterVersionBump) -> list[Event]:
+    """Raise the cluster's version; refused unless it starts at the present one and goes up."""
+    current = image.state.cluster_version
+    if entry.from_version != current or entry.to_version <= current:
+        raise refuse(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"the cluster's version is {current}: it cannot go from {entry.from_version} to "
+            f"{entry.to_version}",
+        )
+    image.state.cluster_version = entry.to_version
+    return [ClusterVersionChanged(entry.to_version)]

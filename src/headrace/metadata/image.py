@@ -1,0 +1,312 @@
+"""The image: the cluster as the applied entries made it, looked up in constant time.
+
+Handlers read it; only the modules that apply entries call what is under "Changes". Nothing waits
+here: that an index is applied is `applied_index >= index`, and who waits for it is the shell's
+matter.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
+from headrace.metadata.descriptors import DescriptorId, DescriptorLease
+from headrace.metadata.state import (
+    METADATA_GROUP,
+    NO_LEADER,
+    Acl,
+    AclPattern,
+    Broker,
+    DelegationToken,
+    Drain,
+    ImageState,
+    JoinTokenState,
+    MigrationRow,
+    Node,
+    Partition,
+    QuotaEntity,
+    ReplicationGroup,
+    ResourceType,
+    ScramCredential,
+    Topic,
+)
+
+LITERAL: Final = 3
+PREFIXED: Final = 4
+"""Kafka's numbers of the pattern types of ACLs."""
+ANY_NAME: Final = "*"
+
+
+class Slot(NamedTuple):
+    """The partition that a vshard is."""
+
+    topic: Topic
+    partition: PartitionIndex
+
+
+class Image:
+    """What is known of the cluster at `applied_index`."""
+
+    __slots__ = (
+        "_brokers_by_name",
+        "_leader_counts",
+        "_migrations_by_vshard",
+        "_prefix_lengths",
+        "_replica_counts",
+        "_slots",
+        "_topics",
+        "_topics_by_id",
+        "_vshards_by_group",
+        "state",
+    )
+
+    def __init__(self, state: ImageState | None = None) -> None:
+        self.state: Final = state if state is not None else ImageState()
+        self._topics = self.state.topics
+        self._topics_by_id: dict[TopicId, Topic] = {}
+        self._slots: dict[int, Slot] = {}
+        self._vshards_by_group = {group: vshard for vshard, group in self.state.regrouped.items()}
+        self._replica_counts: dict[BrokerId, int] = {}
+        self._leader_counts: dict[BrokerId, int] = {}
+        self._prefix_lengths: dict[int, dict[int, int]] = {}
+        self._brokers_by_name = {
+            broker.node_name: broker for broker in self.state.brokers.values() if broker.node_name
+        }
+        self._migrations_by_vshard = {
+            row.vshard: migration_id for migration_id, row in self.state.migrations.items()
+        }
+        for topic in self.state.topics.values():
+            self._topics_by_id[topic.topic_id] = topic
+            self._index_partitions(topic, 0)
+        for pattern in self.state.acls:
+            self._count_prefix(pattern, 1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Image) and self.state == other.state
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def applied_index(self) -> int:
+        """The last index that this image covers."""
+        return self.state.applied_index
+
+    # Topics and partitions
+
+    def topic(self, name: TopicName) -> Topic | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> Topic | None:
+        return self._topics_by_id.get(topic_id)
+
+    def topics(self) -> Iterator[Topic]:
+        """Give all topics, in the order in which they were created."""
+        return iter(self._topics.values())
+
+    def partition(self, name: TopicName, index: PartitionIndex) -> Partition | None:
+        topic = self._topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def partitions_of(self, broker_id: BrokerId) -> Iterator[Slot]:
+        """Give the partitions that a broker keeps. Walks over all: for the loss of a broker."""
+        for topic in self._topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if broker_id in partition.replicas:
+                    yield Slot(topic, PartitionIndex(index))
+
+    def replica_count(self, broker_id: BrokerId) -> int:
+        return self._replica_counts.get(broker_id, 0)
+
+    def leader_count(self, broker_id: BrokerId) -> int:
+        return self._leader_counts.get(broker_id, 0)
+
+    # Routing
+
+    def slot(self, vshard_id: int) -> Slot | None:
+        """Give the partition of a vshard."""
+        return self._slots.get(vshard_id)
+
+    def group_id(self, vshard_id: int) -> int:
+        """Give the replication group that serves a vshard: the one after it, unless it moved."""
+        return self.state.regrouped.get(vshard_id, vshard_id + 1)
+
+    def vshard_of_group(self, group_id: int) -> int | None:
+        vshard = self._vshards_by_group.get(group_id, group_id - 1)
+        return vshard if vshard in self._slots and self.group_id(vshard) == group_id else None
+
+    def group(self, group_id: int) -> ReplicationGroup | None:
+        """Give the replication group of this log or of a partition, as the partition has it."""
+        if group_id == METADATA_GROUP:
+            return self.state.metadata_group
+        vshard = self.vshard_of_group(group_id)
+        if vshard is None:
+            return None
+        topic, index = self._slots[vshard]
+        partition = topic.partitions[index]
+        members = tuple(node for node in partition.replicas if node not in partition.adding)
+        leader = None if partition.leader == NO_LEADER else partition.leader
+        return ReplicationGroup(leader, members, partition.adding)
+
+    def node(self, node_id: int) -> Node | None:
+        return self.state.nodes.get(node_id)
+
+    # Brokers, configs, features
+
+    def broker(self, broker_id: BrokerId) -> Broker | None:
+        return self.state.brokers.get(broker_id)
+
+    def broker_by_name(self, node_name: str) -> Broker | None:
+        return self._brokers_by_name.get(node_name)
+
+    def brokers(self) -> Iterator[Broker]:
+        return iter(self.state.brokers.values())
+
+    def configs(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
+        """Give what was set for a resource; defaults are in `headrace.config`."""
+        return self.state.configs.get((resource_type, name), _NOTHING)
+
+    def feature_level(self, name: str) -> int:
+        """Give the finalized level of a feature, zero if it has none."""
+        return self.state.features.get(name, 0)
+
+    # Rights
+
+    def acls_for(self, resource_type: int, name: str) -> list[Acl]:
+        """Give the ACLs that match a resource: those on its name, on all, and on its prefixes."""
+        acls = self.state.acls
+        found = list(acls.get(AclPattern(resource_type, LITERAL, name), ()))
+        if name != ANY_NAME:
+            found += acls.get(AclPattern(resource_type, LITERAL, ANY_NAME), ())
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length <= len(name):
+                found += acls.get(AclPattern(resource_type, PREFIXED, name[:length]), ())
+        return found
+
+    def scram_credential(self, user: str, mechanism: int) -> ScramCredential | None:
+        return self.state.scram_credentials.get((user, mechanism))
+
+    def quotas(self, entity: QuotaEntity) -> Mapping[str, float]:
+        return self.state.quotas.get(entity, _NO_LIMITS)
+
+    def delegation_token(self, token_id: str) -> DelegationToken | None:
+        return self.state.delegation_tokens.get(token_id)
+
+    # Leases, migrations, join tokens
+
+    def lease(self, descriptor_id: DescriptorId, node_id: int) -> DescriptorLease | None:
+        return self.state.leases.get(descriptor_id, _NO_LEASES).get(node_id)
+
+    def leases(self, descriptor_id: DescriptorId) -> Mapping[int, DescriptorLease]:
+        """Give the leases on a descriptor by node; some may have ended, see `leases.holders`."""
+        return self.state.leases.get(descriptor_id, _NO_LEASES)
+
+    def drain(self, descriptor_id: DescriptorId) -> Drain | None:
+        return self.state.drains.get(descriptor_id)
+
+    def migration(self, migration_id: str) -> MigrationRow | None:
+        return self.state.migrations.get(migration_id)
+
+    def migration_of_vshard(self, vshard_id: int) -> str | None:
+        return self._migrations_by_vshard.get(vshard_id)
+
+    def join_token(self, token_hash: bytes) -> JoinTokenState | None:
+        return self.state.join_tokens.get(token_hash)
+
+    # Changes: for the modules that apply entries
+
+    def add_topic(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._topics_by_id[topic.topic_id] = topic
+        self._index_partitions(topic, 0)
+
+    def add_partitions(self, topic: Topic, partitions: list[Partition]) -> None:
+        first = len(topic.partitions)
+        topic.partitions.extend(partitions)
+        self._index_partitions(topic, first)
+
+    def remove_topic(self, topic: Topic) -> None:
+        del self._topics[topic.name]
+        del self._topics_by_id[topic.topic_id]
+        for partition in topic.partitions:
+            del self._slots[partition.vshard_id]
+            self._count(partition, -1)
+
+    def put_partition(self, topic: Topic, index: int, partition: Partition) -> None:
+        self._count(topic.partitions[index], -1)
+        topic.partitions[index] = partition
+        self._count(partition, 1)
+
+    def next_vshard(self) -> int:
+        """Take a vshard whose group no other has moved to."""
+        vshard = self.state.next_vshard
+        while vshard + 1 in self._vshards_by_group:
+            vshard += 1
+        self.state.next_vshard = vshard + 1
+        return vshard
+
+    def regroup(self, vshard_id: int, group_id: int | None) -> None:
+        """Let another group serve a vshard; None for the one after its number."""
+        if (former := self.state.regrouped.pop(vshard_id, None)) is not None:
+            del self._vshards_by_group[former]
+        if group_id is not None and group_id != vshard_id + 1:
+            self.state.regrouped[vshard_id] = group_id
+            self._vshards_by_group[group_id] = vshard_id
+
+    def put_broker(self, broker: Broker) -> None:
+        self.remove_broker(broker.broker_id, keep_place=True)
+        self.state.brokers[broker.broker_id] = broker
+        if broker.node_name:
+            self._brokers_by_name[broker.node_name] = broker
+
+    def remove_broker(self, broker_id: BrokerId, *, keep_place: bool = False) -> None:
+        former = self.state.brokers.get(broker_id)
+        if former is None:
+            return
+        self._brokers_by_name.pop(former.node_name, None)
+        if not keep_place:
+            del self.state.brokers[broker_id]
+
+    def put_acls(self, pattern: AclPattern, acls: tuple[Acl, ...]) -> None:
+        was_there = pattern in self.state.acls
+        if acls:
+            self.state.acls[pattern] = acls
+        elif was_there:
+            del self.state.acls[pattern]
+        self._count_prefix(pattern, bool(acls) - was_there)
+
+    def put_migration(self, migration_id: str, row: MigrationRow) -> None:
+        self.state.migrations[migration_id] = row
+        self._migrations_by_vshard[row.vshard] = migration_id
+
+    def remove_migration(self, migration_id: str) -> None:
+        row = self.state.migrations.pop(migration_id)
+        del self._migrations_by_vshard[row.vshard]
+
+    def _index_partitions(self, topic: Topic, first: int) -> None:
+        for index in range(first, len(topic.partitions)):
+            partition = topic.partitions[index]
+            self._slots[partition.vshard_id] = Slot(topic, PartitionIndex(index))
+            self._count(partition, 1)
+
+    def _count(self, partition: Partition, change: int) -> None:
+        counts = self._replica_counts
+        for broker_id in partition.replicas:
+            counts[broker_id] = counts.get(broker_id, 0) + change
+        if partition.leader != NO_LEADER:
+            counts = self._leader_counts
+            counts[partition.leader] = counts.get(partition.leader, 0) + change
+
+    def _count_prefix(self, pattern: AclPattern, change: int) -> None:
+        if pattern.pattern_type != PREFIXED or not change:
+            return
+        lengths = self._prefix_lengths.setdefault(pattern.resource_type, {})
+        length = len(pattern.name)
+        lengths[length] = lengths.get(length, 0) + change
+        if not lengths[length]:
+            del lengths[length]
+
+
+_NOTHING: Final[Mapping[str, str]] = {}
+_NO_LIMITS: Final[Mapping[str, float]] = {}
+_NO_LEASES: Final[Mapping[int, DescriptorLease]] = {}

@@ -1,0 +1,107 @@
+"""The metadata log of a running node: propose a change, read the image.
+
+    quorum = MetadataQuorum(BrokerId(1), disk)
+    await quorum.start()                                # one node is a quorum of one
+    index = await quorum.propose(CreateTopic(...))      # applied here, and visible in the image
+    quorum.image.topic(name)
+
+The shell around two pure things: `raft` decides the order of entries, the applier makes the image
+of them. What a state machine raises stops the node (see `RaftDriver`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from headrace.ids import BrokerId
+from headrace.log.disk import Disk
+from headrace.metadata.applier import Applier, Watchers
+from headrace.metadata.ddl import Ddl, encode_ddl
+from headrace.metadata.entries import CatalogDdl, Entry, encode_entry
+from headrace.metadata.image import Image
+from headrace.metadata.snapshot import load_snapshot, take_snapshot
+from headrace.raft.driver import RaftDriver, Transport
+from headrace.raft.explain import explain
+from headrace.raft.membership import Membership
+from headrace.raft.settings import RaftSettings
+
+FOLDER: Final = "__cluster_metadata"
+
+
+class MetadataQuorum:
+    """A node's part in the metadata quorum, and its image."""
+
+    def __init__(
+        self,
+        node: BrokerId,
+        disk: Disk,
+        *,
+        folder: str = FOLDER,
+        watchers: Watchers = Watchers(),  # noqa: B008  frozen
+        on_restored: Callable[[Image], None] | None = None,
+        transport: Transport | None = None,
+        settings: RaftSettings | None = None,
+    ) -> None:
+        """`on_restored` is told of an image that came as a whole and not entry by entry."""
+        self._machine = _ImageMachine(watchers, on_restored)
+        self.driver = RaftDriver(
+            node, disk, folder, machine=self._machine, transport=transport, settings=settings
+        )
+
+    @property
+    def image(self) -> Image:
+        """What is applied here. Look it up anew each time: a snapshot may replace it."""
+        return self._machine.applier.image
+
+    async def start(self, members: Membership | None = None) -> None:
+        """Open the log and take part; `members` are those of a new quorum, else this node alone."""
+        await self.driver.start(bootstrap=members or Membership((self.driver.node,)))
+
+    async def stop(self) -> None:
+        await self.driver.stop()
+
+    async def propose(self, change: Entry | Ddl) -> int:
+        """Give the index at which a change is applied here, or say why it is not.
+
+        Refused if it was committed but is not allowed as the image is; RaftError if it was not
+        committed, or nobody knows (see `RaftDriver.propose`).
+        """
+        entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
+        index = await self.driver.propose(encode_entry(entry))
+        self._machine.applier.outcome(index).raise_if_refused()
+        return index
+
+    async def read(self) -> Image:
+        """Give the image with everything in it that was committed before the call, anywhere."""
+        await self.driver.read_index()
+        return self.image
+
+    def explain(self) -> list[str]:
+        """Say in words how the quorum is, as this node sees it."""
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        return explain(self.driver.state, now_ms, failure=self.driver.failure)
+
+
+class _ImageMachine:
+    """The image as the state machine of the log."""
+
+    def __init__(self, watchers: Watchers, on_restored: Callable[[Image], None] | None) -> None:
+        self.applier = Applier(Image(), watchers)
+        self._watchers = watchers
+        self._on_restored = on_restored
+
+    def apply(self, index: int, data: bytes) -> None:
+        self.applier.apply([(index, data)])
+
+    def snapshot(self) -> bytes:
+        return take_snapshot(self.applier)
+
+    def restore(self, index: int, data: bytes) -> None:
+        self.applier = Applier(load_snapshot(data), self._watchers)
+        self.applier.advance(index)
+        if self._on_restored is not None:
+            self._on_restored(self.image)
+
+    @property
+    def image(self) -> Image:
+        return self.applier.image

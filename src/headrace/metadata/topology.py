@@ -1,0 +1,150 @@
+"""The nodes of the cluster and the states that they go through (seed 004).
+
+    (unknown) -- Join --> LEARNER -- PromoteToVoter --> ACTIVE
+    ACTIVE, LEARNER -- StartDecommission --> DRAINING -- FinishDecommission --> DECOMMISSIONED
+    LEARNER, DECOMMISSIONED -- Leave --> (unknown)
+
+What is so already changes nothing; whatever else is not in the table is refused.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from headrace.config import INT32_MAX
+from headrace.errors import ErrorCode
+from headrace.ids import BrokerId
+from headrace.metadata.entries import (
+    FinishDecommission,
+    Join,
+    Leave,
+    NodeChange,
+    PromoteToVoter,
+    StartDecommission,
+)
+from headrace.metadata.errors import refuse
+from headrace.metadata.events import Event, MetadataGroupChanged, NodeChanged
+from headrace.metadata.image import Image
+from headrace.metadata.leases import release_all
+from headrace.metadata.routing import drop_from_metadata_group
+from headrace.metadata.state import Node, NodeState
+
+TRANSITIONS: Final[dict[type[NodeChange], tuple[frozenset[NodeState], NodeState | None]]] = {
+    PromoteToVoter: (frozenset({NodeState.LEARNER}), NodeState.ACTIVE),
+    StartDecommission: (
+        frozenset({NodeState.JOINING, NodeState.LEARNER, NodeState.ACTIVE}),
+        NodeState.DRAINING,
+    ),
+    FinishDecommission: (frozenset({NodeState.DRAINING}), NodeState.DECOMMISSIONED),
+    Leave: (
+        frozenset({NodeState.JOINING, NodeState.LEARNER, NodeState.DECOMMISSIONED}),
+        None,
+    ),
+}
+"""From which states a change leads where; None is a node that is gone."""
+
+
+def change_topology(image: Image, change: NodeChange) -> list[Event]:
+    """Apply a change of a node, and with it the membership of the metadata group."""
+    if isinstance(change, Join):
+        return _join(image, change)
+    node = _require_node(image, change)
+    allowed, target = TRANSITIONS[type(change)]
+    if node.state is target:
+        return []
+    if node.state not in allowed:
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"{type(change).__name__} of node {node.node_id}, which is {node.state.name}: it must "
+            f"be one of {', '.join(sorted(state.name for state in allowed))}",
+        )
+    events: list[Event] = []
+    match change:
+        case PromoteToVoter():
+            events += _promote(image, node.node_id)
+        case FinishDecommission():
+            _check_is_empty(image, node.node_id)
+            events += release_all(image, node.node_id)
+        case Leave():
+            events += drop_from_metadata_group(image, node.node_id)
+            events += release_all(image, node.node_id)
+        case StartDecommission():
+            pass
+    image.state.topology_version += 1
+    if target is None:
+        del image.state.nodes[node.node_id]
+    else:
+        image.state.nodes[node.node_id] = replace(node, state=target)
+    return [*events, NodeChanged(node.node_id, target)]
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is `host:port` or `[IPv6]:port`, with a port that can be reached."""
+    host, colon, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host.strip("[]") or (":" in host and not is_bracketed):
+        return False
+    return port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535
+
+
+def _join(image: Image, change: Join) -> list[Event]:
+    node = image.node(change.node_id)
+    if node is not None and (node.addr, node.state) == (change.addr, NodeState.DECOMMISSIONED):
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"node {change.node_id} was decommissioned: it must leave before it joins again",
+        )
+    if node is not None and node.addr == change.addr:
+        return []
+    if node is not None:
+        raise refuse(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"node {change.node_id} is known at {node.addr}, not at {change.addr}: take another id",
+        )
+    if not is_address(change.addr):
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"node {change.node_id} joins from {change.addr[:256]!r}: give host:port",
+        )
+    if change.node_id > INT32_MAX:
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"node {change.node_id}: a node is a broker, whose ids end at {INT32_MAX}",
+        )
+    group = image.state.metadata_group
+    image.state.nodes[change.node_id] = Node(change.node_id, change.addr, NodeState.LEARNER)
+    image.state.topology_version += 1
+    image.state.metadata_group = replace(group, learners=(*group.learners, change.node_id))
+    return [MetadataGroupChanged(), NodeChanged(change.node_id, NodeState.LEARNER)]
+
+
+def _promote(image: Image, node_id: int) -> list[Event]:
+    group = image.state.metadata_group
+    image.state.metadata_group = replace(
+        group,
+        members=(*(each for each in group.members if each != node_id), node_id),
+        learners=tuple(each for each in group.learners if each != node_id),
+    )
+    return [MetadataGroupChanged()]
+
+
+def _check_is_empty(image: Image, node_id: int) -> None:
+    """A node that still keeps something is not done: its copies would be lost unnoticed."""
+    group = image.state.metadata_group
+    replicas = image.replica_count(BrokerId(node_id))
+    if replicas or node_id in group.members + group.learners:
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"node {node_id} still has {replicas} replicas or a seat in the metadata group: remove "
+            "it from its groups before finishing",
+        )
+
+
+def _require_node(image: Image, change: NodeChange) -> Node:
+    node = image.node(change.node_id)
+    if node is None:
+        raise refuse(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"{type(change).__name__}: there is no node {change.node_id}",
+        )
+    return node

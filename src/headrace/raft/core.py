@@ -1,0 +1,384 @@
+"""The pure core: a message, a proposal or a tick goes in, a `Ready` comes out.
+
+    raft = Raft(node, settings=..., stored=..., jitter=..., now_ms=...)
+    raft.step(message, now_ms); proposed = raft.propose(data, now_ms); raft.tick(now_ms)
+    while (ready := raft.ready(now_ms)) is not None:
+        send(ready.early_messages)
+        store(ready.snapshot, ready.hard_state, ready.entries)  # durable when this returns
+        raft.persisted(ready, now_ms)
+        send(ready.messages)
+        restore(ready.snapshot); apply(ready.committed); answer(ready.reads)
+
+Same state and input, same output: there is no clock, disk, network or chance in here. Inputs may
+come while a Ready is being stored; the next Ready is taken after `persisted`. Every input ends in
+`checks.check`. Read next: `elections`, `replication`, `snapshots`, `reads`, `transfer`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from headrace.ids import BrokerId as NodeId
+from headrace.raft import elections, reads, replication, snapshots, transfer
+from headrace.raft import membership as members
+from headrace.raft.checks import Marks, check
+from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot
+from headrace.raft.entry_log import EntryLog
+from headrace.raft.errors import (
+    InvalidMessage,
+    MembershipRefused,
+    NotLeader,
+    ProposalTooLarge,
+    SnapshotTooLarge,
+    TooManyProposals,
+    TransferInProgress,
+)
+from headrace.raft.messages import (
+    Append,
+    AppendAccepted,
+    AppendRejected,
+    FromLeader,
+    Heartbeat,
+    HeartbeatAnswer,
+    InstallSnapshot,
+    Message,
+    NewerTerm,
+    PreVote,
+    PreVoteAnswer,
+    ReadAnswer,
+    ReadRequest,
+    Refusal,
+    RequestVote,
+    SnapshotProgress,
+    TimeoutNow,
+    VoteAnswer,
+)
+from headrace.raft.ready import Proposed, Ready, Stored
+from headrace.raft.settings import RaftSettings
+from headrace.raft.state import Jitter, Role, State
+
+
+class Raft:
+    """A node of the quorum."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        *,
+        settings: RaftSettings,
+        stored: Stored,
+        jitter: Jitter,
+        now_ms: int,
+    ) -> None:
+        """Start as a follower; a sole voter elects itself at the first tick."""
+        base = (stored.base_index, stored.base_term)
+        log = EntryLog(stored.snapshot, base, stored.entries)
+        self.state = State(
+            node,
+            settings=settings,
+            log=log,
+            hard_state=stored.hard_state,
+            jitter=jitter,
+            now_ms=now_ms,
+        )
+        self.durable = stored.hard_state
+        """What the disk has of term and vote."""
+        self._storing: Ready | None = None
+        self._marks = Marks(self.state)
+        check(self.state, self._marks)
+
+    # Inputs
+
+    def step(self, message: Message, now_ms: int) -> None:
+        """Take a message of another node; InvalidMessage, and no change, if none would send it."""
+        state = self._at(now_ms)
+        if message.to != state.node or message.sender == state.node:
+            raise InvalidMessage(f"a message from {message.sender} to {message.to} at {state.node}")
+        state.note_heard(message.sender)
+        if self._is_of_this_term(message):
+            if isinstance(message, FromLeader):
+                self._hear_leader(message)
+            is_leader = state.role is Role.LEADER
+            handle = (_LEADERS_HANDLERS if is_leader else _HANDLERS).get(type(message))
+            if handle is not None:
+                handle(state, message)
+        check(state, self._marks)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due by now; `deadline_ms` says when something will be."""
+        state = self._at(now_ms)
+        reads.drop_expired(state)
+        if state.role is not Role.LEADER:
+            if now_ms >= state.election_deadline_ms:
+                elections.start_pre_vote(state)
+        elif self._has_lost_quorum():
+            state.follow(state.term, None)
+        else:
+            transfer.give_up_if_late(state)
+            if now_ms >= state.heartbeat_due_ms:
+                replication.send_heartbeats(state)
+        check(state, self._marks)
+
+    def propose(self, data: bytes, now_ms: int) -> Proposed:
+        """Append an entry; it is committed when it is handed out with this index and term."""
+        state = self._at(now_ms)
+        self._check_leads()
+        settings, log = state.settings, state.log
+        if len(data) > settings.entry_bytes_max:
+            raise ProposalTooLarge(len(data), settings.entry_bytes_max)
+        waiting = log.last_index - log.commit
+        if waiting >= settings.uncommitted_entries_max:
+            raise TooManyProposals(
+                "proposals",
+                waiting,
+                settings.uncommitted_entries_max,
+                "headrace.raft.uncommitted.entries.max",
+            )
+        if log.uncommitted_bytes and (
+            log.uncommitted_bytes + len(data) > settings.uncommitted_bytes_max
+        ):
+            raise TooManyProposals(
+                "bytes of proposals",
+                log.uncommitted_bytes,
+                settings.uncommitted_bytes_max,
+                "headrace.raft.uncommitted.bytes.max",
+            )
+        index = replication.append(state, EntryKind.DATA, data)
+        check(state, self._marks)
+        return Proposed(index, state.term)
+
+    def read(self, read_id: int, now_ms: int) -> None:
+        """Begin a linearizable read; a Ready says when, and at which index, or drops it."""
+        reads.request(self._at(now_ms), read_id)
+        check(self.state, self._marks)
+
+    def add_learner(self, node: NodeId, now_ms: int) -> Proposed:
+        state = self._at(now_ms)
+        self._check_leads()
+        changed = members.with_learner(state.membership, node, state.settings.members_max)
+        return self._change_membership(changed)
+
+    def promote(self, node: NodeId, now_ms: int) -> Proposed:
+        """Make a learner a voter; refused if it lags, as it could hold up the quorum."""
+        state = self._at(now_ms)
+        self._check_leads()
+        changed = members.with_voter(state.membership, node)
+        match = state.progress[node].match_index
+        lag_max = state.settings.promotion_lag_entries_max
+        if match + lag_max < state.log.commit or match == 0:
+            raise MembershipRefused(
+                f"node {node} has entries up to {match} of {state.log.commit}; let it catch up to "
+                f"within headrace.raft.promotion.lag.entries.max={lag_max}"
+            )
+        return self._change_membership(changed)
+
+    def remove(self, node: NodeId, now_ms: int) -> Proposed:
+        """Remove a member; a leader may remove itself, and steps down once that is committed."""
+        state = self._at(now_ms)
+        self._check_leads()
+        return self._change_membership(members.without(state.membership, node))
+
+    def transfer(self, target: NodeId, now_ms: int) -> None:
+        """Begin to hand leadership to a voter."""
+        state = self._at(now_ms)
+        if state.role is not Role.LEADER:
+            raise NotLeader(state.node, state.leader)
+        transfer.start(state, target)
+        check(state, self._marks)
+
+    # Outputs
+
+    def ready(self, now_ms: int) -> Ready | None:
+        """Give what is to be done, None if that is nothing; `persisted` comes before the next."""
+        state = self._at(now_ms)
+        assert self._storing is None, "the Ready before is not persisted"
+        if state.role is Role.LEADER:
+            if state.is_round_wanted:
+                replication.send_heartbeats(state)
+            replication.send_appends(state)
+        durable, log = self.durable, state.log
+        hard_state = None
+        if state.term != durable.term or state.vote != durable.vote:
+            hard_state = HardState(state.term, state.vote)
+        is_idle = (
+            hard_state is None
+            and not state.outbox
+            and log.persisted == log.last_index
+            and log.applied == log.commit
+            and log.installing is None
+            and not state.served_reads
+            and not state.dropped_reads
+        )
+        if is_idle:
+            return None
+        early: list[Message] = []
+        late: list[Message] = []
+        for message in state.outbox:
+            # A term that is not durable could be led twice, with other entries.
+            is_early = hard_state is None and isinstance(message, FromLeader)
+            (early if is_early else late).append(message)
+        ready = Ready(
+            early,
+            state.log.installing,
+            hard_state,
+            state.log.unpersisted(),
+            late,
+            state.log.take_committed(),
+            state.served_reads,
+            state.dropped_reads,
+        )
+        state.outbox, state.served_reads, state.dropped_reads = [], [], []
+        state.log.installing = None
+        self._storing = ready
+        return ready
+
+    def persisted(self, ready: Ready, now_ms: int) -> None:
+        """Take note that a Ready is durable; what that commits is in the next one."""
+        state = self._at(now_ms)
+        assert ready is self._storing, "another Ready is being stored"
+        self._storing = None
+        if not ready.must_persist:
+            return
+        if ready.hard_state is not None:
+            self.durable = ready.hard_state
+        if ready.entries:
+            last = ready.entries[-1]
+            state.log.persisted_to(last.index, last.term)
+            if state.role is Role.LEADER:
+                replication.advance_commit(state)
+                if state.role is Role.LEADER:
+                    transfer.hand_over_if_caught_up(state)
+        check(state, self._marks)
+
+    def take_committed(self, count_max: int) -> list[Entry]:
+        """Give what the next Ready would have as committed, if it is few; it then has it not.
+
+        For who has just called `persisted` and would have to wait for another Ready to be stored.
+        """
+        log = self.state.log
+        if min(log.commit, log.persisted) - log.applied > count_max or log.installing is not None:
+            return []
+        return log.take_committed()
+
+    def make_snapshot(self, index: int, data: bytes) -> Snapshot:
+        """Describe the state as of an applied index; `compact` with it once it is durable."""
+        state = self.state
+        log = state.log
+        if len(data) > state.settings.snapshot_bytes_max:
+            raise SnapshotTooLarge(len(data), state.settings.snapshot_bytes_max)
+        assert log.snapshot.index <= index <= log.applied, "only what is applied"
+        term = log.term_at(index)
+        assert term is not None
+        return Snapshot(index, term, log.membership_at(index), data)
+
+    def compact(self, snapshot: Snapshot) -> None:
+        """Let go of entries that a durable snapshot holds, but for a few."""
+        if snapshot.index > self.state.snapshot.index:
+            self.state.log.compact(snapshot, self.state.settings.kept_entries)
+        check(self.state, self._marks)
+
+    def deadline_ms(self) -> int:
+        """Say when the next tick has something to do."""
+        state = self.state
+        due = list(state.forwarded_reads.values())
+        if state.role is Role.LEADER:
+            due.append(state.heartbeat_due_ms)
+        else:
+            due.append(state.election_deadline_ms)
+        return min(due)
+
+    # Inside
+
+    def _at(self, now_ms: int) -> State:
+        assert now_ms >= self.state.now_ms, f"time went back from {self.state.now_ms} to {now_ms}"
+        self.state.now_ms = now_ms
+        return self.state
+
+    def _is_of_this_term(self, message: Message) -> bool:
+        """Step up to a later term; answer those who are behind; say whether to go on."""
+        state = self.state
+        if message.term == state.term or isinstance(message, PreVote):
+            return True
+        if isinstance(message, PreVoteAnswer) and message.is_granted:
+            return True  # of the term that would be
+        if message.term > state.term:
+            return self._step_up(message)
+        if isinstance(message, RequestVote):
+            state.outbox.append(
+                VoteAnswer(state.node, message.sender, state.term, Refusal.OLD_TERM)
+            )
+        elif isinstance(message, FromLeader):
+            state.outbox.append(NewerTerm(state.node, message.sender, state.term))
+        return False
+
+    def _step_up(self, message: Message) -> bool:
+        state = self.state
+        if isinstance(message, RequestVote):
+            if state.hears_leader() and not message.is_transfer:
+                return False  # not even the term: the leader is well
+        elif isinstance(message, VoteAnswer | PreVoteAnswer):
+            state.follow(message.term, None)
+            return False
+        state.follow(message.term, message.sender if isinstance(message, FromLeader) else None)
+        return True
+
+    def _hear_leader(self, message: FromLeader) -> None:
+        state = self.state
+        if state.role is Role.LEADER:
+            raise InvalidMessage(
+                f"node {message.sender} leads term {message.term}, and so does {state.node}"
+            )
+        if state.role is not Role.FOLLOWER or state.leader is None:
+            state.follow(message.term, message.sender)
+        elif state.leader != message.sender:
+            raise InvalidMessage(
+                f"node {message.sender} leads term {message.term}, and so does {state.leader}"
+            )
+        state.heard_ms = state.now_ms
+        state.postpone_election()
+
+    def _has_lost_quorum(self) -> bool:
+        """Say whether for an election timeout no majority has answered this leader."""
+        state = self.state
+        contacts = {member: each.contact_ms for member, each in state.progress.items()}
+        contact_ms = state.quorum_value(state.now_ms, contacts)
+        return state.now_ms - contact_ms >= state.settings.election_timeout_ms
+
+    def _check_leads(self) -> None:
+        state = self.state
+        if state.role is not Role.LEADER:
+            raise NotLeader(state.node, state.leader)
+        if state.transfer_target is not None:
+            raise TransferInProgress(state.node, state.transfer_target)
+
+    def _change_membership(self, membership: members.Membership) -> Proposed:
+        index = replication.change_membership(self.state, membership)
+        check(self.state, self._marks)
+        return Proposed(index, self.state.term)
+
+
+def _stand_at_once(state: State, _: TimeoutNow) -> None:
+    if state.may_stand:
+        elections.start_election(state, is_transfer=True)
+
+
+_HANDLERS: Final[dict[type[Message], Callable[[State, Any], None]]] = {
+    PreVote: elections.handle_pre_vote,
+    PreVoteAnswer: elections.handle_pre_vote_answer,
+    RequestVote: elections.handle_request_vote,
+    VoteAnswer: elections.handle_vote_answer,
+    Append: replication.handle_append,
+    Heartbeat: replication.handle_heartbeat,
+    InstallSnapshot: snapshots.handle_install,
+    TimeoutNow: _stand_at_once,
+    ReadRequest: reads.handle_request,
+    ReadAnswer: reads.handle_answer,
+}
+_LEADERS_HANDLERS: Final[dict[type[Message], Callable[[State, Any], None]]] = {
+    **_HANDLERS,
+    AppendAccepted: replication.handle_accepted,
+    AppendRejected: replication.handle_rejected,
+    HeartbeatAnswer: replication.handle_heartbeat_answer,
+    SnapshotProgress: snapshots.handle_progress,
+}
+del _LEADERS_HANDLERS[TimeoutNow]
+"""What has no handler is over: an answer to who leads no more, a NewerTerm that was heeded."""

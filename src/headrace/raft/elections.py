@@ -1,0 +1,119 @@
+"""Becoming a leader: pre-votes, votes, and what makes a voter refuse.
+
+A node that hears no leader first asks whether it could win (pre-vote), without a change of term
+anywhere: so a node that was cut off does not disturb the others when it is back. Voters that hear
+a leader refuse both kinds of vote, but for an election which that leader itself asked for.
+"""
+
+from headrace.ids import BrokerId as NodeId
+from headrace.raft import replication
+from headrace.raft.messages import (
+    PreVote,
+    PreVoteAnswer,
+    Refusal,
+    RequestVote,
+    VoteAnswer,
+)
+from headrace.raft.state import Role, State
+
+
+def start_pre_vote(state: State) -> None:
+    """Ask the voters whether they would vote for this node."""
+    state.postpone_election()
+    if not state.may_stand:
+        return
+    state.set_role(Role.PRE_CANDIDATE)
+    state.set_leader(None)
+    state.votes = {state.node: Refusal.NONE}
+    if _granted(state):
+        start_election(state, is_transfer=False)
+        return
+    log = state.log
+    for voter in _others(state):
+        state.outbox.append(
+            PreVote(state.node, voter, state.term + 1, log.last_index, log.last_term)
+        )
+
+
+def start_election(state: State, *, is_transfer: bool) -> None:
+    """Stand in a new term; the own vote is durable before anybody is asked for theirs."""
+    state.postpone_election()
+    state.set_role(Role.CANDIDATE)
+    state.set_leader(None)
+    state.term += 1
+    state.vote = state.node
+    state.votes = {state.node: Refusal.NONE}
+    if _granted(state):
+        replication.start_leading(state)
+        return
+    log = state.log
+    for voter in _others(state):
+        state.outbox.append(
+            RequestVote(state.node, voter, state.term, log.last_index, log.last_term, is_transfer)
+        )
+
+
+def handle_pre_vote(state: State, message: PreVote) -> None:
+    """Answer what a vote would be. Nothing is promised by that, so nothing changes."""
+    if message.term <= state.term:
+        refusal = Refusal.OLD_TERM
+    elif state.hears_leader():
+        refusal = Refusal.HAS_LEADER
+    elif not state.log.is_covered_by(message.last_index, message.last_term):
+        refusal = Refusal.LOG_BEHIND
+    else:
+        refusal = Refusal.NONE
+    term = state.term if refusal else message.term
+    state.outbox.append(PreVoteAnswer(state.node, message.sender, term, refusal))
+
+
+def handle_pre_vote_answer(state: State, message: PreVoteAnswer) -> None:
+    if state.role is not Role.PRE_CANDIDATE:
+        return
+    if message.is_granted and message.term != state.term + 1:
+        return  # for an earlier attempt
+    state.votes[message.sender] = message.refusal
+    if _granted(state):
+        start_election(state, is_transfer=False)
+    elif _refused(state):
+        state.follow(state.term, None)
+
+
+def handle_request_vote(state: State, message: RequestVote) -> None:
+    """Vote at most once in a term, and only for a log that has all that may be committed."""
+    if state.vote not in (None, message.sender) or state.leader is not None:
+        refusal = Refusal.HAS_VOTED
+    elif not state.log.is_covered_by(message.last_index, message.last_term):
+        refusal = Refusal.LOG_BEHIND
+    else:
+        refusal = Refusal.NONE
+        state.vote = message.sender
+        state.postpone_election()
+    state.outbox.append(VoteAnswer(state.node, message.sender, state.term, refusal))
+
+
+def handle_vote_answer(state: State, message: VoteAnswer) -> None:
+    if state.role is not Role.CANDIDATE:
+        return
+    state.votes[message.sender] = message.refusal
+    if _granted(state):
+        replication.start_leading(state)
+    elif _refused(state):
+        state.follow(state.term, None)
+
+
+def _others(state: State) -> list[NodeId]:
+    return [voter for voter in state.membership.voters if voter != state.node]
+
+
+def _granted(state: State) -> bool:
+    membership = state.membership
+    granted = sum(state.votes.get(voter) is Refusal.NONE for voter in membership.voters)
+    return granted >= membership.quorum
+
+
+def _refused(state: State) -> bool:
+    """Say whether so many refused that the rest is not a majority."""
+    voters = state.membership.voters
+    refused = sum(bool(state.votes.get(voter, Refusal.NONE)) for voter in voters)
+    return refused > len(voters) - state.membership.quorum

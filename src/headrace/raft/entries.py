@@ -1,0 +1,57 @@
+"""What is kept for ever: entries, the hard state, snapshots, and who the members are."""
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.ids import BrokerId as NodeId
+from headrace.raft.membership import Membership
+
+ENTRY_OVERHEAD_BYTES: Final = 32
+"""What an entry counts for in every limit, beyond its data."""
+
+
+class EntryKind(IntEnum):
+    DATA = 0
+    """A proposal; only these are applied."""
+    NOOP = 1
+    """What a new leader writes first, to commit what it found."""
+    MEMBERSHIP = 2
+    """The members from this entry on."""
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One place of the log."""
+
+    index: int
+    term: int
+    kind: EntryKind
+    data: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data) + ENTRY_OVERHEAD_BYTES
+
+
+class HardState(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a node must not forget: its term, and who got its vote in it."""
+
+    term: int = 0
+    vote: NodeId | None = None
+
+
+class Snapshot(msgspec.Struct, array_like=True, frozen=True):
+    """The applied state as of an index, in place of the entries up to there.
+
+    One at index 0 has no data and only says who the first members are.
+    """
+
+    index: int
+    term: int
+    membership: Membership
+    data: bytes
+
+    def checksum(self) -> int:
+        return crc32c(self.data)

@@ -1,0 +1,162 @@
+"""The log as the core sees it: every entry behind the last compaction, in memory.
+
+Three marks run along it: `applied` <= `commit`, and `persisted`, up to which this node's disk has
+it. What is committed is handed out only up to `persisted`, so that what is applied here survives
+here. The driver compacts by size, which bounds the memory.
+"""
+
+from headrace.raft.entries import Entry, EntryKind, Snapshot
+from headrace.raft.errors import BrokenInvariant
+from headrace.raft.membership import Membership, decode_membership
+
+
+class EntryLog:
+    """Entries from `base_index + 1` on, the marks, and the members as of each."""
+
+    def __init__(self, snapshot: Snapshot, base: tuple[int, int], entries: list[Entry]) -> None:
+        """Take what storage had: all of it is durable, and committed up to the snapshot."""
+        self.snapshot = snapshot
+        """The latest; the log may reach back further, for followers that lag a little."""
+        self.installing: Snapshot | None = None
+        """One from a leader that storage and state machine do not have yet."""
+        self.base_index, self.base_term = base
+        self.entries: list[Entry] = []
+        self.memberships: list[tuple[int, Membership]] = [(snapshot.index, snapshot.membership)]
+        self.uncommitted_bytes = 0
+        self.commit = self.applied = self.persisted = snapshot.index
+        self.append(entries)
+        self.persisted = self.last_index
+
+    @property
+    def last_index(self) -> int:
+        return self.base_index + len(self.entries)
+
+    @property
+    def last_term(self) -> int:
+        return self.entries[-1].term if self.entries else self.base_term
+
+    @property
+    def membership(self) -> Membership:
+        return self.memberships[-1][1]
+
+    @property
+    def membership_index(self) -> int:
+        """Where the membership was last changed."""
+        return self.memberships[-1][0]
+
+    def membership_at(self, index: int) -> Membership:
+        return next(each for at, each in reversed(self.memberships) if at <= index)
+
+    def term_at(self, index: int) -> int | None:
+        """Give the term of an entry, None if it is not here."""
+        position = index - self.base_index
+        if position == 0:
+            return self.base_term
+        return self.entries[position - 1].term if 0 < position <= len(self.entries) else None
+
+    def is_covered_by(self, last_index: int, last_term: int) -> bool:
+        """Say whether a log that ends so has all that this one has, if that is committed."""
+        return (last_term, last_index) >= (self.last_term, self.last_index)
+
+    def read(self, first: int, bytes_max: int) -> list[Entry]:
+        """Give entries from `first` on: at least one if there is one, then up to `bytes_max`."""
+        found: list[Entry] = []
+        size = 0
+        for position in range(first - self.base_index - 1, len(self.entries)):
+            entry = self.entries[position]
+            size += entry.size_bytes
+            if found and size > bytes_max:
+                break
+            found.append(entry)
+        return found
+
+    def append(self, entries: list[Entry]) -> None:
+        """Put entries behind the last one."""
+        for entry in entries:
+            if entry.index != self.last_index + 1:
+                raise BrokenInvariant(f"entry {entry.index} behind {self.last_index}")
+            self.entries.append(entry)
+            if entry.index > self.commit:
+                self.uncommitted_bytes += entry.size_bytes
+            if entry.kind is EntryKind.MEMBERSHIP and entry.index > self.snapshot.index:
+                self.memberships.append((entry.index, decode_membership(entry.data)))
+
+    def merge(self, entries: list[Entry]) -> None:
+        """Take a leader's entries, the first of which follows one that both have.
+
+        Those that are here stay, even if there are more behind them: an old message must not
+        take back what a later one brought. The first that differs cuts off its successors.
+        """
+        for position, entry in enumerate(entries):
+            term = self.term_at(entry.index)
+            if term != entry.term:
+                if term is not None:
+                    self._cut(entry.index)
+                self.append(entries[position:])
+                return
+
+    def _cut(self, index: int) -> None:
+        """Remove the entry at `index` and all behind it."""
+        if index <= self.commit:
+            raise BrokenInvariant(f"entry {index} is committed (up to {self.commit}), not to cut")
+        position = index - self.base_index - 1
+        self.uncommitted_bytes -= sum(entry.size_bytes for entry in self.entries[position:])
+        del self.entries[position:]
+        self.persisted = min(self.persisted, index - 1)
+        while self.memberships[-1][0] >= index:
+            self.memberships.pop()
+
+    def commit_to(self, index: int) -> bool:
+        """Move the commit index up to `index`, never back; say whether it moved."""
+        if index <= self.commit:
+            return False
+        if index > self.last_index:
+            raise BrokenInvariant(f"commit of {index}, the log ends at {self.last_index}")
+        begin, end = self.commit - self.base_index, index - self.base_index
+        self.uncommitted_bytes -= sum(entry.size_bytes for entry in self.entries[begin:end])
+        self.commit = index
+        return True
+
+    def unpersisted(self) -> list[Entry]:
+        return self.entries[self.persisted - self.base_index :]
+
+    def persisted_to(self, index: int, term: int) -> None:
+        """Note that the disk has the log up to an entry, unless that was replaced meanwhile."""
+        if index > self.persisted and self.term_at(index) == term:
+            self.persisted = index
+
+    def take_committed(self) -> list[Entry]:
+        """Hand out, once, what is committed and durable here."""
+        end = min(self.commit, self.persisted)
+        if end <= self.applied:
+            return []
+        taken = self.entries[self.applied - self.base_index : end - self.base_index]
+        self.applied = end
+        return taken
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Begin anew behind a leader's snapshot.
+
+        It counts as durable at once: it is in the next Ready, and nothing that depends on it
+        leaves before that is.
+        """
+        self.snapshot = self.installing = snapshot
+        self.base_index, self.base_term = snapshot.index, snapshot.term
+        self.entries.clear()
+        self.memberships = [(snapshot.index, snapshot.membership)]
+        self.uncommitted_bytes = 0
+        self.commit = self.applied = self.persisted = snapshot.index
+
+    def compact(self, snapshot: Snapshot, kept_entries: int) -> None:
+        """Let a snapshot of our own take the place of all but the last entries up to it."""
+        self.snapshot = snapshot
+        self.memberships = [
+            (snapshot.index, snapshot.membership),
+            *(each for each in self.memberships if each[0] > snapshot.index),
+        ]
+        base = snapshot.index - kept_entries
+        if base > self.base_index:
+            term = self.term_at(base)
+            assert term is not None
+            del self.entries[: base - self.base_index]
+            self.base_index, self.base_term = base, term

@@ -1,0 +1,141 @@
+"""What the quorum refuses and why."""
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId
+
+
+class RaftError(KafkaError):
+    """Base of the errors below."""
+
+
+class NotLeader(RaftError):
+    """Only the leader takes proposals; `leader` is who that is, None if nobody is known to be."""
+
+    def __init__(self, node: BrokerId, leader: BrokerId | None) -> None:
+        way_out = (
+            "the quorum has no leader that this node knows of; try again"
+            if leader is None
+            else f"ask node {leader}, which does"
+        )
+        super().__init__(ErrorCode.NOT_CONTROLLER, f"node {node} does not lead: {way_out}")
+        self.leader = leader
+
+
+class TransferInProgress(RaftError):
+    """A leader that hands over to another node takes nothing new."""
+
+    def __init__(self, node: BrokerId, target: BrokerId) -> None:
+        super().__init__(
+            ErrorCode.NOT_CONTROLLER,
+            f"node {node} is handing leadership to node {target}; try again there",
+        )
+        self.leader = target
+
+
+class TooManyProposals(RaftError):
+    """The quorum is slower than those who propose."""
+
+    def __init__(self, what: str, waiting: int, maximum: int, setting: str) -> None:
+        super().__init__(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            f"{waiting} {what} wait for the quorum, {setting} is {maximum}; try again later",
+        )
+
+
+class ProposalTooLarge(RaftError):
+    """A proposal that the log does not take."""
+
+    def __init__(self, size: int, maximum: int) -> None:
+        super().__init__(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a proposal of {size} bytes, headrace.raft.entry.bytes.max is {maximum}",
+        )
+
+
+class SnapshotTooLarge(RaftError):
+    """A snapshot that no follower would take."""
+
+    def __init__(self, size: int, maximum: int) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"a snapshot of {size} bytes, headrace.raft.snapshot.bytes.max is {maximum}",
+        )
+
+
+class MembershipRefused(RaftError):
+    """A change of members that cannot be made, or not now."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, reason)
+
+
+class TransferRefused(RaftError):
+    """A node that leadership cannot go to."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, reason)
+
+
+class ReadDropped(RaftError):
+    """A read that no leader confirmed in time."""
+
+    def __init__(self, node: BrokerId) -> None:
+        super().__init__(
+            ErrorCode.NOT_CONTROLLER,
+            f"node {node} has no leader that the quorum confirms; try the read again",
+        )
+
+
+class ProposalLost(RaftError):
+    """A proposal that a new leader replaced: for sure it is not in the log."""
+
+    def __init__(self, index: int, term: int) -> None:
+        super().__init__(
+            ErrorCode.NOT_CONTROLLER,
+            f"the proposal of term {term} at index {index} was replaced by a new leader's; "
+            "propose it again",
+        )
+
+
+class ProposalUncertain(RaftError):
+    """A proposal that may or may not be in the log."""
+
+    def __init__(self, index: int, term: int, reason: str) -> None:
+        super().__init__(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"nobody knows yet whether the proposal of term {term} at index {index} is "
+            f"committed: {reason}",
+        )
+
+
+class RaftStopped(RaftError):
+    """A node of the quorum that has stopped, and why."""
+
+    def __init__(self, node: BrokerId, reason: str) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log of node {node} has stopped: {reason}"
+        )
+
+
+class InvalidMessage(RaftError):
+    """A message that no correct node sends; it changes nothing."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, reason)
+
+
+class CorruptRaftLog(RaftError):
+    """Bytes of a file that are not what was written and promised; the log is not opened."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{path} at byte {position}: {reason}; remove this node from the quorum, empty its "
+            "folder and let it join again",
+        )
+        self.path = path
+        self.position = position
+
+
+class BrokenInvariant(AssertionError):
+    """The machine is not in a state that it can be in: a bug here or a disk that lied."""

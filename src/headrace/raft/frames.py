@@ -1,0 +1,98 @@
+"""The bytes of the log's files: frames, each of which is one write and one sync.
+
+A frame holds what one Ready has to store: hard state, where its entries follow on, the entries.
+It names its file and position and has a CRC32C, so a frame is whole or is none.
+
+As a frame is only written when the one before is durable, any good frame proves all bytes before
+it to have been durable. So a fault with a good frame behind it is damage; one without is the tail
+of a write that was never confirmed (or, which nobody can tell, damage to the very last frame).
+"""
+
+from collections.abc import Iterator
+from struct import Struct as Layout
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.raft.entries import Entry, HardState
+
+MAGIC: Final = b"HRr1"
+HEADER: Final = Layout(">4sIIQQ")
+"""Magic, CRC32C of the rest, bytes of the body, number of the file, position in it."""
+_CHECKED_FROM: Final = 8
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True):
+    """One write: entries behind the one named, in place of whatever was there."""
+
+    hard_state: HardState
+    """As it is after this frame, so that no older frame is needed for it."""
+    previous_index: int
+    previous_term: int
+    entries: list[Entry]
+    is_start: bool = False
+    """Whether the log begins here: what came before is forgotten."""
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Frame)
+
+
+def encode_frame(frame: Frame, *, number: int, position: int) -> bytearray:
+    body = _encoder.encode(frame)
+    data = bytearray(HEADER.pack(MAGIC, 0, len(body), number, position))
+    data += body
+    data[4:8] = crc32c(memoryview(data)[_CHECKED_FROM:]).to_bytes(4, "big")
+    return data
+
+
+class FrameWalk:
+    """Every frame of a file; then `position` is behind the last good one and `fault` says why.
+
+    `fault` is None if the file ends there.
+    """
+
+    def __init__(self, data: bytes, number: int) -> None:
+        self.position = 0
+        self.fault: str | None = None
+        self._data = data
+        self._number = number
+
+    def __iter__(self) -> Iterator[Frame]:
+        while self.position < len(self._data):
+            found = read_frame(self._data, self.position, self._number)
+            if isinstance(found, str):
+                self.fault = found
+                return
+            frame, size = found
+            self.position += size
+            yield frame
+
+    def good_frame_behind(self) -> int | None:
+        """Give where a good frame lies behind the fault, None if there is none."""
+        at = self._data.find(MAGIC, self.position + 1)
+        while at >= 0:
+            if not isinstance(read_frame(self._data, at, self._number), str):
+                return at
+            at = self._data.find(MAGIC, at + 1)
+        return None
+
+
+def read_frame(data: bytes, position: int, number: int) -> tuple[Frame, int] | str:
+    """Give the frame at a position and its size in the file, or say what is wrong with it."""
+    left = len(data) - position
+    if left < HEADER.size:
+        return f"{left} bytes, fewer than a header has"
+    magic, crc, body_bytes, own_number, own_position = HEADER.unpack_from(data, position)
+    size = HEADER.size + body_bytes
+    if magic != MAGIC or size > left:
+        return "no frame begins here" if magic != MAGIC else f"a frame of {size} bytes, not {left}"
+    if crc32c(memoryview(data)[position + _CHECKED_FROM : position + size]) != crc:
+        return "a frame with a wrong checksum"
+    if (own_number, own_position) != (number, position):
+        return f"the frame of file {own_number} at byte {own_position}"
+    try:
+        return _decoder.decode(memoryview(data)[position + HEADER.size : position + size]), size
+    except msgspec.MsgspecError as error:
+        return f"a frame that cannot be read: {error}"

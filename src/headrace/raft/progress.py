@@ -1,0 +1,124 @@
+"""What a leader knows of another member: what it has, and what is on its way to it.
+
+A member is *probed* with one message at a time until the leader knows where their logs meet,
+then entries *stream* to it, a bounded number ahead of its answers. One that lacks entries which
+were compacted gets the *snapshot*, a piece at a time. Silence turns streaming into probing.
+"""
+
+from collections import deque
+from enum import Enum
+from typing import NamedTuple
+
+from headrace.raft.entries import Entry, Snapshot
+from headrace.raft.settings import RaftSettings
+
+
+class Mode(Enum):
+    PROBE = "probe"
+    STREAM = "stream"
+    SNAPSHOT = "snapshot"
+
+
+class Sent(NamedTuple):
+    """A message with entries that is not answered."""
+
+    last_index: int
+    size_bytes: int
+    sent_ms: int
+
+
+class Progress:
+    """One member, seen from the leader of this term."""
+
+    __slots__ = (
+        "acked_round",
+        "contact_ms",
+        "in_flight",
+        "in_flight_bytes",
+        "match_index",
+        "mode",
+        "next_index",
+        "sent_commit",
+        "snapshot",
+        "snapshot_offset",
+        "waiting_since_ms",
+    )
+
+    def __init__(self, next_index: int, now_ms: int) -> None:
+        self.mode = Mode.PROBE
+        self.match_index = 0
+        """Up to here its log is ours, and durable."""
+        self.next_index = next_index
+        self.contact_ms = now_ms
+        """When it last answered in this term; a new leader gives everybody a first chance."""
+        self.acked_round = 0
+        self.sent_commit = 0
+        self.in_flight: deque[Sent] = deque()
+        self.in_flight_bytes = 0
+        self.waiting_since_ms: int | None = None
+        """When the probe or piece of a snapshot was sent that is not answered."""
+        self.snapshot: Snapshot | None = None
+        self.snapshot_offset = 0
+
+    def can_send(self, settings: RaftSettings) -> bool:
+        if self.mode is Mode.STREAM:
+            return (
+                len(self.in_flight) < settings.in_flight_appends_max
+                and self.in_flight_bytes < settings.in_flight_bytes_max
+            )
+        return self.waiting_since_ms is None
+
+    def note_sent(self, entries: list[Entry], now_ms: int) -> None:
+        if self.mode is Mode.PROBE:
+            self.waiting_since_ms = now_ms
+        elif entries:
+            size = sum(entry.size_bytes for entry in entries)
+            self.in_flight.append(Sent(entries[-1].index, size, now_ms))
+            self.in_flight_bytes += size
+            self.next_index = entries[-1].index + 1
+
+    def note_match(self, index: int) -> bool:
+        """Take an answer that its log is ours up to `index`; say whether that is news."""
+        while self.in_flight and self.in_flight[0].last_index <= index:
+            self.in_flight_bytes -= self.in_flight.popleft().size_bytes
+        is_news = index > self.match_index
+        self.match_index = max(self.match_index, index)
+        self.next_index = max(self.next_index, index + 1)
+        if self.mode is Mode.PROBE or (self.snapshot is not None and index >= self.snapshot.index):
+            self.stream()
+        return is_news
+
+    def is_stale_rejection(self, previous_index: int) -> bool:
+        """Say whether a rejection answers something older than what is known by now."""
+        if self.mode is Mode.PROBE:
+            return previous_index != self.next_index - 1
+        return self.mode is Mode.SNAPSHOT or previous_index <= self.match_index
+
+    def stream(self) -> None:
+        self._begin(Mode.STREAM)
+        self.next_index = self.match_index + 1
+
+    def probe(self, next_index: int) -> None:
+        self._begin(Mode.PROBE)
+        self.sent_commit = 0
+        self.next_index = max(next_index, self.match_index + 1)
+
+    def send_snapshot(self, snapshot: Snapshot) -> None:
+        self._begin(Mode.SNAPSHOT)
+        self.sent_commit = 0
+        self.snapshot = snapshot
+
+    def _begin(self, mode: Mode) -> None:
+        self.mode = mode
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
+        self.waiting_since_ms = None
+        self.snapshot = None
+        self.snapshot_offset = 0
+
+    def give_up_waiting(self, before_ms: int) -> None:
+        """Take what was sent before then for lost, so that it is sent again."""
+        if self.in_flight and self.in_flight[0].sent_ms <= before_ms:
+            self.probe(self.match_index + 1)
+        if self.waiting_since_ms is not None and self.waiting_since_ms <= before_ms:
+            self.waiting_since_ms = None

@@ -1,0 +1,102 @@
+"""Reads that see everything that was committed before them, without an entry in the log.
+
+The leader notes its commit index, then makes sure that it still leads: by a round of heartbeats
+that a majority answers, which many reads share, or by its lease. Once this node has applied up to
+that index, its state may be read. A follower asks the leader for the index.
+
+A lease runs from the moment a round began that a majority answered: none of them helps to elect
+another leader for an election timeout from then. That trusts clocks to run alike, within
+`clock_drift_ms_max`, and is off unless asked for.
+"""
+
+from headrace.ids import BrokerId as NodeId
+from headrace.raft.errors import NotLeader, TooManyProposals
+from headrace.raft.messages import ReadAnswer, ReadRequest
+from headrace.raft.state import PendingRead, Role, State
+
+
+def request(state: State, read_id: int) -> None:
+    """Begin a read of this node's own; it ends up in `served_reads` or `dropped_reads`."""
+    waiting = len(state.reads) + len(state.early_reads) + len(state.forwarded_reads)
+    maximum = state.settings.pending_reads_max
+    if waiting >= maximum:
+        raise TooManyProposals("reads", waiting, maximum, "headrace.raft.pending.reads.max")
+    if state.role is Role.LEADER:
+        _begin(state, PendingRead(read_id, state.node))
+    elif state.leader is not None:
+        state.forwarded_reads[read_id] = state.now_ms + state.settings.election_timeout_ms
+        state.outbox.append(ReadRequest(state.node, state.leader, state.term, read_id))
+    else:
+        raise NotLeader(state.node, None)
+
+
+def handle_request(state: State, message: ReadRequest) -> None:
+    """Begin a follower's read. One too many is forgotten: the follower asks again."""
+    waiting = len(state.reads) + len(state.early_reads)
+    if state.role is Role.LEADER and waiting < state.settings.pending_reads_max:
+        _begin(state, PendingRead(message.read_id, message.sender))
+
+
+def handle_answer(state: State, message: ReadAnswer) -> None:
+    if state.forwarded_reads.pop(message.read_id, None) is not None:
+        state.served_reads.append((message.read_id, message.index))
+
+
+def release_early(state: State) -> None:
+    """Begin what waited for this leader's first commit: only now its commit index is true."""
+    if state.early_reads and state.has_committed_in_term:
+        early, state.early_reads = state.early_reads, []
+        for read in early:
+            _begin(state, read)
+
+
+def confirm(state: State) -> None:
+    """Serve what a majority has confirmed, and lengthen the lease."""
+    acked = {member: progress.acked_round for member, progress in state.progress.items()}
+    confirmed = state.quorum_value(state.round, acked)
+    while state.reads and state.reads[0].round <= confirmed:
+        _serve(state, state.reads.popleft())
+    while state.round_times and state.round_times[0][0] <= confirmed:
+        _, began_ms = state.round_times.popleft()
+        state.lease_until_ms = began_ms + state.settings.lease_ms
+
+
+def drop_expired(state: State) -> None:
+    """Give up the reads that the leader did not answer."""
+    for read_id, deadline_ms in list(state.forwarded_reads.items()):
+        if state.now_ms >= deadline_ms:
+            del state.forwarded_reads[read_id]
+            state.dropped_reads.append(read_id)
+
+
+def has_lease(state: State) -> bool:
+    return (
+        state.settings.has_lease_reads
+        and state.has_committed_in_term
+        and not state.has_handed_over
+        and state.now_ms < state.lease_until_ms
+    )
+
+
+def _begin(state: State, read: PendingRead) -> None:
+    if not state.has_committed_in_term:
+        state.early_reads.append(read)
+        return
+    read.index = state.log.commit
+    if has_lease(state):
+        _serve(state, read)
+        return
+    read.round = state.round + 1  # one that begins after this read
+    state.reads.append(read)
+    state.is_round_wanted = True
+
+
+def _serve(state: State, read: PendingRead) -> None:
+    if read.origin == state.node:
+        state.served_reads.append((read.read_id, read.index))
+    else:
+        _answer(state, read.origin, read)
+
+
+def _answer(state: State, origin: NodeId, read: PendingRead) -> None:
+    state.outbox.append(ReadAnswer(state.node, origin, state.term, read.read_id, read.index))

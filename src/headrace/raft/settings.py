@@ -1,0 +1,53 @@
+"""The settings of a quorum's node."""
+
+import msgspec
+
+from headrace import config
+from headrace.config import InvalidSetting
+
+
+class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Times, and the bound of everything that could grow."""
+
+    election_timeout_ms: int = config.RAFT_ELECTION_TIMEOUT_MS.default
+    heartbeat_ms: int = config.RAFT_HEARTBEAT_MS.default
+    clock_drift_ms_max: int = config.RAFT_CLOCK_DRIFT_MS_MAX.default
+    has_lease_reads: bool = config.RAFT_LEASE_READS.default == "on"
+    append_bytes_max: int = config.RAFT_APPEND_BYTES_MAX.default
+    entry_bytes_max: int = config.RAFT_ENTRY_BYTES_MAX.default
+    in_flight_appends_max: int = config.RAFT_IN_FLIGHT_APPENDS_MAX.default
+    in_flight_bytes_max: int = config.RAFT_IN_FLIGHT_BYTES_MAX.default
+    uncommitted_entries_max: int = config.RAFT_UNCOMMITTED_ENTRIES_MAX.default
+    uncommitted_bytes_max: int = config.RAFT_UNCOMMITTED_BYTES_MAX.default
+    pending_reads_max: int = config.RAFT_PENDING_READS_MAX.default
+    snapshot_chunk_bytes: int = config.RAFT_SNAPSHOT_CHUNK_BYTES.default
+    snapshot_bytes_max: int = config.RAFT_SNAPSHOT_BYTES_MAX.default
+    snapshot_trigger_bytes: int = config.RAFT_SNAPSHOT_TRIGGER_BYTES.default
+    kept_entries: int = config.RAFT_KEPT_ENTRIES.default
+    promotion_lag_entries_max: int = config.RAFT_PROMOTION_LAG_ENTRIES_MAX.default
+    members_max: int = config.RAFT_MEMBERS_MAX.default
+    segment_bytes: int = config.RAFT_SEGMENT_BYTES.default
+    proposal_timeout_ms: int = config.RAFT_PROPOSAL_TIMEOUT_MS.default
+    inbox_messages_max: int = config.RAFT_INBOX_MESSAGES_MAX.default
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_ms * 2 > self.election_timeout_ms:
+            raise InvalidSetting(
+                f"{config.RAFT_HEARTBEAT_MS.name}={self.heartbeat_ms}: must be at most half of "
+                f"{config.RAFT_ELECTION_TIMEOUT_MS.name}={self.election_timeout_ms}"
+            )
+        if self.has_lease_reads and self.lease_ms <= self.heartbeat_ms:
+            raise InvalidSetting(
+                f"{config.RAFT_CLOCK_DRIFT_MS_MAX.name}={self.clock_drift_ms_max}: leaves no "
+                f"lease of {config.RAFT_ELECTION_TIMEOUT_MS.name}={self.election_timeout_ms}; "
+                f"make it smaller or set {config.RAFT_LEASE_READS.name}=off"
+            )
+
+    @property
+    def lease_ms(self) -> int:
+        return self.election_timeout_ms - self.clock_drift_ms_max
+
+    @property
+    def resend_ms(self) -> int:
+        """After how long an unanswered message counts as lost."""
+        return 3 * self.heartbeat_ms

@@ -1,0 +1,37 @@
+"""Handing leadership to another voter: it is brought up to date, then told to stand at once.
+
+Proposals are refused meanwhile, else it would never be up to date. If nothing comes of it within
+an election timeout, the leader goes on as before, but without leases in its term: the word to
+stand may still be on its way.
+"""
+
+from headrace.ids import BrokerId as NodeId
+from headrace.raft.errors import TransferRefused
+from headrace.raft.messages import TimeoutNow
+from headrace.raft.state import State
+
+
+def start(state: State, target: NodeId) -> None:
+    """Begin to hand over to `target`; TransferRefused if it cannot lead."""
+    if target not in state.membership.voters:
+        raise TransferRefused(f"node {target} is no voter: only a voter can lead")
+    if target == state.node:
+        raise TransferRefused(f"node {target} leads already")
+    if state.transfer_target not in (None, target):
+        raise TransferRefused(f"leadership is being handed to node {state.transfer_target}")
+    state.transfer_target = target
+    state.transfer_deadline_ms = state.now_ms + state.settings.election_timeout_ms
+    hand_over_if_caught_up(state)
+
+
+def hand_over_if_caught_up(state: State) -> None:
+    target = state.transfer_target
+    if target is None or state.progress[target].match_index < state.log.last_index:
+        return
+    state.has_handed_over = True
+    state.outbox.append(TimeoutNow(state.node, target, state.term))
+
+
+def give_up_if_late(state: State) -> None:
+    if state.transfer_target is not None and state.now_ms >= state.transfer_deadline_ms:
+        state.transfer_target = None

@@ -1,0 +1,19 @@
+"""`--seeds` and HEADRACE_SIM_SEEDS say how many seeds are played, `--seed` plays one."""
+
+import os
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, help="how many seeds of a simulation to play")
+    parser.addoption("--seed", type=int, help="the one seed of a simulation to play")
+
+
+@pytest.fixture
+def seeds(pytestconfig: pytest.Config) -> range:
+    one: int | None = pytestconfig.getoption("--seed", default=None)
+    if one is not None:
+        return range(one, one + 1)
+    count: int | None = pytestconfig.getoption("--seeds", default=None)
+    return range(count or int(os.environ.get("HEADRACE_SIM_SEEDS", "300")))

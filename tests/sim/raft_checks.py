@@ -1,0 +1,210 @@
+"""What must hold of a quorum at every step, seen from outside and above.
+
+One leader a term; a leader has all that is committed; entries of one index and term are the same
+everywhere, and so is what precedes them; what is committed never changes; every node applies it
+once, in order, and comes to the same state; reads are not older than what was committed when they
+began; what a node confirmed is on its disk after a crash; and once calm, all agree.
+"""
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import msgspec
+
+from headrace.raft.entries import Entry, HardState
+from headrace.raft.entry_log import EntryLog
+from headrace.raft.ready import Ready, Stored
+from headrace.raft.state import Role
+
+if TYPE_CHECKING:
+    from tests.sim.raft_world import Node, World
+
+
+class Violation(AssertionError):
+    """Something that must never be, was."""
+
+
+class Machine:
+    """The state that the log is of: a checksum of everything applied, so that order counts."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.digest = 0
+
+    def apply(self, data: bytes) -> None:
+        self.digest = crc32(data, self.digest)
+
+    def save(self) -> bytes:
+        return msgspec.msgpack.encode((self.index, self.digest, b"." * 150))
+
+    @classmethod
+    def load(cls, data: bytes) -> "Machine":
+        machine = cls()
+        if data:
+            machine.index, machine.digest, _ = msgspec.msgpack.decode(data)
+        return machine
+
+
+class Promised:
+    """What a node had confirmed when it went down, and what it was storing."""
+
+    def __init__(
+        self, log: EntryLog, durable: HardState, snapshot_index: int, storing: Ready | None
+    ) -> None:
+        self.terms = {
+            entry.index: entry.term for entry in log.entries if entry.index <= log.persisted
+        }
+        self.snapshot_index = snapshot_index
+        self.durable = durable
+        self.pending = storing.hard_state if storing is not None else None
+
+
+class Checks:
+    """The view from above."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.leaders: dict[int, int] = {}
+        self.entries: dict[tuple[int, int], tuple[bytes, int]] = {}
+        """By index and term: content, and the term of the entry before."""
+        self.committed: dict[int, Entry] = {}
+        self.states: dict[int, int] = {0: 0}
+        """Digest of the state after each index."""
+        self.promised: dict[int, Promised] = {}
+        self.reads = 0
+        self._led_commits: dict[int, int] = {}
+        """How far the leader of each term has committed."""
+        self._settled_from = 0
+
+    def check_node(self, node: "Node") -> None:
+        raft = node.raft
+        assert raft is not None
+        state = raft.state
+        if state.role is not Role.LEADER:
+            return
+        known = self.leaders.get(state.term)
+        if known is None:
+            known = self.leaders[state.term] = node.number
+            self._world.note_leader(node)
+        if known != node.number:
+            raise Violation(f"nodes {known} and {node.number} both lead term {state.term}")
+        if state.log.last_index == state.term_start_index:
+            self._check_complete(node)
+        if state.log.commit > self._led_commits.get(state.term, state.term_start_index - 1):
+            self._led_commits[state.term] = state.log.commit
+            self._check_durable(node)
+
+    def _check_complete(self, node: "Node") -> None:
+        assert node.raft is not None
+        log = node.raft.state.log
+        for index in range(log.base_index + 1, max(self.committed, default=0) + 1):
+            entry = self.committed.get(index)
+            if entry is not None and entry.term < node.term and log.term_at(index) != entry.term:
+                raise Violation(f"node {node.number} leads {node.term} without entry {index}")
+
+    def _check_durable(self, node: "Node") -> None:
+        """Check that what a leader commits is on the disks of a majority, down or up."""
+        assert node.raft is not None
+        log = node.raft.state.log
+        index, term = log.commit, log.term_at(log.commit)
+        voters = log.membership.voters
+        count = 0
+        for voter in voters:
+            other = self._world.nodes[voter]
+            if other.raft is not None:
+                theirs = other.raft.state.log
+                has_it = theirs.persisted >= index and theirs.term_at(index) in (term, None)
+            else:
+                promised = self.promised.get(voter)
+                has_it = promised is not None and (
+                    promised.terms.get(index) == term or promised.snapshot_index >= index
+                )
+            count += has_it
+        if count <= len(voters) // 2:
+            raise Violation(f"node {node.number} commits {index} that only {count} disks have")
+
+    def check_ready(self, node: "Node", ready: Ready) -> None:
+        """Check that equal places of all logs hold equal entries, with equal ones before them."""
+        assert node.raft is not None
+        log = node.raft.state.log
+        for entry in ready.entries:
+            content = bytes([entry.kind]) + entry.data
+            before = log.term_at(entry.index - 1)
+            assert before is not None
+            known = self.entries.setdefault((entry.index, entry.term), (content, before))
+            if known != (content, before):
+                raise Violation(f"node {node.number} has another entry {entry.index}/{entry.term}")
+
+    def check_applied(self, node: "Node", entry: Entry) -> None:
+        if entry.index != node.machine.index + 1:
+            raise Violation(f"node {node.number} applies {entry.index} after {node.machine.index}")
+        known = self.committed.setdefault(entry.index, entry)
+        if known != entry:
+            raise Violation(f"node {node.number} commits {entry}, committed was {known}")
+
+    def note_state(self, node: "Node", index: int) -> None:
+        known = self.states.setdefault(index, node.machine.digest)
+        if known != node.machine.digest:
+            raise Violation(f"node {node.number} is in another state at {index}")
+
+    def check_state(self, node: "Node", index: int) -> None:
+        """Check a state that came from a snapshot."""
+        if node.machine.index != index or self.states.get(index) != node.machine.digest:
+            raise Violation(f"node {node.number} restored another state at {index}")
+
+    def read_floor(self) -> int:
+        """Give what a read that begins now must at least see."""
+        return max(
+            (each.raft.state.log.commit for each in self._world.nodes.values() if each.raft),
+            default=0,
+        )
+
+    def check_read(self, node: "Node", index: int, floor: int) -> None:
+        self.reads += 1
+        if index < floor:
+            raise Violation(f"node {node.number} read at {index}, {floor} was committed before")
+
+    def remember(self, node: "Node", storing: Ready | None) -> None:
+        raft = node.raft
+        assert raft is not None
+        self.promised[node.number] = Promised(
+            raft.state.log, raft.durable, node.snapshot_index, storing
+        )
+
+    def check_recovered(self, node: "Node", stored: Stored) -> None:
+        """Check that a disk has what its node confirmed before it went down."""
+        promised = self.promised.pop(node.number, None)
+        if promised is None:
+            return
+        hard_state = stored.hard_state
+        if hard_state not in (promised.durable, promised.pending):
+            raise Violation(f"node {node.number} forgot {promised.durable}: {hard_state}")
+        if stored.snapshot.index < promised.snapshot_index:
+            raise Violation(f"node {node.number} lost snapshot {promised.snapshot_index}")
+        terms = {entry.index: entry.term for entry in stored.entries}
+        for index, term in promised.terms.items():
+            if index > stored.snapshot.index and terms.get(index) != term:
+                raise Violation(f"node {node.number} lost its confirmed entry {index}/{term}")
+
+    # The end
+
+    def is_settled(self) -> bool:
+        """Say whether, once calm, a value was committed and everybody has applied it."""
+        world = self._world
+        if not self._settled_from:
+            self._settled_from = max(self.committed, default=0) + 3
+        leader = world.leader()
+        if leader is None or leader.machine.index < self._settled_from:
+            return False
+        assert leader.raft is not None
+        members = leader.raft.state.membership.members
+        return all(world.nodes[member].machine.index >= leader.machine.index for member in members)
+
+    def check_end(self) -> None:
+        if not self.is_settled():
+            raise Violation("calm, but the quorum has not settled")
+        world = self._world
+        leader = world.leader()
+        assert leader is not None
+        if self.leaders[leader.term] != leader.number:
+            raise Violation(f"{leader.number} leads, {self.leaders[leader.term]} was elected")

@@ -1,0 +1,48 @@
+"""A quorum of three or five against the world, by seed: see `raft_world` and `raft_checks`."""
+
+import pytest
+
+from headrace.raft.errors import BrokenInvariant, RaftError
+from tests.sim.raft_checks import Violation
+from tests.sim.raft_world import World
+
+
+def play(seed: int, *, is_lying: bool = False) -> World:
+    """Play a seed; what it breaks is raised with the command that plays it again."""
+    world = World(seed, voters=5 if seed % 3 == 2 else 3, is_lying=is_lying)
+    try:
+        world.run()
+    except (Violation, BrokenInvariant, RaftError) as error:
+        last = "\n".join(world.trace[-30:])
+        replay = f"pytest tests/sim/test_raft.py -k promises --seed {seed}"
+        raise Violation(f"seed {seed}: {error}\n{last}\nreplay: {replay}") from error
+    return world
+
+
+@pytest.mark.timeout(3600)
+def test_quorum_keeps_its_promises(seeds: range) -> None:
+    reads = leaders = entries = 0
+    for seed in seeds:
+        world = play(seed)
+        reads += world.checks.reads
+        leaders += len(world.checks.leaders)
+        entries += len(world.checks.committed)
+    print(f"{len(seeds)} seeds: {leaders} leaders, {entries} entries, {reads} reads")
+    if len(seeds) > 50:  # else luck may have it that little happens
+        assert leaders > 3 * len(seeds)
+        assert entries > 30 * len(seeds)
+        assert reads > 10 * len(seeds)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
+    assert play(seed).trace == play(seed).trace
+
+
+def test_disks_that_lose_syncs_are_caught() -> None:
+    for seed in range(20):
+        try:
+            play(seed, is_lying=True)
+        except Violation:
+            return
+    pytest.fail("20 seeds, and nobody noticed that nothing was synced")

@@ -1,0 +1,229 @@
+"""Bugs planted into the product, each of which the simulation must notice.
+
+A bug is a patch of a small piece. What notices may be the view from above or the core's own
+checks; that something does, within a bounded number of seeds, is what gives a clean run weight.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from headrace.ids import BrokerId as NodeId
+from headrace.raft import core, elections, reads, replication
+from headrace.raft.core import Raft
+from headrace.raft.entries import Entry, HardState
+from headrace.raft.entry_log import EntryLog
+from headrace.raft.membership import Membership
+from headrace.raft.messages import Append, Message, Refusal, RequestVote, VoteAnswer
+from headrace.raft.ready import Ready
+from headrace.raft.state import PendingRead, State
+from headrace.raft.storage import RaftStorage
+from headrace.testing.disk import SimulatedFile
+from tests.sim.raft_checks import Violation
+from tests.sim.test_raft import play
+
+SEEDS_MAX = 200
+Patch = pytest.MonkeyPatch
+
+
+def skip_fsync(patch: Patch) -> None:
+    def sync(self: RaftStorage) -> None:
+        assert self._file is not None
+        self._synced_bytes = self._file.size
+
+    patch.setattr(RaftStorage, "sync", sync)
+
+
+def forget_the_term_check(patch: Patch) -> None:
+    real = Raft._is_of_this_term
+
+    def is_of_this_term(self: Raft, message: Message) -> bool:
+        return message.term < self.state.term or real(self, message)
+
+    patch.setattr(Raft, "_is_of_this_term", is_of_this_term)
+
+
+def commit_an_old_terms_entry(patch: Patch) -> None:
+    def advance_commit(state: State) -> None:
+        matches = {member: progress.match_index for member, progress in state.progress.items()}
+        if not state.log.commit_to(state.quorum_value(state.log.persisted, matches)):
+            return
+        reads.release_early(state)
+        if not state.is_voter and state.log.membership_index <= state.log.commit:
+            state.follow(state.term, None)
+
+    patch.setattr(replication, "advance_commit", advance_commit)
+
+
+def vote_twice(patch: Patch) -> None:
+    def handle(state: State, message: RequestVote) -> None:
+        if state.log.is_covered_by(message.last_index, message.last_term):
+            state.outbox.append(VoteAnswer(state.node, message.sender, state.term, Refusal.NONE))
+
+    patch.setitem(core._HANDLERS, RequestVote, handle)
+
+
+def apply_an_entry_twice(patch: Patch) -> None:
+    real = EntryLog.take_committed
+
+    def take_committed(self: EntryLog) -> list[Entry]:
+        taken = real(self)
+        return [*taken, taken[-1]] if len(taken) > 3 else taken
+
+    patch.setattr(EntryLog, "take_committed", take_committed)
+
+
+def answer_before_the_disk(patch: Patch) -> None:
+    real = Raft.ready
+
+    def ready(self: Raft, now_ms: int) -> Ready | None:
+        made = real(self, now_ms)
+        if made is None:
+            return None
+        early = [*made.early_messages, *made.messages]
+        hasty = Ready(
+            early,
+            made.snapshot,
+            made.hard_state,
+            made.entries,
+            [],
+            made.committed,
+            made.reads,
+            made.dropped_reads,
+        )
+        self._storing = hasty
+        return hasty
+
+    patch.setattr(Raft, "ready", ready)
+
+
+def vote_for_any_log(patch: Patch) -> None:
+    patch.setattr(EntryLog, "is_covered_by", lambda self, last_index, last_term: True)
+
+
+def keep_conflicting_entries(patch: Patch) -> None:
+    def merge(self: EntryLog, entries: list[Entry]) -> None:
+        self.append([entry for entry in entries if entry.index > self.last_index])
+
+    patch.setattr(EntryLog, "merge", merge)
+
+
+def let_old_appends_cut(patch: Patch) -> None:
+    def merge(self: EntryLog, entries: list[Entry]) -> None:
+        if entries and entries[0].index <= self.last_index:
+            self._cut(entries[0].index)
+        self.append(entries)
+
+    patch.setattr(EntryLog, "merge", merge)
+
+
+def read_without_asking(patch: Patch) -> None:
+    def begin(state: State, read: PendingRead) -> None:
+        read.index = state.log.commit
+        reads._serve(state, read)
+
+    patch.setattr(reads, "_begin", begin)
+
+
+def lease_without_end(patch: Patch) -> None:
+    patch.setattr(reads, "has_lease", lambda state: state.has_committed_in_term)
+
+
+def read_before_the_first_commit(patch: Patch) -> None:
+    def begin(state: State, read: PendingRead) -> None:
+        read.index, read.round = state.log.commit, state.round + 1
+        state.reads.append(read)
+        state.is_round_wanted = True
+
+    patch.setattr(reads, "_begin", begin)
+
+
+def count_half_as_a_majority(patch: Patch) -> None:
+    patch.setattr(Membership, "quorum", property(lambda self: max(1, len(self.voters) // 2)))
+
+
+def forget_the_vote(patch: Patch) -> None:
+    real = RaftStorage.store
+
+    def store(self: RaftStorage, ready: Ready) -> None:
+        real(self, ready)
+        self.hard_state = HardState(self.hard_state.term)
+
+    patch.setattr(RaftStorage, "store", store)
+
+
+def count_the_leader_before_its_disk(patch: Patch) -> None:
+    real = State.quorum_value
+
+    def quorum_value(self: State, own: int, others: dict[NodeId, int]) -> int:
+        return real(self, self.log.last_index if own == self.log.persisted else own, others)
+
+    patch.setattr(State, "quorum_value", quorum_value)
+
+
+def commit_what_the_leader_says(patch: Patch) -> None:
+    real = replication.handle_append
+
+    def handle(state: State, message: Append) -> None:
+        real(state, message)
+        state.log.commit_to(min(message.commit, state.log.last_index))
+
+    patch.setitem(core._HANDLERS, Append, handle)
+
+
+def change_many_members_at_once(patch: Patch) -> None:
+    def change(state: State, membership: Membership) -> int:
+        before = state.log.memberships[-1]
+        state.log.memberships[-1] = (0, before[1])  # looks as if it were long committed
+        count = len(state.log.memberships)
+        try:
+            return real(state, membership)
+        finally:
+            state.log.memberships[count - 1] = before
+
+    real = replication.change_membership
+    patch.setattr(replication, "change_membership", change)
+
+
+def keep_a_torn_tail(patch: Patch) -> None:
+    """Open without cutting off what was never confirmed: it comes between good frames."""
+    patch.setattr(SimulatedFile, "truncate", lambda self, size: None)
+
+
+BUGS: list[Callable[[Patch], None]] = [
+    skip_fsync,
+    forget_the_term_check,
+    commit_an_old_terms_entry,
+    vote_twice,
+    apply_an_entry_twice,
+    answer_before_the_disk,
+    vote_for_any_log,
+    keep_conflicting_entries,
+    let_old_appends_cut,
+    read_without_asking,
+    lease_without_end,
+    read_before_the_first_commit,
+    count_half_as_a_majority,
+    forget_the_vote,
+    count_the_leader_before_its_disk,
+    commit_what_the_leader_says,
+    change_many_members_at_once,
+    keep_a_torn_tail,
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_bug_is_caught(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    for seed in range(SEEDS_MAX):
+        try:
+            play(seed)
+        except Violation as caught:
+            print(f"{bug.__name__}: seed {seed}: {str(caught).splitlines()[0]}")
+            return
+    pytest.fail(f"{SEEDS_MAX} seeds, and nobody noticed")
+
+
+def test_without_a_bug_nothing_is_caught() -> None:
+    assert elections.handle_request_vote is core._HANDLERS[RequestVote]
+    play(0)

@@ -1,0 +1,121 @@
+"""A quorum of one: what is proposed is applied, durable, and in the image again after a start."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.metadata.ddl import Assignment, CreateTopic
+from headrace.metadata.errors import Refused
+from headrace.metadata.image import Image
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.raft.errors import RaftStopped
+from headrace.raft.settings import RaftSettings
+from headrace.testing.disk import SimulatedDisk
+
+NODE = BrokerId(1)
+
+
+def topic(number: int) -> CreateTopic:
+    name, topic_id = TopicName(f"topic-{number}"), TopicId(number.to_bytes(16))
+    return CreateTopic(name, topic_id, (Assignment((NODE,), (NODE,), NODE),))
+
+
+def run(
+    disk: SimulatedDisk,
+    work: Callable[[MetadataQuorum], Awaitable[None]],
+    settings: RaftSettings | None = None,
+) -> Image:
+    """Start a node, do some work with it, stop it; give its image."""
+
+    async def whole() -> Image:
+        quorum = MetadataQuorum(NODE, disk, settings=settings)
+        await quorum.start()
+        try:
+            await work(quorum)
+            return await quorum.read()
+        finally:
+            await quorum.stop()
+
+    return asyncio.run(whole())
+
+
+async def nothing(quorum: MetadataQuorum) -> None:
+    """Only start, and read."""
+
+
+def test_a_proposal_is_in_the_image_when_it_returns() -> None:
+    async def work(quorum: MetadataQuorum) -> None:
+        index = await quorum.propose(topic(1))
+        assert quorum.image.applied_index == index
+        assert quorum.image.topic(TopicName("topic-1")) is not None
+
+    run(SimulatedDisk(seed=1), work)
+
+
+def test_a_proposal_that_the_image_does_not_allow_is_refused() -> None:
+    async def work(quorum: MetadataQuorum) -> None:
+        await quorum.propose(topic(1))
+        with pytest.raises(Refused) as refusal:
+            await quorum.propose(topic(1))
+        assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+    run(SimulatedDisk(seed=1), work)
+
+
+def test_the_image_is_the_same_after_a_crash() -> None:
+    disk = SimulatedDisk(seed=1)
+
+    async def work(quorum: MetadataQuorum) -> None:
+        await asyncio.gather(*(quorum.propose(topic(number)) for number in range(20)))
+
+    before = run(disk, work)
+    disk.crash()
+    after = run(disk, nothing)
+    assert after.state.topics == before.state.topics
+
+
+def test_the_image_comes_back_from_a_snapshot_and_what_followed() -> None:
+    disk = SimulatedDisk(seed=1)
+    settings = RaftSettings(snapshot_trigger_bytes=4096, kept_entries=2)
+
+    async def work(quorum: MetadataQuorum) -> None:
+        for number in range(100):
+            await quorum.propose(topic(number))
+
+    before = run(disk, work, settings)
+    seen: list[Image] = []
+
+    async def start_again() -> Image:
+        quorum = MetadataQuorum(NODE, disk, settings=settings, on_restored=seen.append)
+        await quorum.start()
+        try:
+            return await quorum.read()
+        finally:
+            await quorum.stop()
+
+    after = asyncio.run(start_again())
+    assert after.state.topics == before.state.topics
+    assert len(seen) == 1
+
+
+def test_the_quorum_is_explained_in_words() -> None:
+    async def work(quorum: MetadataQuorum) -> None:
+        await quorum.read()
+        assert quorum.explain()[0].startswith("Node 1 leads term 1 since ")
+
+    run(SimulatedDisk(seed=1), work)
+
+
+def test_a_node_that_stopped_says_why() -> None:
+    async def whole() -> None:
+        quorum = MetadataQuorum(NODE, SimulatedDisk(seed=1))
+        await quorum.start()
+        await quorum.propose(topic(1))
+        await quorum.stop()
+        with pytest.raises(RaftStopped, match="it was told to stop"):
+            await quorum.propose(topic(2))
+
+    asyncio.run(whole())

@@ -1,0 +1,114 @@
+"""Drivers on a virtual loop: a network in memory, disks in memory, threads that are none."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from headrace.ids import BrokerId
+from headrace.raft.driver import RaftDriver
+from headrace.raft.membership import Membership
+from headrace.raft.messages import Message, decode_message, encode_message
+from headrace.raft.settings import RaftSettings
+from headrace.raft.state import Role
+from headrace.testing.disk import SimulatedDisk
+
+FAST = RaftSettings(election_timeout_ms=100, heartbeat_ms=20, clock_drift_ms_max=20)
+
+
+class Journal:
+    """A state machine that remembers what was applied."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[int, bytes]] = []
+
+    def apply(self, index: int, data: bytes) -> None:
+        if data == b"poison":
+            raise ValueError("cannot apply poison")
+        self.applied.append((index, data))
+
+    def snapshot(self) -> bytes:
+        return b"".join(b"%d=%s\n" % each for each in self.applied)
+
+    def restore(self, index: int, data: bytes) -> None:
+        self.applied = []
+        for line in data.splitlines():
+            at, _, value = line.partition(b"=")
+            self.applied.append((int(at), value))
+
+    @property
+    def values(self) -> list[bytes]:
+        return [data for _, data in self.applied]
+
+
+async def at_once(work: Callable[[], None]) -> None:
+    """In place of a thread: another turn of the loop."""
+    await asyncio.sleep(0.0005)
+    work()
+
+
+class Quorum:
+    """Nodes that hear each other, unless they are cut off."""
+
+    def __init__(self, *numbers: int, settings: RaftSettings = FAST) -> None:
+        self.settings = settings
+        self.members = Membership(tuple(BrokerId(number) for number in numbers))
+        self.drivers: dict[BrokerId, RaftDriver] = {}
+        self.journals: dict[BrokerId, Journal] = {}
+        self.disks: dict[BrokerId, SimulatedDisk] = {}
+        self.cut: set[BrokerId] = set()
+
+    async def __aenter__(self) -> "Quorum":
+        for number in self.members.voters:
+            await self.start(number, self.members)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for number in list(self.drivers):
+            await self.stop(number)
+
+    async def start(self, number: int, members: Membership | None = None) -> RaftDriver:
+        node = BrokerId(number)
+        disk = self.disks.setdefault(node, SimulatedDisk(number))
+        journal = self.journals[node] = Journal()
+        driver = self.drivers[node] = RaftDriver(
+            node,
+            disk,
+            "raft",
+            machine=journal,
+            transport=self,
+            settings=self.settings,
+            jitter=Random(number).randrange,
+            in_thread=at_once,
+        )
+        await driver.start(bootstrap=members or Membership())
+        return driver
+
+    async def stop(self, number: int) -> None:
+        await self.drivers.pop(BrokerId(number)).stop()
+
+    def send(self, messages: list[Message]) -> None:
+        loop = asyncio.get_running_loop()
+        for message in messages:
+            if not {message.sender, message.to} & self.cut:
+                loop.call_later(0.001, self._arrive, message.to, encode_message(message))
+
+    def _arrive(self, to: BrokerId, data: bytes) -> None:
+        if to in self.drivers:
+            self.drivers[to].receive([decode_message(data)])
+
+    async def leader(self, *, other_than: int | None = None) -> RaftDriver:
+        """Wait until somebody leads, and give who."""
+        for _ in range(1000):
+            for driver in self.drivers.values():
+                is_wanted = driver.node != other_than and driver.node not in self.cut
+                if is_wanted and driver.state.role is Role.LEADER:
+                    return driver
+            await asyncio.sleep(0.01)
+        raise AssertionError("nobody leads")
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("it does not come about")

@@ -1,0 +1,323 @@
+"""The driver: what callers get, on virtual time, and once on a real disk with real threads."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.ids import BrokerId
+from headrace.log.real_disk import RealDisk
+from headrace.raft.driver import RaftDriver
+from headrace.raft.errors import (
+    NotLeader,
+    ProposalLost,
+    ProposalUncertain,
+    RaftStopped,
+    ReadDropped,
+)
+from headrace.raft.membership import Membership
+from headrace.raft.messages import Heartbeat
+from headrace.raft.settings import RaftSettings
+from headrace.raft.state import Role
+from headrace.testing.disk import SimulatedDisk
+from headrace.testing.virtual_loop import run_virtual
+from tests.unit.raft.quorums import FAST, Journal, Quorum
+
+ONE, TWO, THREE, FOUR = map(BrokerId, range(1, 5))
+
+
+def test_a_quorum_of_one_takes_proposals_as_soon_as_it_is_started() -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            begin = asyncio.get_running_loop().time()
+            assert await quorum.drivers[ONE].propose(b"a") == 2  # behind the no-op
+            assert await quorum.drivers[ONE].propose(b"b") == 3
+            assert quorum.journals[ONE].applied == [(2, b"a"), (3, b"b")]
+            assert await quorum.drivers[ONE].read_index() == 3
+            assert asyncio.get_running_loop().time() - begin < 0.05, "no election timeout"
+
+    run_virtual(main())
+
+
+def test_concurrent_proposals_share_syncs() -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            await quorum.drivers[ONE].propose(b"first")
+            before = quorum.disks[ONE].counts["sync"]
+            values = [b"%d" % number for number in range(64)]
+            indices = await asyncio.gather(*map(quorum.drivers[ONE].propose, values))
+            assert indices == list(range(3, 67))
+            assert quorum.journals[ONE].values[1:] == values
+            assert quorum.disks[ONE].counts["sync"] - before <= 2
+
+    run_virtual(main())
+
+
+def test_three_nodes_apply_the_same_and_followers_name_the_leader() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            index = await leader.propose(b"a")
+            follower = next(each for each in quorum.drivers.values() if each is not leader)
+            with pytest.raises(NotLeader, match=f"ask node {leader.node}") as caught:
+                await follower.propose(b"b")
+            assert caught.value.leader == leader.node
+            assert caught.value.is_retriable
+            assert await follower.read_index() >= index
+            assert quorum.journals[follower.node].values == [b"a"]
+
+    run_virtual(main())
+
+
+def test_a_new_leader_goes_on_when_the_old_one_is_gone() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            old = await quorum.leader()
+            await old.propose(b"a")
+            await quorum.stop(old.node)
+            leader = await quorum.leader()
+            await leader.propose(b"b")
+            assert quorum.journals[leader.node].values == [b"a", b"b"]
+            back = await quorum.start(old.node, quorum.members)
+            await quorum.until(lambda: quorum.journals[back.node].values == [b"a", b"b"])
+
+    run_virtual(main())
+
+
+def test_a_proposal_that_was_replaced_is_lost_for_sure() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            old = await quorum.leader()
+            await old.propose(b"a")
+            quorum.cut = {old.node}
+            lost = asyncio.ensure_future(old.propose(b"lost"))
+            leader = await quorum.leader(other_than=old.node)
+            await leader.propose(b"b")
+            quorum.cut = set()
+            with pytest.raises(ProposalLost, match="propose it again"):
+                await lost
+            assert b"lost" not in quorum.journals[leader.node].values
+
+    run_virtual(main())
+
+
+def test_a_proposal_without_a_quorum_ends_in_uncertainty() -> None:
+    async def main() -> None:
+        settings = msgspec.structs.replace(FAST, proposal_timeout_ms=500)
+        async with Quorum(1, 2, 3, settings=settings) as quorum:
+            leader = await quorum.leader()
+            quorum.cut = {ONE, TWO, THREE}
+            with pytest.raises(ProposalUncertain, match=r"proposal\.timeout\.ms has passed"):
+                await leader.propose(b"a")
+
+    run_virtual(main())
+
+
+def test_a_read_without_a_quorum_is_dropped_not_served() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            await leader.propose(b"a")
+            quorum.cut = {ONE, TWO, THREE}
+            with pytest.raises(ReadDropped):
+                await leader.read_index()
+            with pytest.raises(NotLeader):
+                await leader.read_index()
+
+    run_virtual(main())
+
+
+def test_leadership_goes_where_it_is_sent() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            await leader.propose(b"a")
+            target = next(each for each in quorum.drivers if each != leader.node)
+            leader.transfer(target)
+            assert (await quorum.leader(other_than=leader.node)).node == target
+
+    run_virtual(main())
+
+
+def test_members_come_and_go() -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            leader = quorum.drivers[ONE]
+            await leader.propose(b"a")
+            await quorum.start(4)
+            await leader.add_learner(FOUR)
+            await quorum.until(lambda: quorum.journals[FOUR].values == [b"a"])
+            index = await leader.promote(FOUR)
+            assert leader.state.membership == Membership((ONE, FOUR))
+            assert await leader.remove(FOUR) == index + 1
+            await quorum.stop(FOUR)
+            await leader.propose(b"b")
+
+    run_virtual(main())
+
+
+def test_snapshots_by_size_keep_the_log_short_and_bring_newcomers_up() -> None:
+    async def main() -> None:
+        settings = msgspec.structs.replace(
+            FAST, snapshot_trigger_bytes=1024, kept_entries=2, segment_bytes=1024
+        )
+        async with Quorum(1, settings=settings) as quorum:
+            leader = quorum.drivers[ONE]
+            for number in range(200):
+                await leader.propose(b"value %d" % number)
+            await quorum.until(lambda: leader.state.snapshot.index > 150)
+            assert len(leader.state.log.entries) < 60
+            await quorum.until(lambda: len(quorum.disks[ONE].list("raft")) < 8)
+            await quorum.start(4)
+            await leader.add_learner(FOUR)
+            await quorum.until(lambda: len(quorum.journals[FOUR].applied) == 200)
+            assert quorum.journals[FOUR].applied == quorum.journals[ONE].applied
+            await quorum.stop(ONE)
+            quorum.disks[ONE].crash()
+            again = await quorum.start(1)
+            assert await again.propose(b"more") > 200
+            assert len(quorum.journals[ONE].applied) == 201
+
+    run_virtual(main())
+
+
+def test_a_snapshot_that_cannot_be_written_stops_nothing() -> None:
+    async def main() -> None:
+        settings = msgspec.structs.replace(FAST, snapshot_trigger_bytes=1024)
+        async with Quorum(1, settings=settings) as quorum:
+            quorum.disks[ONE].fail("create", "raft/snapshot*")
+            for number in range(100):
+                await quorum.drivers[ONE].propose(b"value %d" % number)
+            await quorum.until(lambda: quorum.drivers[ONE].state.snapshot.index > 50)
+
+    run_virtual(main())
+
+
+def test_a_snapshot_beyond_the_bound_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        settings = msgspec.structs.replace(
+            FAST, snapshot_trigger_bytes=1024, snapshot_bytes_max=1024
+        )
+        async with Quorum(1, settings=settings) as quorum:
+            for number in range(200):
+                await quorum.drivers[ONE].propose(b"value %d" % number)
+            assert len(quorum.journals[ONE].applied) == 200
+
+    run_virtual(main())
+    assert "keeps its whole log" in caplog.text
+
+
+def test_stopping_what_was_never_started_is_fine() -> None:
+    async def main() -> None:
+        driver = RaftDriver(ONE, SimulatedDisk(), "raft", machine=Journal())
+        await driver.stop()
+        with pytest.raises(RaftStopped, match="it was not started"):
+            await driver.propose(b"a")
+
+    run_virtual(main())
+
+
+def test_a_disk_that_fails_stops_the_node_and_everybody_is_told_why() -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            driver = quorum.drivers[ONE]
+            await driver.propose(b"a")
+            quorum.disks[ONE].fail("sync", "*.raft")
+            results = await asyncio.gather(
+                driver.propose(b"b"), driver.propose(b"c"), return_exceptions=True
+            )
+            for result in results:
+                assert isinstance(result, RaftStopped)
+                assert "Input/output error" in str(result)
+            with pytest.raises(RaftStopped, match="Input/output error"):
+                await driver.propose(b"d")
+            assert driver.failure is not None
+            again = await quorum.start(1)
+            assert quorum.journals[ONE].values == []
+            await again.propose(b"e")
+            assert quorum.journals[ONE].values == [b"a", b"e"], "what failed was not promised"
+
+    run_virtual(main())
+
+
+def test_an_entry_that_cannot_be_applied_stops_the_node() -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            with pytest.raises(RaftStopped, match="ValueError: cannot apply poison"):
+                await quorum.drivers[ONE].propose(b"poison")
+
+    run_virtual(main())
+
+
+def test_who_waits_when_the_node_is_stopped_is_told() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            quorum.cut = {ONE, TWO, THREE}
+            waiting = asyncio.ensure_future(leader.propose(b"a"))
+            await asyncio.sleep(0.01)
+            await quorum.stop(leader.node)
+            with pytest.raises(RaftStopped, match="told to stop"):
+                await waiting
+
+    run_virtual(main())
+
+
+def test_a_cancelled_proposal_is_applied_all_the_same() -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            waiting = asyncio.ensure_future(quorum.drivers[ONE].propose(b"a"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await quorum.drivers[ONE].propose(b"b")
+            assert quorum.journals[ONE].values == [b"a", b"b"]
+
+    run_virtual(main())
+
+
+def test_messages_that_nobody_would_send_are_dropped_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            driver = quorum.drivers[ONE]
+            await driver.propose(b"a")
+            term = driver.state.term
+            driver.receive([Heartbeat(TWO, ONE, term, 0, 1), Heartbeat(TWO, THREE, term, 0, 1)])
+            await driver.propose(b"b")
+            assert driver.state.role is Role.LEADER
+
+    run_virtual(main())
+    assert "node 2 leads term 1, and so does 1" in caplog.text
+    assert "a message from 2 to 3 at 1" in caplog.text
+
+
+def test_more_messages_than_the_inbox_holds_are_dropped() -> None:
+    async def main() -> None:
+        settings = msgspec.structs.replace(FAST, inbox_messages_max=2)
+        async with Quorum(1, settings=settings) as quorum:
+            driver = quorum.drivers[ONE]
+            driver.receive([Heartbeat(TWO, ONE, 0, 0, 1)] * 5)
+            assert len(driver._inbox) == 2
+
+    run_virtual(main())
+
+
+def test_on_a_real_disk_with_real_threads(tmp_path: Path) -> None:
+    settings = RaftSettings(snapshot_trigger_bytes=1024, segment_bytes=1024, kept_entries=5)
+
+    async def main() -> list[bytes]:
+        disk, journal = RealDisk(tmp_path), Journal()
+        driver = RaftDriver(ONE, disk, "raft", machine=journal, settings=settings)
+        await driver.start(bootstrap=Membership((ONE,)))
+        await asyncio.gather(*(driver.propose(b"%d" % number) for number in range(100)))
+        await driver.read_index()
+        values = journal.values
+        await driver.stop()
+        disk.close()
+        return values
+
+    expected = [b"%d" % number for number in range(100)]
+    assert asyncio.run(main()) == expected
+    assert asyncio.run(main()) == expected * 2
