@@ -1,4 +1,5 @@
 """What a test needs in place of the world: for this project and for those who build on it.
 
-`disk` is a disk in memory that crashes, fails and fills up by seed. Import from the modules.
+`disk` is a disk in memory that crashes, fails and fills up by seed, `virtual_loop` an asyncio loop
+whose time passes only when nothing is left to do. Import from the modules.
 """
