@@ -10,6 +10,7 @@ import asyncio
 import errno
 from bisect import bisect_right
 from contextlib import suppress
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from headrace.log.producers import Origin, ProducerStates, RecordedBatch
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.log.settings import LogSettings
 from headrace.log.transactions import AbortedTransaction
-from headrace.records.control import ControlRecord, ControlType, read_control
+from headrace.records.control import ControlRecord, read_control
 from headrace.records.errors import CorruptBatch
 from headrace.records.header import (
     HEADER_BYTES,
@@ -159,7 +160,7 @@ class Log:
         control = None
         if header.is_control:
             control = read_control(batch, header)
-            if _ends_transaction(control):
+            if control.ends_transaction:
                 self.producers.check_marker(header, control, transaction_version)
         elif header.producer_id >= 0:
             self.producers.check(header, Origin.COORDINATOR)
@@ -229,7 +230,7 @@ class Log:
             return
         if not header.is_control:
             self.producers.apply(header)
-        elif control is not None and _ends_transaction(control):
+        elif control is not None and control.ends_transaction:
             aborted = self.producers.apply_marker(header, control)
             if aborted is not None:
                 self._active.transaction_index.append(aborted)
@@ -497,12 +498,7 @@ class Log:
         self.failure = None
 
 
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
-
-
-def _ends_transaction(control: ControlRecord) -> bool:
-    return control.control_type in (ControlType.ABORT, ControlType.COMMIT)
+_base_offset: Final = attrgetter("base_offset")
 
 
 def _duplicate(batch: RecordedBatch) -> Appended:

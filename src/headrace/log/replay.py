@@ -9,7 +9,7 @@ from headrace.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from headrace.log.producer_snapshots import decode_snapshot, snapshot_name
 from headrace.log.producers import ProducerStates
 from headrace.log.segment import Segment
-from headrace.records.control import ControlType, read_control
+from headrace.records.control import read_control
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def _replay_segment(
         if header.record_count == 0:
             continue
         control = read_control(segment.file.read(position, header.size_bytes), header)
-        if control.control_type in (ControlType.ABORT, ControlType.COMMIT):
+        if control.ends_transaction:
             aborted = producers.apply_marker(header, control)
             if aborted is not None and not is_indexed:
                 segment.transaction_index.append(aborted)

@@ -36,6 +36,10 @@ class ControlRecord(Struct, frozen=True, gc=False):
     control_type: int
     value: bytes
 
+    @property
+    def ends_transaction(self) -> bool:
+        return self.control_type in (ControlType.ABORT, ControlType.COMMIT)
+
 
 def build_control_batch(
     control_type: ControlType,
@@ -98,7 +102,7 @@ def read_control(
 
 def coordinator_epoch(record: ControlRecord) -> int:
     """The epoch of the coordinator that wrote a commit or abort marker."""
-    if record.control_type not in (ControlType.ABORT, ControlType.COMMIT):
+    if not record.ends_transaction:
         raise CorruptBatch(f"control type {record.control_type} is no end of a transaction")
     if len(record.value) < _MARKER.size:
         raise CorruptBatch(f"a transaction marker of {len(record.value)} bytes")
