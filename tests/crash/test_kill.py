@@ -43,10 +43,12 @@ def _run_and_kill(folder: Path, answers: int) -> int:
         pass_fds=[writing],
     )
     os.close(writing)
+    waiting = select.poll()
+    waiting.register(reading, select.POLLIN)
     answered = b""
     try:
         while answered.count(b"\n") < answers:
-            assert select.select([reading], [], [], ANSWER_SECONDS_MAX)[0], "the writer is stuck"
+            assert waiting.poll(1000 * ANSWER_SECONDS_MAX), "the writer is stuck"
             chunk = os.read(reading, 4096)
             assert chunk, "the writer ended by itself"
             answered += chunk

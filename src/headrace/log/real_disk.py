@@ -349,6 +349,11 @@ class _Descriptors:
             for file in list(self._held):
                 self.give_back(file)
 
+    def __del__(self) -> None:
+        """Close what is left when a disk goes that nobody closed, as Python's own files do."""
+        for file in self._held:
+            os.close(file.descriptor)
+
     def _make_room(self) -> None:
         """Take a descriptor away if there are as many as there may be.
 

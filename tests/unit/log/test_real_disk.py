@@ -1,6 +1,7 @@
 """What the real disk adds to the contract: descriptors, a full or failing kernel, the lock."""
 
 import errno
+import gc
 import os
 import resource
 import subprocess
@@ -323,3 +324,18 @@ def test_locked_folder_names_the_process_that_holds_it(tmp_path: Path) -> None:
     other = RealDisk(tmp_path)
     other.lock()
     other.close()
+
+
+def test_a_disk_that_nobody_closed_gives_its_descriptors_back(tmp_path: Path) -> None:
+    def use() -> None:
+        disk = RealDisk(tmp_path)
+        for number in range(20):
+            disk.open(str(number), create=True).append(b"some")
+
+    def count_descriptors() -> int:
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = count_descriptors()
+    use()
+    assert count_descriptors() == before
