@@ -64,6 +64,8 @@ class LogFolder:
         self.topic_ids: dict[TopicPartition, TopicId] = {}
         self.offline: dict[TopicPartition, LogError] = {}
         """Logs that did not open, and why."""
+        self._offline_progress: dict[str, Offsets] = {}
+        """What the checkpoints have of those, so that no later start forgets what was promised."""
         self._settings_of = settings_of
         self._saving = threading.Lock()
         self._cuts = 0
@@ -92,7 +94,7 @@ class LogFolder:
 
     def create(self, topic: TopicName, partition: PartitionIndex, topic_id: TopicId) -> Log:
         """Begin an empty log; ValueError if there is one already."""
-        if (topic, partition) in self.logs:
+        if (topic, partition) in self.logs or (topic, partition) in self.offline:
             raise ValueError(f"{topic}-{partition} has a log")
         name = f"{topic}-{partition}"
         log = open_log(self.disk, name, self._settings_of(topic), is_clean=True)
@@ -103,18 +105,21 @@ class LogFolder:
         return log
 
     def delete(self, topic: TopicName, partition: PartitionIndex) -> str:
-        """Take a log out of service and rename its folder; give the name to remove later.
+        """Take a log, served or not, away and rename its folder; give the name to remove later.
 
         Renaming is what makes it gone: a crash cannot bring it back, and a topic of the same
         name can begin at once.
         """
-        log = self.logs.pop((topic, partition))
-        self.topic_ids.pop((topic, partition), None)
-        for segment in log.segments:
-            segment.close()
+        key, folder = (topic, partition), f"{topic}-{partition}"
+        if self.offline.pop(key, None) is None:
+            for segment in self.logs.pop(key).segments:
+                segment.close()
+        self.topic_ids.pop(key, None)
+        for offsets in self._offline_progress.values():
+            offsets.pop(key, None)
         ending = f".{uuid.uuid4().hex}-delete"
-        deleted = log.folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending
-        self.disk.rename(log.folder, deleted)
+        deleted = folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending
+        self.disk.rename(folder, deleted)
         self.disk.sync_folder("")
         return deleted
 
@@ -163,12 +168,15 @@ class LogFolder:
 
     def _progress(self) -> Mapping[str, Offsets]:
         logs = self.logs.items()
-        return {
+        progress: dict[str, Offsets] = {
             RECOVERY_POINTS: {key: log.recovery_point for key, log in logs},
             LOG_STARTS: {key: log.start_offset for key, log in logs},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs},
             CLEANED: {key: log.first_dirty_offset for key, log in logs if log.was_compacted},
         }
+        for name, offsets in self._offline_progress.items():
+            progress[name] |= offsets
+        return progress
 
     def _save_cut(self) -> None:
         self._cuts += 1
@@ -186,6 +194,12 @@ class LogFolder:
         starts = self._load_offsets(LOG_STARTS)
         high_watermarks = self._load_offsets(HIGH_WATERMARKS)
         cleaned = self._load_offsets(CLEANED)
+        stored = {
+            RECOVERY_POINTS: recovery_points,
+            LOG_STARTS: starts,
+            HIGH_WATERMARKS: high_watermarks,
+            CLEANED: cleaned,
+        }
         for name in self.disk.list_folders(""):
             match = _PARTITION_FOLDER.fullmatch(name)
             if match is None:
@@ -214,6 +228,10 @@ class LogFolder:
             self.logs[key] = log
             if topic_id is not None:
                 self.topic_ids[key] = topic_id
+        self._offline_progress = {
+            name: {key: offsets[key] for key in self.offline if key in offsets}
+            for name, offsets in stored.items()
+        }
 
     def _load_offsets(self, name: str) -> Mapping[tuple[str, int], int]:
         try:

@@ -131,6 +131,15 @@ def test_a_damaged_log_is_out_of_service_and_the_others_are_not(disk: SimulatedD
     assert "CRC32C" in again.offline[ORDERS, ZERO].message
     again.close(broker_epoch=1)
     assert not disk.exists(".kafka_cleanshutdown")
+    # What was promised of it is still known, so no later start takes the damage for a torn tail.
+    later = open_folder(disk)
+    assert list(later.offline) == [(ORDERS, ZERO)]
+    with pytest.raises(ValueError, match="orders-0 has a log"):
+        later.create(ORDERS, ZERO, TOPIC_ID)
+    later.delete(ORDERS, ZERO)
+    assert values_of(later.create(ORDERS, ZERO, TOPIC_ID)) == []
+    asyncio.run(later.checkpoint())
+    assert open_folder(disk).offline == {}
 
 
 def test_the_directory_of_another_node_is_refused(disk: SimulatedDisk) -> None:
