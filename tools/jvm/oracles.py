@@ -1,4 +1,5 @@
-"""Apache Kafka's own answers: message bytes, record batches, what a log does with a batch, errors.
+"""Apache Kafka's own answers: message bytes, record batches, what a log does with a batch, configs,
+errors.
 
 Each class starts one Java program, whose source next to this file says what it takes and gives,
 and is used in a `with` statement. An exception inside the program is an `OracleError`; the program
@@ -50,6 +51,15 @@ class Oracle:
             java_class, _, text = reply[1:].partition(": ")
             raise OracleError(java_class, text)
         return reply
+
+
+class FailureOracle(Oracle):
+    """Kafka's request classes, asked for the response that says that a request failed."""
+
+    def fail(self, key: int, version: int, request: Bytes, code: int) -> bytes:
+        """The bytes of the response; empty if the request gets none."""
+        reply = self.ask("fail", str(int(key)), str(version), request.hex(), str(int(code)))
+        return bytes.fromhex(reply)
 
 
 class MessageOracle(Oracle):
@@ -125,6 +135,28 @@ class LogOracle(Oracle):
             [(error["index"], error["message"]) for error in reply["recordErrors"]],
             None if reply["stored"] is None else base64.b64decode(reply["stored"]),
         )
+
+
+class ConfigOracle(Oracle):
+    """Kafka's configs, as `ConfigOracle.java` describes."""
+
+    def define(self, kind: str) -> list[Json]:
+        """Every config of `kind`: topic, group, client_metrics, broker or dynamic."""
+        rows: list[Json] = json.loads(self.ask("define", kind))
+        return rows
+
+    def check(self, kind: str, values: dict[str, str]) -> None:
+        """OracleError if a resource may not have these values together."""
+        self.ask("check", kind, json.dumps(values))
+
+    def parse(self, kind: str, name: str, text: str) -> str:
+        """The text of the value that `text` is; OracleError if it is none."""
+        return self.ask("parse", kind, name, json.dumps(text))
+
+    def properties(self, text: str) -> dict[str, str]:
+        """What a properties file of that text holds."""
+        found: dict[str, str] = json.loads(self.ask("properties", json.dumps(text)))
+        return found
 
 
 class ErrorCode(NamedTuple):

@@ -1,11 +1,17 @@
 """The settings of one log, by Kafka's topic configs; made anew when they change."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
 from headrace import config
+from headrace.config import Setting
+from headrace.records.compression import Compression
+from headrace.records.header import TimestampType
 from headrace.records.validation import TopicRules
+
+T = TypeVar("T")
 
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
@@ -30,7 +36,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether cleanup.policy has `delete`."""
     is_compacted: bool = False
     """Whether cleanup.policy has `compact`."""
-    min_cleanable_dirty_ratio: float = 0.5
+    min_cleanable_dirty_ratio: float = config.MIN_CLEANABLE_DIRTY_RATIO.default
     min_compaction_lag_ms: int = config.MIN_COMPACTION_LAG_MS.default
     max_compaction_lag_ms: int = config.MAX_COMPACTION_LAG_MS.default
     delete_retention_ms: int = config.DELETE_RETENTION_MS.default
@@ -41,6 +47,83 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         force = msgspec.structs.force_setattr
-        force(self, "segment_age_ms_max", self.segment_ms - self.segment_jitter_ms)
+        # A jitter above the age, which Kafka allows, must not make every append start a file.
+        jitter_ms = min(self.segment_jitter_ms, self.segment_ms - 1)
+        force(self, "segment_age_ms_max", self.segment_ms - jitter_ms)
         force(self, "offset_entries_max", self.segment_index_bytes // OFFSET_ENTRY_BYTES)
         force(self, "time_entries_max", self.segment_index_bytes // TIME_ENTRY_BYTES)
+
+    @classmethod
+    def from_configs(
+        cls,
+        values: Mapping[str, str],
+        *,
+        jitter: float = 0.0,
+        producer_id_expiration_ms: int = config.PRODUCER_ID_EXPIRATION_MS.default,
+        inflated_bytes_max: int = config.INFLATED_BATCH_MAX_BYTES.default,
+    ) -> "LogSettings":
+        """The settings of a topic's log by the configs that it has in effect, as text.
+
+        A config that is missing has its default; one that is no topic's is not looked at. `jitter`,
+        from 0 to 1, is how much of segment.jitter.ms this log takes off: a random number spreads
+        logs that began together. InvalidSetting for a value that cannot be.
+        """
+
+        def value(setting: Setting[T]) -> T:
+            text = values.get(setting.name)
+            return setting.default if text is None else setting.parse(text)
+
+        policies = value(config.CLEANUP_POLICY)
+        codec_name = value(config.COMPRESSION_TYPE)
+        codec = _CODECS[codec_name]
+        level = _LEVELS.get(codec_name)
+        segment_ms = value(config.SEGMENT_MS)
+        segment_bytes = value(config.INTERNAL_SEGMENT_BYTES)
+        return cls(
+            rules=TopicRules(
+                max_message_bytes=value(config.MAX_MESSAGE_BYTES),
+                is_compacted="compact" in policies,
+                compression=codec,
+                compression_level=value(level) if level else None,
+                timestamp_type=_TIMESTAMP_TYPES[value(config.MESSAGE_TIMESTAMP_TYPE)],
+                timestamp_before_max_ms=value(config.MESSAGE_TIMESTAMP_BEFORE_MAX_MS),
+                timestamp_after_max_ms=value(config.MESSAGE_TIMESTAMP_AFTER_MAX_MS),
+                inflated_bytes_max=inflated_bytes_max,
+            ),
+            segment_bytes=value(config.SEGMENT_BYTES) if segment_bytes is None else segment_bytes,
+            segment_ms=segment_ms,
+            segment_jitter_ms=int(jitter * min(value(config.SEGMENT_JITTER_MS), segment_ms)),
+            segment_index_bytes=value(config.SEGMENT_INDEX_BYTES),
+            index_interval_bytes=value(config.INDEX_INTERVAL_BYTES),
+            flush_messages=value(config.FLUSH_MESSAGES),
+            flush_ms=value(config.FLUSH_MS),
+            retention_ms=value(config.RETENTION_MS),
+            retention_bytes=value(config.RETENTION_BYTES),
+            file_delete_delay_ms=value(config.FILE_DELETE_DELAY_MS),
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            is_deleted_by_age="delete" in policies,
+            is_compacted="compact" in policies,
+            min_cleanable_dirty_ratio=value(config.MIN_CLEANABLE_DIRTY_RATIO),
+            min_compaction_lag_ms=value(config.MIN_COMPACTION_LAG_MS),
+            max_compaction_lag_ms=value(config.MAX_COMPACTION_LAG_MS),
+            delete_retention_ms=value(config.DELETE_RETENTION_MS),
+        )
+
+
+_CODECS: Final = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_LEVELS: Final = {
+    "gzip": config.COMPRESSION_GZIP_LEVEL,
+    "lz4": config.COMPRESSION_LZ4_LEVEL,
+    "zstd": config.COMPRESSION_ZSTD_LEVEL,
+}
+_TIMESTAMP_TYPES: Final = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}

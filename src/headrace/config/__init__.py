@@ -1,0 +1,35 @@
+"""Every setting once: Kafka's name, type, default, bounds, whether it may change at run time.
+
+    settings = load_settings(Path("server.properties"), os.environ, {"num.partitions": "3"})
+    settings[config.NUM_PARTITIONS]  # 3
+
+Settings appear here with the code that reads them. A name that Kafka has means what it means
+there; one that only Headrace has starts with `headrace.`, but for `http.listen`. What lives here is
+the definitions, how text becomes values, and which value wins; never what is done with them.
+"""
+
+from headrace.config.broker import *  # noqa: F403
+from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS as CLIENT_METRICS_CONFIGS
+from headrace.config.effective import ConfigSource as ConfigSource
+from headrace.config.effective import effective_topic_configs as effective_topic_configs
+from headrace.config.group_configs import GROUP_CONFIGS as GROUP_CONFIGS
+from headrace.config.groups import *  # noqa: F403
+from headrace.config.limits import *  # noqa: F403
+from headrace.config.loading import load_settings as load_settings
+from headrace.config.raft import *  # noqa: F403
+from headrace.config.registry import SETTINGS as SETTINGS
+from headrace.config.registry import setting as setting
+from headrace.config.setting import DAY_MS as DAY_MS
+from headrace.config.setting import INT32_MAX as INT32_MAX
+from headrace.config.setting import INT64_MAX as INT64_MAX
+from headrace.config.setting import AnySetting as AnySetting
+from headrace.config.setting import ConfigType as ConfigType
+from headrace.config.setting import InvalidSetting as InvalidSetting
+from headrace.config.setting import Scope as Scope
+from headrace.config.setting import Setting as Setting
+from headrace.config.settings import Settings as Settings
+from headrace.config.settings import Source as Source
+from headrace.config.share import *  # noqa: F403
+from headrace.config.storage import *  # noqa: F403
+from headrace.config.topic import *  # noqa: F403
+from headrace.config.transactions import *  # noqa: F403

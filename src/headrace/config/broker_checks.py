@@ -1,0 +1,87 @@
+"""What must hold between settings of a node, as Kafka demands it, and what Headrace cannot do."""
+
+from typing import Final
+
+from headrace.config import broker, groups, share, storage
+from headrace.config.group_configs import BROKER_RANGES
+from headrace.config.setting import InvalidSetting, Setting
+from headrace.config.settings import Settings
+
+DEDUPE_BUFFER_FLOOR_BYTES: Final = 1024 * 1024
+_HEARTBEATS: Final = (
+    (groups.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS, groups.GROUP_CONSUMER_SESSION_TIMEOUT_MS),
+    (groups.GROUP_STREAMS_HEARTBEAT_INTERVAL_MS, groups.GROUP_STREAMS_SESSION_TIMEOUT_MS),
+    (share.GROUP_SHARE_HEARTBEAT_INTERVAL_MS, share.GROUP_SHARE_SESSION_TIMEOUT_MS),
+)
+
+
+def check_broker(settings: Settings) -> None:
+    """InvalidSetting if settings cannot be together, or ask for what a node does not have."""
+    folders = settings[storage.LOG_DIRS] or settings[storage.LOG_DIR]
+    if len(folders) != 1:
+        raise InvalidSetting(
+            f"log.dirs={','.join(folders)}: must be one folder; run a node for each disk"
+        )
+    _check_times(settings)
+    _check_connections(settings)
+    _check_groups(settings)
+    buffer_bytes = settings[storage.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
+    if buffer_bytes <= DEDUPE_BUFFER_FLOOR_BYTES:
+        raise InvalidSetting(
+            f"log.cleaner.dedupe.buffer.size={buffer_bytes}: must be more than a mebibyte"
+        )
+
+
+def _check_groups(settings: Settings) -> None:
+    if "classic" not in settings[groups.GROUP_COORDINATOR_REBALANCE_PROTOCOLS]:
+        raise InvalidSetting("group.coordinator.rebalance.protocols: must have classic")
+    for synonym, least, most in BROKER_RANGES.values():
+        if least:
+            _require_order(settings, least, synonym)
+        if most:
+            _require_order(settings, synonym, most)
+    for heartbeat, session in _HEARTBEATS:
+        if settings[heartbeat] >= settings[session]:
+            raise InvalidSetting(
+                f"{heartbeat.name}={settings[heartbeat]}: must be less than "
+                f"{session.name}={settings[session]}"
+            )
+
+
+def _check_times(settings: Settings) -> None:
+    by_unit = (
+        (storage.LOG_RETENTION_MS.name, settings[storage.LOG_RETENTION_MS]),
+        (storage.LOG_RETENTION_MINUTES.name, settings[storage.LOG_RETENTION_MINUTES]),
+        (storage.LOG_RETENTION_HOURS.name, settings[storage.LOG_RETENTION_HOURS]),
+    )
+    name, retention = next(pair for pair in by_unit if pair[1] is not None)
+    if retention == 0:
+        raise InvalidSetting(f"{name}=0: must be at least 1, or -1 for ever")
+    roll_ms, jitter_ms = settings[storage.LOG_ROLL_MS], settings[storage.LOG_ROLL_JITTER_MS]
+    if roll_ms is not None and roll_ms < 1:
+        raise InvalidSetting(f"log.roll.ms={roll_ms}: must be at least 1")
+    if jitter_ms is not None and jitter_ms < 0:
+        raise InvalidSetting(f"log.roll.jitter.ms={jitter_ms}: must be at least 0")
+
+
+def _check_connections(settings: Settings) -> None:
+    queued = settings[broker.QUEUED_MAX_REQUEST_BYTES]
+    largest = settings[broker.SOCKET_REQUEST_MAX_BYTES]
+    if 0 < queued < largest:
+        raise InvalidSetting(
+            f"queued.max.request.bytes={queued}: must be at least "
+            f"socket.request.max.bytes={largest}, or -1 for no limit"
+        )
+    overrides = settings[broker.MAX_CONNECTIONS_PER_IP_OVERRIDES]
+    if settings[broker.MAX_CONNECTIONS_PER_IP] == 0 and not overrides:
+        raise InvalidSetting(
+            "max.connections.per.ip=0: nobody could connect; name the addresses that may in "
+            "max.connections.per.ip.overrides"
+        )
+
+
+def _require_order(settings: Settings, lower: Setting[int], upper: Setting[int]) -> None:
+    if settings[lower] > settings[upper]:
+        raise InvalidSetting(
+            f"{lower.name}={settings[lower]}: must be at most {upper.name}={settings[upper]}"
+        )

@@ -1,0 +1,219 @@
+"""What a group may be told, by Kafka's names, and the broker settings that bound and replace it."""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from headrace.config import groups, share
+from headrace.config.registry import unknown
+from headrace.config.setting import (
+    AnySetting,
+    InvalidSetting,
+    Setting,
+    boolean,
+    choice,
+    int32,
+    string,
+)
+from headrace.config.settings import Settings
+
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"\+?P(?=.)(?:\+?\d+D)?(?:T(?=.)(?:\+?\d+H)?(?:\+?\d+M)?(?:\+?\d+(?:[.,]\d{0,9})?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def offset_reset(text: str) -> str:
+    """`latest`, `earliest`, or `by_duration:` and how far back, as ISO 8601 writes it."""
+    if text in ("latest", "earliest"):
+        return text
+    duration = text.removeprefix(_BY_DURATION)
+    if duration == text or not _DURATION.fullmatch(duration):
+        raise ValueError("must be latest, earliest or by_duration:PnDTnHnMn.nS")
+    return text
+
+
+CONSUMER_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "consumer.assignment.interval.ms", 1000, "How long lies between two assignments.", at_least=0
+)
+CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "consumer.heartbeat.interval.ms",
+    5000,
+    "How often members of a consumer group report.",
+    at_least=1,
+)
+CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
+    "consumer.session.timeout.ms",
+    45_000,
+    "How long a member of a consumer group may be silent.",
+    at_least=1,
+)
+SHARE_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "share.assignment.interval.ms", 1000, "How long lies between two assignments.", at_least=0
+)
+SHARE_AUTO_OFFSET_RESET: Final = string(
+    "share.auto.offset.reset",
+    "latest",
+    "Where a share group begins in a partition that it has not read.",
+    read=offset_reset,
+    allowed="latest, earliest or by_duration:PnDTnHnMn.nS",
+)
+SHARE_DELIVERY_COUNT_LIMIT: Final = int32(
+    "share.delivery.count.limit",
+    5,
+    "How often a record is delivered before it is given up.",
+    at_least=2,
+)
+SHARE_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "share.heartbeat.interval.ms", 5000, "How often members of a share group report.", at_least=1
+)
+SHARE_ISOLATION_LEVEL: Final = choice(
+    "share.isolation.level",
+    "read_uncommitted",
+    "Whether a share group gets records of transactions that were aborted or are open.",
+    of=("read_committed", "read_uncommitted"),
+)
+SHARE_PARTITION_MAX_RECORD_LOCKS: Final = int32(
+    "share.partition.max.record.locks",
+    2000,
+    "How many records of a partition are locked at once.",
+    at_least=100,
+)
+SHARE_RECORD_LOCK_DURATION_MS: Final = int32(
+    "share.record.lock.duration.ms",
+    30_000,
+    "How long a member has a record to itself.",
+    at_least=1000,
+)
+SHARE_RENEW_ACKNOWLEDGE_ENABLE: Final = boolean(
+    "share.renew.acknowledge.enable", True, "Whether members may ask for more time with a record."
+)
+SHARE_SESSION_TIMEOUT_MS: Final = int32(
+    "share.session.timeout.ms",
+    45_000,
+    "How long a member of a share group may be silent.",
+    at_least=1,
+)
+STREAMS_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "streams.assignment.interval.ms", 1000, "How long lies between two assignments.", at_least=0
+)
+STREAMS_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "streams.heartbeat.interval.ms",
+    5000,
+    "How often members of a streams group report.",
+    at_least=1,
+)
+STREAMS_INITIAL_REBALANCE_DELAY_MS: Final = int32(
+    "streams.initial.rebalance.delay.ms",
+    3000,
+    "How long a new streams group waits for more members.",
+    at_least=0,
+)
+STREAMS_NUM_STANDBY_REPLICAS: Final = int32(
+    "streams.num.standby.replicas", 0, "How many standby tasks a task has.", at_least=0
+)
+STREAMS_SESSION_TIMEOUT_MS: Final = int32(
+    "streams.session.timeout.ms",
+    45_000,
+    "How long a member of a streams group may be silent.",
+    at_least=1,
+)
+
+GROUP_CONFIGS: Final[Mapping[str, AnySetting]] = {
+    each.name: each for each in list(globals().values()) if isinstance(each, Setting)
+}
+
+
+class Range(NamedTuple):
+    """The broker settings that replace a group's config, and that say how far it may go."""
+
+    synonym: Setting[int]
+    least: Setting[int] | None = None
+    most: Setting[int] | None = None
+
+
+BROKER_RANGES: Final[Mapping[str, Range]] = {
+    "consumer.assignment.interval.ms": Range(
+        groups.GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
+        groups.GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS,
+        groups.GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,
+    ),
+    "consumer.heartbeat.interval.ms": Range(
+        groups.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+        groups.GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+        groups.GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
+    ),
+    "consumer.session.timeout.ms": Range(
+        groups.GROUP_CONSUMER_SESSION_TIMEOUT_MS,
+        groups.GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
+        groups.GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
+    ),
+    "share.assignment.interval.ms": Range(
+        share.GROUP_SHARE_ASSIGNMENT_INTERVAL_MS,
+        share.GROUP_SHARE_MIN_ASSIGNMENT_INTERVAL_MS,
+        share.GROUP_SHARE_MAX_ASSIGNMENT_INTERVAL_MS,
+    ),
+    "share.delivery.count.limit": Range(
+        share.GROUP_SHARE_DELIVERY_COUNT_LIMIT,
+        share.GROUP_SHARE_MIN_DELIVERY_COUNT_LIMIT,
+        share.GROUP_SHARE_MAX_DELIVERY_COUNT_LIMIT,
+    ),
+    "share.heartbeat.interval.ms": Range(
+        share.GROUP_SHARE_HEARTBEAT_INTERVAL_MS,
+        share.GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS,
+        share.GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS,
+    ),
+    "share.partition.max.record.locks": Range(
+        share.GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS,
+        share.GROUP_SHARE_MIN_PARTITION_MAX_RECORD_LOCKS,
+        share.GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS,
+    ),
+    "share.record.lock.duration.ms": Range(
+        share.GROUP_SHARE_RECORD_LOCK_DURATION_MS,
+        share.GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS,
+        share.GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS,
+    ),
+    "share.session.timeout.ms": Range(
+        share.GROUP_SHARE_SESSION_TIMEOUT_MS,
+        share.GROUP_SHARE_MIN_SESSION_TIMEOUT_MS,
+        share.GROUP_SHARE_MAX_SESSION_TIMEOUT_MS,
+    ),
+    "streams.assignment.interval.ms": Range(
+        groups.GROUP_STREAMS_ASSIGNMENT_INTERVAL_MS,
+        groups.GROUP_STREAMS_MIN_ASSIGNMENT_INTERVAL_MS,
+        groups.GROUP_STREAMS_MAX_ASSIGNMENT_INTERVAL_MS,
+    ),
+    "streams.heartbeat.interval.ms": Range(
+        groups.GROUP_STREAMS_HEARTBEAT_INTERVAL_MS,
+        groups.GROUP_STREAMS_MIN_HEARTBEAT_INTERVAL_MS,
+        groups.GROUP_STREAMS_MAX_HEARTBEAT_INTERVAL_MS,
+    ),
+    "streams.initial.rebalance.delay.ms": Range(groups.GROUP_STREAMS_INITIAL_REBALANCE_DELAY_MS),
+    "streams.num.standby.replicas": Range(
+        groups.GROUP_STREAMS_NUM_STANDBY_REPLICAS,
+        most=groups.GROUP_STREAMS_MAX_STANDBY_REPLICAS,
+    ),
+    "streams.session.timeout.ms": Range(
+        groups.GROUP_STREAMS_SESSION_TIMEOUT_MS,
+        groups.GROUP_STREAMS_MIN_SESSION_TIMEOUT_MS,
+        groups.GROUP_STREAMS_MAX_SESSION_TIMEOUT_MS,
+    ),
+}
+
+
+def check_group_configs(values: Mapping[str, str], broker: Settings) -> None:
+    """InvalidSetting if a group may not have these configs at a broker with those settings."""
+    for name, text in values.items():
+        if name not in GROUP_CONFIGS:
+            raise unknown(name, GROUP_CONFIGS, "config of groups")
+        value = GROUP_CONFIGS[name].parse(text)
+        bounds = BROKER_RANGES.get(name)
+        if bounds and bounds.least and value < broker[bounds.least]:
+            raise InvalidSetting(
+                f"{name}={value}: must be at least {bounds.least.name}={broker[bounds.least]}"
+            )
+        if bounds and bounds.most and value > broker[bounds.most]:
+            raise InvalidSetting(
+                f"{name}={value}: must be at most {bounds.most.name}={broker[bounds.most]}"
+            )

@@ -1,0 +1,239 @@
+"""Classic, consumer and streams groups, and the offsets that they commit."""
+
+from typing import Final
+
+from headrace.config.setting import INT32_MAX, Scope, choice, int16, int32, int64, internal, words
+
+OFFSET_METADATA_MAX_BYTES: Final = int32(
+    "offset.metadata.max.bytes",
+    4096,
+    "The longest text that a client may keep beside a committed offset.",
+)
+OFFSETS_COMMIT_TIMEOUT_MS: Final = int32(
+    "offsets.commit.timeout.ms",
+    5000,
+    "How long a commit of offsets may wait for its replicas.",
+    at_least=1,
+)
+OFFSETS_LOAD_BUFFER_SIZE: Final = int32(
+    "offsets.load.buffer.size",
+    5 * 1024 * 1024,
+    "How many bytes are read at once when groups are loaded.",
+    at_least=1,
+)
+OFFSETS_RETENTION_MINUTES: Final = int32(
+    "offsets.retention.minutes",
+    7 * 24 * 60,
+    "How long offsets of a group without members are kept.",
+    at_least=1,
+)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS: Final = int64(
+    "offsets.retention.check.interval.ms",
+    10 * 60 * 1000,
+    "How often it is looked for offsets that are too old.",
+    at_least=1,
+)
+OFFSETS_TOPIC_COMPRESSION_CODEC: Final = int32(
+    "offsets.topic.compression.codec",
+    0,
+    "The codec of the topic of groups, by its number in a batch.",
+    at_least=0,
+    at_most=4,
+)
+OFFSETS_TOPIC_NUM_PARTITIONS: Final = int32(
+    "offsets.topic.num.partitions", 50, "How many partitions the topic of groups has.", at_least=1
+)
+OFFSETS_TOPIC_REPLICATION_FACTOR: Final = int16(
+    "offsets.topic.replication.factor", 3, "How many replicas the topic of groups has.", at_least=1
+)
+OFFSETS_TOPIC_SEGMENT_BYTES: Final = int32(
+    "offsets.topic.segment.bytes",
+    100 * 1024 * 1024,
+    "The size of files of the topic of groups.",
+    at_least=1,
+)
+
+GROUP_COORDINATOR_REBALANCE_PROTOCOLS: Final = words(
+    "group.coordinator.rebalance.protocols",
+    ("classic", "consumer", "streams"),
+    "The kinds of groups that are served.",
+    of=("consumer", "classic", "share", "streams"),
+    may_be_empty=False,
+)
+GROUP_COORDINATOR_APPEND_LINGER_MS: Final = int32(
+    "group.coordinator.append.linger.ms",
+    -1,
+    "How long records of groups are gathered before a write; -1 while another is under way.",
+    at_least=-1,
+)
+GROUP_INITIAL_REBALANCE_DELAY_MS: Final = int32(
+    "group.initial.rebalance.delay.ms", 3000, "How long a new classic group waits for more members."
+)
+GROUP_MIN_SESSION_TIMEOUT_MS: Final = int32(
+    "group.min.session.timeout.ms", 6000, "The shortest session of a member of a classic group."
+)
+GROUP_MAX_SESSION_TIMEOUT_MS: Final = int32(
+    "group.max.session.timeout.ms",
+    30 * 60 * 1000,
+    "The longest session of a member of a classic group.",
+)
+GROUP_MAX_SIZE: Final = int32(
+    "group.max.size", INT32_MAX, "How many members a classic group may have.", at_least=1
+)
+
+GROUP_CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
+    "group.consumer.session.timeout.ms",
+    45_000,
+    "How long a member of a consumer group may be silent.",
+    at_least=1,
+)
+GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS: Final = int32(
+    "group.consumer.min.session.timeout.ms",
+    45_000,
+    "The shortest session that a consumer group may be given.",
+    at_least=1,
+)
+GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS: Final = int32(
+    "group.consumer.max.session.timeout.ms",
+    60_000,
+    "The longest session that a consumer group may be given.",
+    at_least=1,
+)
+GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.consumer.heartbeat.interval.ms",
+    5000,
+    "How often members of a consumer group report.",
+    at_least=1,
+)
+GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.consumer.min.heartbeat.interval.ms",
+    5000,
+    "The shortest heartbeat interval that a consumer group may be given.",
+    at_least=1,
+)
+GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.consumer.max.heartbeat.interval.ms",
+    15_000,
+    "The longest heartbeat interval that a consumer group may be given.",
+    at_least=1,
+)
+GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "group.consumer.assignment.interval.ms",
+    1000,
+    "How long lies between two assignments of a consumer group.",
+    at_least=0,
+    scope=Scope.CLUSTER_WIDE,
+)
+GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "group.consumer.min.assignment.interval.ms",
+    0,
+    "The shortest assignment interval that a consumer group may be given.",
+    at_least=0,
+)
+GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "group.consumer.max.assignment.interval.ms",
+    15_000,
+    "The longest assignment interval that a consumer group may be given.",
+    at_least=0,
+)
+GROUP_CONSUMER_MAX_SIZE: Final = int32(
+    "group.consumer.max.size", INT32_MAX, "How many members a consumer group may have.", at_least=1
+)
+GROUP_CONSUMER_ASSIGNORS: Final = words(
+    "group.consumer.assignors",
+    ("uniform", "range"),
+    "The assignors of consumer groups; the first is used if a member names none.",
+    may_be_empty=False,
+)
+GROUP_CONSUMER_MIGRATION_POLICY: Final = choice(
+    "group.consumer.migration.policy",
+    "bidirectional",
+    "Whether a group may turn from classic to consumer, and back.",
+    of=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+    ignores_case=True,
+)
+GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS: Final = internal(
+    int32(
+        "group.consumer.regex.refresh.interval.ms",
+        10 * 60 * 1000,
+        "How often it is looked which topics a pattern matches.",
+        at_least=10_000,
+    )
+)
+
+GROUP_STREAMS_SESSION_TIMEOUT_MS: Final = int32(
+    "group.streams.session.timeout.ms",
+    45_000,
+    "How long a member of a streams group may be silent.",
+    at_least=1,
+)
+GROUP_STREAMS_MIN_SESSION_TIMEOUT_MS: Final = int32(
+    "group.streams.min.session.timeout.ms",
+    45_000,
+    "The shortest session that a streams group may be given.",
+    at_least=1,
+)
+GROUP_STREAMS_MAX_SESSION_TIMEOUT_MS: Final = int32(
+    "group.streams.max.session.timeout.ms",
+    60_000,
+    "The longest session that a streams group may be given.",
+    at_least=1,
+)
+GROUP_STREAMS_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.streams.heartbeat.interval.ms",
+    5000,
+    "How often members of a streams group report.",
+    at_least=1,
+)
+GROUP_STREAMS_MIN_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.streams.min.heartbeat.interval.ms",
+    5000,
+    "The shortest heartbeat interval that a streams group may be given.",
+    at_least=1,
+)
+GROUP_STREAMS_MAX_HEARTBEAT_INTERVAL_MS: Final = int32(
+    "group.streams.max.heartbeat.interval.ms",
+    15_000,
+    "The longest heartbeat interval that a streams group may be given.",
+    at_least=1,
+)
+GROUP_STREAMS_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "group.streams.assignment.interval.ms",
+    1000,
+    "How long lies between two assignments of a streams group.",
+    at_least=0,
+    scope=Scope.CLUSTER_WIDE,
+)
+GROUP_STREAMS_MIN_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "group.streams.min.assignment.interval.ms",
+    0,
+    "The shortest assignment interval that a streams group may be given.",
+    at_least=0,
+)
+GROUP_STREAMS_MAX_ASSIGNMENT_INTERVAL_MS: Final = int32(
+    "group.streams.max.assignment.interval.ms",
+    15_000,
+    "The longest assignment interval that a streams group may be given.",
+    at_least=0,
+)
+GROUP_STREAMS_INITIAL_REBALANCE_DELAY_MS: Final = int32(
+    "group.streams.initial.rebalance.delay.ms",
+    3000,
+    "How long a new streams group waits for more members.",
+    at_least=0,
+)
+GROUP_STREAMS_NUM_STANDBY_REPLICAS: Final = int32(
+    "group.streams.num.standby.replicas",
+    0,
+    "How many standby tasks a task of a streams group has.",
+    at_least=0,
+)
+GROUP_STREAMS_MAX_STANDBY_REPLICAS: Final = int32(
+    "group.streams.max.standby.replicas",
+    2,
+    "The most standby tasks that a streams group may be given.",
+    at_least=0,
+)
+GROUP_STREAMS_MAX_SIZE: Final = int32(
+    "group.streams.max.size", INT32_MAX, "How many members a streams group may have.", at_least=1
+)

@@ -1,0 +1,71 @@
+"""Headrace's own settings: bounds of memory, files and connections, and what only we have."""
+
+from typing import Final
+
+from headrace.config.setting import Scope, choice, int32, string
+
+PORT_MAX: Final = 65535
+
+
+def address(text: str) -> str:
+    """HOST:PORT or nothing; the host of an IPv6 address is in brackets."""
+    _, colon, port = text.rpartition(":")
+    if text and not (colon and port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
+        raise ValueError("must be HOST:PORT, with port 0 for a free one, or nothing")
+    return text
+
+
+HTTP_LISTEN: Final = string(
+    "http.listen",
+    "127.0.0.1:9094",
+    "Where the HTTP pages are, as HOST:PORT; port 0 takes a free one, no value turns them off.",
+    read=address,
+    allowed="HOST:PORT or nothing",
+)
+LOG_FORMAT: Final = choice(
+    "headrace.log.format",
+    "text",
+    "Whether the node's own log lines are for people or are JSON.",
+    of=("text", "json"),
+)
+CONNECTION_REQUESTS_MAX: Final = int32(
+    "headrace.connection.requests.max",
+    1000,
+    "How many requests of one connection may be unanswered before no more are read from it.",
+    at_least=1,
+)
+DECODE_MEMORY_FLOOR_BYTES: Final = int32(
+    "headrace.decode.memory.floor.bytes",
+    64 * 1024 * 1024,
+    "What the objects of one decoded message may take beyond four times its bytes.",
+    at_least=1024 * 1024,
+)
+INFLATED_BATCH_MAX_BYTES: Final = int32(
+    "headrace.inflated.batch.max.bytes",
+    256 * 1024 * 1024,
+    "The largest size that the records of one compressed batch may inflate to.",
+    at_least=1024,
+    scope=Scope.CLUSTER_WIDE,
+)
+RECORD_ERRORS_MAX: Final = int32(
+    "headrace.record.errors.max",
+    1000,
+    "How many records of a refused batch are named in the answer to their producer.",
+    at_least=1,
+)
+OPEN_FILES_MAX: Final = int32(
+    "headrace.open.files.max",
+    512,
+    "How many files of its logs a node keeps open; the others are opened again on use.",
+    at_least=1,
+)
+INDEX_MAPS_MAX: Final = int32(
+    "headrace.index.maps.max", 256, "How many indexes are mapped at once.", at_least=1
+)
+COLD_READ_ATTEMPTS_MAX: Final = int32(
+    "headrace.cold.read.attempts.max",
+    3,
+    "How often data is brought into the page cache before a read waits for the disk.",
+    at_least=1,
+    at_most=100,
+)

@@ -1,0 +1,96 @@
+"""Loading a node's settings from its file, the environment and the command line.
+
+settings = load_settings(path, os.environ, {"num.partitions": "3"})
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from headrace.config import broker
+from headrace.config.broker_checks import check_broker
+from headrace.config.properties import read_file
+from headrace.config.registry import broker_settings, setting, unknown
+from headrace.config.setting import InvalidSetting
+from headrace.config.settings import Given, Settings, Source
+
+ENVIRONMENT_PREFIX: Final = "HEADRACE_"
+SWITCHES: Final = frozenset({"HEADRACE_PURE"})
+"""Variables that have the prefix but name no setting."""
+
+
+def load_settings(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings that a node starts with.
+
+    InvalidSetting names what does not exist or cannot be, where it was said, and what is allowed.
+    """
+    given: dict[str, Given] = {}
+    notes: list[str] = []
+    if file is not None:
+        for name, text in read_file(file).items():
+            _give(given, name, text, Source.FILE)
+    for name, text in _from_environment(environ or {}, notes).items():
+        _give(given, name, text, Source.ENVIRONMENT)
+    for name, text in (overrides or {}).items():
+        _give(given, name, text, Source.OVERRIDE)
+    without_effect = sorted(name for name in given if not setting(name).has_effect)
+    _take_broker_id(given)
+    if without_effect:
+        notes.append(f"known to Kafka but without effect here: {', '.join(without_effect)}")
+    settings = Settings(given, tuple(notes))
+    check_broker(settings)
+    return settings
+
+
+def _give(given: dict[str, Given], name: str, text: str, source: Source) -> None:
+    try:
+        if name in broker.DYNAMIC_ONLY:
+            raise InvalidSetting(
+                f"{name}: may only be set while the node runs, as a dynamic config"
+            )
+        given[name] = Given(text, setting(name).parse(text), source)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{error} (from the {source.value})") from None
+
+
+def _take_broker_id(given: dict[str, Given]) -> None:
+    """The number of a node has an older name, which counts where the newer is not given.
+
+    As in Kafka both are there afterwards, whichever was given.
+    """
+    old, new = given.get("broker.id"), given.get(broker.NODE_ID.name)
+    if old is None or old.value < 0:
+        if new is not None:
+            given["broker.id"] = new
+    elif new is None:
+        given[broker.NODE_ID.name] = old
+    elif new.value != old.value:
+        raise InvalidSetting(
+            f"broker.id={old.value}: must be the same as node.id={new.value}, or left out"
+        )
+
+
+def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str, str]:
+    """`HEADRACE_LOG_RETENTION_MS` is log.retention.ms; of Headrace's own the prefix counts once.
+
+    A variable that names no setting is a note, not an error: an orchestrator puts addresses of
+    services there, under names that begin with the service's.
+    """
+    found: dict[str, str] = {}
+    unknown_names: list[str] = []
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in SWITCHES:
+            continue
+        name = variable[len(ENVIRONMENT_PREFIX) :].lower().replace("_", ".")
+        known = [each for each in (name, f"headrace.{name}") if each in broker_settings()]
+        if known:
+            found[known[0]] = text
+        else:
+            unknown_names.append(f"{variable} ({unknown(name, broker_settings(), 'setting')})")
+    if unknown_names:
+        notes.append(f"environment variables that are no settings: {', '.join(unknown_names)}")
+    return found

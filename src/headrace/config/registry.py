@@ -1,0 +1,141 @@
+"""The settings of a node by name.
+
+Some are used by Headrace, others only by Kafka: those are checked and kept, so that the
+server.properties of a Kafka works, and have no effect.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from types import ModuleType
+from typing import Any, Final
+
+import msgspec
+
+from headrace.config import (
+    accepted,
+    broker,
+    groups,
+    limits,
+    raft,
+    share,
+    storage,
+    transactions,
+    values,
+)
+from headrace.config.setting import (
+    AnySetting,
+    ConfigType,
+    InvalidSetting,
+    Scope,
+    Setting,
+)
+from headrace.config.topic import SYNONYMS, TOPIC_CONFIGS
+
+LISTENER_PREFIX: Final = "listener.name."
+PLUGIN_PREFIXES: Final = ("rlmm.config.", "rsm.config.", "config.providers.")
+"""Names that begin with one of these are for a plugin of Kafka's to know."""
+_WITHOUT_EFFECT: Final = "Known for the sake of Kafka's configuration files; has no effect here."
+
+
+def setting(name: str) -> AnySetting:
+    """The setting of a node of that name; InvalidSetting, with the nearest name, if there is none.
+
+    A name for one listener, `listener.name.NAME.SETTING`, has the setting's type and no effect.
+    """
+    if found := find_setting(name):
+        return found
+    if synonyms := SYNONYMS.get(name):
+        raise InvalidSetting(
+            f"{name}: is a config of topics; the default for all of them is {synonyms[0].name}"
+        )
+    raise unknown(name, broker_settings(), "setting")
+
+
+def find_setting(name: str) -> AnySetting | None:
+    """The setting of a node of that name, as `setting` gives it, or None."""
+    if found := SETTINGS.get(name) or broker_settings().get(name):
+        return found
+    if name.startswith(LISTENER_PREFIX):
+        parts = name.split(".")
+        for start in range(3, len(parts)):
+            if found := broker_settings().get(".".join(parts[start:])):
+                return msgspec.structs.replace(found, name=name, has_effect=False)
+    if name.startswith(PLUGIN_PREFIXES):
+        return _without_effect((name, "STRING", None, (), Scope.READ_ONLY.value, False))
+    return None
+
+
+@cache
+def broker_settings() -> Mapping[str, AnySetting]:
+    """Every setting of a node, those without effect included, in the order of their names."""
+    without_effect = {row[0]: _without_effect(row) for row in accepted.ACCEPTED}
+    return dict(sorted({**without_effect, **SETTINGS}.items()))
+
+
+def unknown(name: str, known: Iterable[str], what: str) -> InvalidSetting:
+    """The error for a name that nobody knows, with the nearest one that somebody does."""
+    near = get_close_matches(name[: values.SHOWN_CHARACTERS_MAX], list(known), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return InvalidSetting(f"{values.shorten(name)}: there is no such {what}{hint}")
+
+
+def _settings_in(module: ModuleType) -> Iterator[AnySetting]:
+    return (each for each in vars(module).values() if isinstance(each, Setting))
+
+
+def _without_effect(row: accepted.Row) -> AnySetting:
+    name, type_name, default, allowed, scope, is_internal = row
+    kind = ConfigType[type_name]
+    read, allowed_text = _reader(kind, allowed)
+    return Setting[Any](
+        name=name,
+        type=kind,
+        default=None if default is None else read(default),
+        read=read,
+        allowed=allowed_text,
+        meaning=_WITHOUT_EFFECT,
+        scope=Scope(scope),
+        is_internal=is_internal,
+        has_effect=False,
+    )
+
+
+def _reader(kind: ConfigType, allowed: tuple[Any, ...]) -> tuple[Any, str]:
+    if kind is ConfigType.BOOLEAN:
+        return values.truth, "true or false"
+    if kind in _WHOLE_BITS:
+        bits = _WHOLE_BITS[kind]
+        least, most = allowed or (None, None)
+        least = -(2 ** (bits - 1)) if least is None else int(least)
+        most = 2 ** (bits - 1) - 1 if most is None else int(most)
+        return values.whole(least, most), values.range_text(least, most)
+    if kind is ConfigType.DOUBLE:
+        least, most = allowed or (None, None)
+        least = float("-inf") if least is None else least
+        most = float("inf") if most is None else most
+        return values.fraction(least, most), f"[{least},...,{most}]"
+    if kind is ConfigType.LIST:
+        return values.members(allowed), f"a list of {', '.join(allowed) or 'words'}"
+    if allowed:
+        return values.one_of(allowed, ignores_case=True), ", ".join(allowed)
+    return str, "any text"
+
+
+_WHOLE_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+
+_SHARED_NAMES: Final = [
+    synonym.name
+    for name, synonyms in SYNONYMS.items()
+    for synonym in synonyms
+    if synonym.name == name
+]
+SETTINGS: Final[Mapping[str, AnySetting]] = {
+    **{name: TOPIC_CONFIGS[name] for name in _SHARED_NAMES},
+    **{
+        each.name: each
+        for module in (broker, storage, groups, share, transactions, limits, raft)
+        for each in _settings_in(module)
+    },
+}
+"""The settings of a node that have an effect, by name."""

@@ -1,0 +1,112 @@
+"""The settings of one node, by the objects that define them.
+
+    settings[config.NUM_PARTITIONS]
+
+Of two values of a name the later of these wins: default, file, environment, override; while the
+node runs, a dynamic default of the cluster and a dynamic value of the node win over all of them.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from headrace.config import storage
+from headrace.config.registry import SETTINGS, setting
+from headrace.config.setting import InvalidSetting, Setting
+
+T = TypeVar("T")
+
+
+class Source(Enum):
+    """Where a value is from."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    OVERRIDE = "override"
+    DYNAMIC_DEFAULT = "dynamic default of the cluster"
+    DYNAMIC_BROKER = "dynamic config of the node"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A value that somebody gave, as text, and what it means."""
+
+    text: str
+    value: Any
+    source: Source
+
+
+class Settings:
+    """The settings of a node. Cannot be changed; `with_dynamic` gives others."""
+
+    __slots__ = ("_given", "given", "notes")
+
+    def __init__(
+        self, given: Mapping[str, Given] | None = None, notes: tuple[str, ...] = ()
+    ) -> None:
+        self._given: Final = dict(given or {})
+        self.given: Final[Mapping[str, str]] = {
+            name: each.text for name, each in self._given.items()
+        }
+        """What was set, as text by name, secrets included: for reading, never for printing."""
+        self.notes: Final = notes
+        """What an operator should know of how they were loaded, a readable line each."""
+
+    def __getitem__(self, wanted: Setting[T]) -> T:
+        """The value of a node's setting. Not for hot paths: keep it there."""
+        if found := self._given.get(wanted.name):
+            value: T = found.value
+            return value
+        if wanted.name not in SETTINGS:
+            raise KeyError(f"{wanted.name} is not a setting of a node")
+        return wanted.default
+
+    def source(self, name: str) -> Source:
+        """Where the value of that name is from; InvalidSetting if there is no such setting."""
+        if found := self._given.get(name):
+            return found.source
+        setting(name)
+        return Source.DEFAULT
+
+    def text(self, name: str) -> str | None:
+        """The value as it was given, or the default; None where there is none."""
+        found = self._given.get(name)
+        return found.text if found else setting(name).default_text
+
+    @property
+    def data_folder(self) -> str:
+        """The folder of the data."""
+        return (self[storage.LOG_DIRS] or self[storage.LOG_DIR])[0]
+
+    def with_dynamic(
+        self, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
+    ) -> "Settings":
+        """These settings with dynamic configs over them.
+
+        A config that cannot be read, or may not change while the node runs, is left out: what is
+        in the metadata log was checked by whoever put it there, perhaps another version.
+        """
+        given = dict(self._given)
+        layers = (
+            (Source.DYNAMIC_DEFAULT, cluster_dynamic),
+            (Source.DYNAMIC_BROKER, broker_dynamic),
+        )
+        for source, layer in layers:
+            for name, text in layer.items():
+                try:
+                    definition = setting(name)
+                    value = definition.parse(text)
+                except InvalidSetting:
+                    continue
+                if definition.is_dynamic:
+                    given[name] = Given(text, value, source)
+        return Settings(given, self.notes)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name}={'(hidden)' if setting(name).is_sensitive else each.text}"
+            for name, each in sorted(self._given.items())
+        )
+        return f"Settings({shown})"

@@ -1,0 +1,121 @@
+"""Text to values and back, as Kafka reads and writes them; knows nothing of settings.
+
+A reader gets text without blanks around it and gives a value, or a ValueError that says what would
+have been one.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+SHOWN_CHARACTERS_MAX: Final = 100
+_WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_COMMA: Final = re.compile(r"\s*,\s*")
+
+
+def whole(minimum: int, maximum: int, or_else: int | None = None) -> Callable[[str], int]:
+    """A whole number between two bounds, both included, or one other value."""
+
+    def read(text: str) -> int:
+        # Not `int` alone, which also takes 1_000. The length bounds the work of a conversion.
+        if len(text) > SHOWN_CHARACTERS_MAX or not _WHOLE.fullmatch(text):
+            raise ValueError("not a whole number")
+        value = int(text)
+        if not minimum <= value <= maximum and value != or_else:
+            other = "" if or_else is None else f", or {or_else}"
+            raise ValueError(f"must be between {minimum} and {maximum}{other}")
+        return value
+
+    return read
+
+
+def range_text(minimum: int, maximum: int, or_else: int | None = None) -> str:
+    return f"[{minimum},...,{maximum}]" + ("" if or_else is None else f" or {or_else}")
+
+
+def fraction(minimum: float, maximum: float) -> Callable[[str], float]:
+    """A number between two bounds, both included."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text.replace("_", "?"))
+        except ValueError:
+            raise ValueError("not a number") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"must be between {minimum} and {maximum}")
+        return value
+
+    return read
+
+
+def truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def one_of(choices: tuple[str, ...], *, ignores_case: bool = False) -> Callable[[str], str]:
+    """One of a few words, in the spelling that it is given in."""
+
+    def read(text: str) -> str:
+        wanted = text.lower() if ignores_case else text
+        if wanted not in (each.lower() if ignores_case else each for each in choices):
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The words of a list; an empty text has none."""
+    return tuple(_COMMA.split(text)) if text else ()
+
+
+def members(
+    allowed: tuple[str, ...], *, may_be_empty: bool = True
+) -> Callable[[str], tuple[str, ...]]:
+    """A list without empty words, without a word twice, of allowed words if any are named."""
+
+    def read(text: str) -> tuple[str, ...]:
+        found = split(text)
+        if not found and not may_be_empty:
+            raise ValueError("must have a value")
+        if "" in found:
+            raise ValueError("a word of the list is empty")
+        if len(set(found)) < len(found):
+            raise ValueError("a word of the list is there twice")
+        if allowed and not set(found) <= set(allowed):
+            raise ValueError(f"each must be one of {', '.join(allowed)}")
+        return found
+
+    return read
+
+
+def java_double(value: float) -> str:
+    """A number with a fraction as Java prints it."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    shortest = Decimal(repr(value)).normalize()
+    sign, digits, _ = shortest.as_tuple()
+    rest = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{rest}E{shortest.adjusted()}"
+
+
+def host_counts(text: str) -> str:
+    """A list of HOST:COUNT."""
+    for each in split(text):
+        host, _, count = each.rpartition(":")
+        if not host or not (count.isascii() and count.isdigit()):
+            raise ValueError("each must be HOST:COUNT")
+    return text
+
+
+def shorten(text: str) -> str:
+    """`text` for a message: a value of a megabyte is not repeated in full."""
+    if len(text) <= SHOWN_CHARACTERS_MAX:
+        return text
+    return f"{text[:SHOWN_CHARACTERS_MAX]}... ({len(text)} characters)"
