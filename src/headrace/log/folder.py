@@ -15,7 +15,7 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self, TypeAlias
 
 from headrace.errors import HeadraceError
@@ -29,6 +29,7 @@ from headrace.log.checkpoints import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    CorruptCheckpoint,
     MetaProperties,
     Offsets,
 )
@@ -66,6 +67,8 @@ class LogFolder:
         """Logs that did not open, and why."""
         self._offline_progress: dict[str, Offsets] = {}
         """What the checkpoints have of those, so that no later start forgets what was promised."""
+        self.was_clean = True
+        """Whether the logs were all closed before they were opened now."""
         self._settings_of = settings_of
         self._saving = threading.Lock()
         self._cuts = 0
@@ -89,20 +92,47 @@ class LogFolder:
         if is_clean:
             disk.remove(CLEAN_SHUTDOWN)  # the next start is clean only if this one ends well
             disk.sync_folder("")
+        folder.was_clean = is_clean
         folder._open_all(is_clean)
         return folder
 
     def create(self, topic: TopicName, partition: PartitionIndex, topic_id: TopicId) -> Log:
-        """Begin an empty log; ValueError if there is one already."""
-        if (topic, partition) in self.logs or (topic, partition) in self.offline:
+        """Begin an empty log; ValueError if there is one already. Blocks until it is on disk."""
+        key = (topic, partition)
+        if key in self.logs or key in self.offline:
             raise ValueError(f"{topic}-{partition} has a log")
-        name = f"{topic}-{partition}"
-        log = open_log(self.disk, name, self._settings_of(topic), is_clean=True)
-        text = checkpoints.format_partition_metadata(topic_id)
-        checkpoints.save(self.disk, f"{name}/{PARTITION_METADATA}", text)
-        self.logs[topic, partition] = log
-        self.topic_ids[topic, partition] = topic_id
+        (log,) = self.begin_all([(key, topic_id, self._settings_of(topic))])
+        self.adopt(key, topic_id, log)
         return log
+
+    def begin_all(self, asked: Sequence[tuple[TopicPartition, TopicId, LogSettings]]) -> list[Log]:
+        """Make the files of logs that are not there yet; `adopt` each then. May run in a thread.
+
+        The folders are there for sure; what is in them is with the first flush. Until then a crash
+        may leave any of it, and an empty log begins anew.
+        """
+        for key, _, _ in asked:
+            self.disk.make_folder(_folder_name(key))
+        self.disk.sync_folder("")
+        logs = []
+        for key, topic_id, settings in asked:
+            name = _folder_name(key)
+            logs.append(open_log(self.disk, name, settings, is_clean=True))
+            metadata = self.disk.open(f"{name}/{PARTITION_METADATA}", create=True)
+            metadata.append(checkpoints.format_partition_metadata(topic_id).encode())
+            metadata.close()
+        return logs
+
+    def adopt(self, key: TopicPartition, topic_id: TopicId, log: Log) -> None:
+        """Keep a log that `begin_all` made."""
+        self.logs[key] = log
+        self.topic_ids[key] = topic_id
+
+    def save_topic_id(self, key: TopicPartition, topic_id: TopicId) -> None:
+        """Write down whose log it is, if a crash came before that was on disk."""
+        path = f"{_folder_name(key)}/{PARTITION_METADATA}"
+        checkpoints.save(self.disk, path, checkpoints.format_partition_metadata(topic_id))
+        self.topic_ids[key] = topic_id
 
     def delete(self, topic: TopicName, partition: PartitionIndex) -> str:
         """Take a log, served or not, away and rename its folder; give the name to remove later.
@@ -110,25 +140,42 @@ class LogFolder:
         Renaming is what makes it gone: a crash cannot bring it back, and a topic of the same
         name can begin at once.
         """
-        key, folder = (topic, partition), f"{topic}-{partition}"
+        key = (topic, partition)
+        self.release(key)
+        (deleted,) = self.set_aside([key])
+        return deleted
+
+    def release(self, key: TopicPartition) -> None:
+        """Forget a log, served or not; `set_aside` its files then."""
         if self.offline.pop(key, None) is None:
             for segment in self.logs.pop(key).segments:
                 segment.close()
         self.topic_ids.pop(key, None)
         for offsets in self._offline_progress.values():
             offsets.pop(key, None)
-        ending = f".{uuid.uuid4().hex}-delete"
-        deleted = folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending
-        self.disk.rename(folder, deleted)
+
+    def set_aside(self, keys: Iterable[TopicPartition]) -> list[str]:
+        """Rename the folders of logs that were released; give their names. May run in a thread."""
+        renamed = []
+        for key in keys:
+            folder = _folder_name(key)
+            ending = f".{uuid.uuid4().hex}-delete"
+            deleted = folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending
+            self.disk.rename(folder, deleted)
+            renamed.append(deleted)
         self.disk.sync_folder("")
-        return deleted
+        return renamed
 
     def remove_deleted(self) -> int:
         """Free the space of deleted logs; give how many. May run in a thread."""
-        deleted = [name for name in self.disk.list_folders("") if _DELETED_FOLDER.fullmatch(name)]
+        deleted = self.deleted_folders()
         for name in deleted:
             self.disk.remove_folder(name)
         return len(deleted)
+
+    def deleted_folders(self) -> list[str]:
+        """Give the names of the folders of deleted logs. May run in a thread."""
+        return [name for name in self.disk.list_folders("") if _DELETED_FOLDER.fullmatch(name)]
 
     def truncate(self, topic: TopicName, partition: PartitionIndex, offset: int) -> bool:
         """End a log before `offset`; say whether anything went. Blocks until that is on disk.
@@ -216,7 +263,7 @@ class LogFolder:
                     start_offset=starts.get(key, 0),
                     was_compacted=key in cleaned,
                 )
-                topic_id = self._load_topic_id(name)
+                topic_id = self._load_topic_id(name, is_clean=is_clean)
             except LogError as error:
                 self.offline[key] = error
                 logger.error("%s is out of service: %s", name, error.message)
@@ -239,11 +286,22 @@ class LogFolder:
         except FileNotFoundError:
             return {}
 
-    def _load_topic_id(self, name: str) -> TopicId | None:
+    def _load_topic_id(self, name: str, *, is_clean: bool) -> TopicId | None:
+        """Give the id in a log's folder; None if there is none, or a crash has torn it."""
         path = f"{name}/{PARTITION_METADATA}"
         if not self.disk.exists(path):
             return None
-        return checkpoints.load(self.disk, path, checkpoints.parse_partition_metadata)
+        try:
+            return checkpoints.load(self.disk, path, checkpoints.parse_partition_metadata)
+        except CorruptCheckpoint as error:
+            if is_clean:
+                raise
+            logger.warning("%s is written again: %s", path, error.message)
+            return None
+
+
+def _folder_name(key: TopicPartition) -> str:
+    return f"{key[0]}-{key[1]}"
 
 
 def _own(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:

@@ -252,6 +252,7 @@ class Log:
             or segment.time_index.count >= settings.time_entries_max
             or (
                 first_timestamp is not None
+                and first_timestamp >= 0  # a record without a time says nothing of age
                 and max_timestamp - first_timestamp > settings.segment_age_ms_max
             )
         )
@@ -343,16 +344,20 @@ class Log:
             found = self.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
             if found is not None:
                 return found
-            segment = self.segments[self.segment_index(offset)]
-            begin, end = segment.locate(offset)
-            count = end - begin + max(bytes_max, HEADER_BYTES)
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, segment.file.read, begin, count)
+            await self.warm(offset, bytes_max)
         found = self.read(
             offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole, may_block=True
         )
         assert found is not None
         return found
+
+    async def warm(self, offset: int, bytes_max: int) -> None:
+        """Bring what a read would give into the page cache; a thread waits for the disk."""
+        segment = self.segments[self.segment_index(offset)]
+        begin, end = segment.locate(offset)
+        count = end - begin + max(bytes_max, HEADER_BYTES)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, segment.file.read, begin, count)
 
     def segment_index(self, offset: int) -> int:
         """Give the index of the segment that has `offset`, or the first if all begin later."""
@@ -392,6 +397,11 @@ class Log:
                 await asyncio.shield(self._flushing)
             except OSError as error:
                 raise ReadOnlyLog(self.folder, str(error)) from error
+
+    async def finish_flush(self) -> None:
+        """Return when no flush runs any more, however it ended: the files may go then."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
 
     def _start_flush(self) -> asyncio.Future[None]:
         try:
@@ -467,6 +477,16 @@ class Log:
         self.recovery_point = self.end_offset
         for segment in self.segments:
             segment.close()
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Take note that this node leads from the end of the log on."""
+        if self.epochs.assign(leader_epoch, self.end_offset):
+            self.note_epochs_changed()
+
+    def change_settings(self, settings: LogSettings) -> None:
+        """Go by other settings from now on."""
+        self.settings = settings
+        self.was_compacted |= settings.is_compacted
 
     def note_epochs_changed(self) -> None:
         """Have the epochs written with the next flush."""

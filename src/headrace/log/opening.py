@@ -86,7 +86,6 @@ def _first_segment(disk: Disk, folder: str, settings: LogSettings, base_offset: 
         disk, folder, base_offset, sizes={}, index_interval_bytes=settings.index_interval_bytes
     )
     segment.create()
-    disk.sync_folder(folder)
     return segment
 
 
@@ -104,7 +103,9 @@ def _restart(
     )
     for segment in reversed(segments):
         segment.rename(DELETED_SUFFIX)
-    return _first_segment(disk, folder, settings, start_offset)
+    first = _first_segment(disk, folder, settings, start_offset)
+    disk.sync_folder(folder)
+    return first
 
 
 def _tidy(disk: Disk, folder: str) -> dict[str, int]:

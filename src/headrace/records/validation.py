@@ -137,9 +137,10 @@ def _validate_closely(
 ) -> tuple[BatchHeader, memoryview]:
     """Finish what the header alone cannot settle: timestamps, and records if the topic asks."""
     if rules.is_append_time and header.attributes & LOG_APPEND_TIME_BIT:
-        raise RefusedBatch(
-            ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime"
-        )
+        message = "a producer may not set the timestamp type LogAppendTime"
+        named = min(header.record_count, RECORD_ERRORS_MAX.default)
+        record_errors = tuple(RecordError(index, message) for index in range(named))
+        raise RefusedBatch(ErrorCode.INVALID_TIMESTAMP, message, record_errors)
     max_timestamp = header.max_timestamp
     is_late = not rules.is_append_time and max_timestamp > now_ms + rules.timestamp_after_max_ms
     if rules.looks_inside or is_late:

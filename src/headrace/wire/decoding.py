@@ -113,7 +113,7 @@ class _Decoder:
             return
         self.source.line(f"n, = {self.unpack('b')}(buffer, p)")
         self.source.line("p += 1")
-        with self.source.block("if n < 0:"):
+        with self.source.block("if n < 0:" if plan.tag < 0 else "if n <= 0:"):
             self.source.line(f"{value} = None")
         with self.source.block("else:"):
             self.source.line(f"{value} = {self.struct(plan.inner)}")

@@ -188,9 +188,12 @@ _NUMBER_WRITERS: Final = {
 
 
 def _null(plan: FieldPlan) -> bytes:
-    """Give the wire form of null: a length of -1, in compact form 0; a struct's marker is -1."""
+    """Give the wire form of null: a length of -1, in compact form 0; a struct's marker is -1.
+
+    The marker of a tagged struct is 0: there Kafka writes a varint.
+    """
     if plan.kind == STRUCT and not plan.is_array:
-        return b"\xff"
+        return b"\xff" if plan.tag < 0 else b"\x00"
     if plan.is_flexible:
         return b"\x00"
     return b"\xff" * (2 if plan.kind == "string" and not plan.is_array else 4)

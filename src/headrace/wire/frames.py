@@ -38,6 +38,10 @@ class FrameReader:
         """How much of a frame that is not whole yet has arrived."""
         return self._end - self._start
 
+    def pending(self) -> memoryview:
+        """Give what has arrived of a frame that is not whole yet, its size included."""
+        return self._memory[self._start : self._end]
+
     def buffer(self) -> memoryview:
         """Give the memory, never empty, that the next bytes belong in."""
         if self._end == len(self._memory):
