@@ -1,0 +1,76 @@
+"""All shards of one internal topic that are here.
+
+The node tells when it begins and ceases to lead a partition; requests ask for the shard of a key.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from headrace.coordinator.machine import Machine
+from headrace.coordinator.placement import partition_for
+from headrace.coordinator.records import RecordTypes
+from headrace.coordinator.shard import Journal, Shard, Time
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName
+
+M = TypeVar("M", bound=Machine)
+
+
+class Coordinator(Generic[M]):
+    """What this node coordinates of one kind of thing."""
+
+    def __init__(
+        self,
+        topic: TopicName,
+        types: RecordTypes,
+        make: Callable[[int], M],
+        clock: Time,
+        partition_count: Callable[[], int | None],
+    ) -> None:
+        """`make` gives the empty machine of a partition; there is no count before the topic is."""
+        self.topic = topic
+        self._types = types
+        self._make = make
+        self._clock = clock
+        self._partition_count = partition_count
+        self._shards: dict[int, Shard[M]] = {}
+
+    def __iter__(self) -> Iterator[Shard[M]]:
+        return iter(self._shards.values())
+
+    def lead(self, index: int, journal: Journal) -> None:
+        """Load a partition that this node leads now."""
+        self.resign(index)
+        shard = Shard(journal, lambda: self._make(index), self._types, self._clock)
+        self._shards[index] = shard
+        shard.start()
+
+    def resign(self, index: int) -> None:
+        """Give up a partition that this node does not lead any more."""
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.close()
+
+    def close(self) -> None:
+        for index in tuple(self._shards):
+            self.resign(index)
+
+    def rearm(self) -> None:
+        """Look at the clock again: it was moved."""
+        for shard in self._shards.values():
+            shard.rearm()
+
+    def shard(self, key: str) -> Shard[M]:
+        """Give the shard that a group or transactional id belongs to; KafkaError if not here."""
+        count = self._partition_count()
+        if count is None:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {self.topic} is not there yet"
+            )
+        found = self._shards.get(partition_for(key, count))
+        if found is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"this node does not coordinate {key!r}")
+        return found
+
+    def shard_at(self, index: int) -> Shard[M] | None:
+        return self._shards.get(index)

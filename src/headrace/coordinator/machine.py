@@ -1,0 +1,59 @@
+"""What a coordinator's state is: a pure machine that records change, and nothing else does.
+
+An operation looks at the machine and says what should be written and answered; it changes nothing
+that has to survive. The runtime appends the records, replays them into the machine and sends the
+answers once the records are committed. What is not written (who waits for an answer, when a member
+was last heard of) may be kept beside; it is lost with the machine, and clients begin anew.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import KafkaError
+
+Reply: TypeAlias = Callable[[Any], None]
+"""Takes the answer of a request, or the KafkaError that it failed with. Machines only keep it."""
+
+
+class Outcome(NamedTuple):
+    """What an operation wants."""
+
+    records: tuple[CoordinatorRecord, ...] = ()
+    """To be written together or not at all."""
+    replies: tuple[tuple[Reply, Any], ...] = ()
+    """Answers, to be sent when the records, and all before them, are committed."""
+
+
+NOTHING = Outcome()
+
+
+class Machine(Protocol):
+    """The state of one partition of an internal topic."""
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Be changed by a record: one that was just written, or one that is read at a start."""
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
+        """Keep or drop what the records of a producer's transaction said."""
+
+    def on_loaded(self, now_ms: int) -> Outcome:
+        """Look at what was loaded: what has to go on where a former leader left it."""
+
+    def next_deadline_ms(self) -> int | None:
+        """Say when `on_deadline` wants to be called."""
+
+    def on_deadline(self, now_ms: int) -> Outcome:
+        """Do what is due first, and nothing else: the next is done on what this leaves behind."""
+
+    def waiting(self) -> Iterable[Reply]:
+        """Give all replies that are kept: who waits is told that this node cannot answer."""
+
+
+Operation: TypeAlias = Callable[[Any, int], Outcome]
+"""A function of the machine and the time. A KafkaError that it raises is the request's answer."""
+
+
+def fail_all(replies: Iterable[Reply], error: KafkaError) -> None:
+    for reply in replies:
+        reply(error)

@@ -1,0 +1,346 @@
+"""One partition of an internal topic and the machine that it makes.
+
+Loading replays the partition. From then on operations are done one after the other, each on the
+state that the former ones left; what they write within one turn of the loop is one batch, and
+their answers go out when the high watermark has passed it. If a batch cannot be written, those who
+asked are told, and the machine is made anew from what the log has: nothing that is not there is
+ever answered for.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from headrace.coordinator.machine import Machine, Operation, Outcome, Reply, fail_all
+from headrace.coordinator.records import (
+    NO_PRODUCER,
+    EncodedRecord,
+    RecordTypes,
+    build_record_batch,
+    encode_record,
+    read_record_batch,
+)
+from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.log.log import Appended, Log
+from headrace.records.control import ControlType, read_control
+from headrace.records.header import HEADER_BYTES, BatchHeader, read_headers
+
+LOAD_BYTES: Final = 1024 * 1024
+"""How much is read and replayed before others on the loop get a turn."""
+
+M = TypeVar("M", bound=Machine)
+logger = logging.getLogger(__name__)
+
+
+class Journal(Protocol):
+    """The partition that a shard is written to; this node leads it."""
+
+    log: Log
+    produce_waiters: set[Any]
+
+    @property
+    def name(self) -> str: ...
+
+    def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended: ...
+
+
+class Time(Protocol):
+    """The clock that deadlines are of."""
+
+    def now_ms(self) -> int: ...
+
+
+class State(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class _Uncommitted(NamedTuple):
+    """Answers that wait for the high watermark."""
+
+    end_offset: int
+    replies: tuple[tuple[Reply, Any], ...]
+
+
+class Shard(Generic[M]):
+    """The machine of one partition, loaded and kept."""
+
+    def __init__(
+        self, journal: Journal, make: Callable[[], M], types: RecordTypes, clock: Time
+    ) -> None:
+        self.journal = journal
+        self.machine = make()
+        self.state = State.LOADING
+        self._make = make
+        self._types = types
+        self._clock = clock
+        self._loading: asyncio.Task[None] | None = None
+        self._operations: list[list[EncodedRecord]] = []
+        """What is replayed already, to be written at the end of this turn: a list each."""
+        self._replies: list[tuple[Reply, Any]] = []
+        self._is_write_due = False
+        self._uncommitted: deque[_Uncommitted] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms: int | None = None
+
+    # Life
+
+    def start(self) -> None:
+        """Load in the background."""
+        self.state = State.LOADING
+        self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    def close(self) -> None:
+        """Answer nobody any more: another node leads the partition, or this one stops."""
+        self.state = State.CLOSED
+        if self._loading is not None:
+            self._loading.cancel()
+        self._abandon(_not_coordinator(self.journal.name))
+
+    async def loaded(self) -> None:
+        """Wait until loading has ended, well or not."""
+        while self._loading is not None and self.state is State.LOADING:
+            await asyncio.wait([self._loading])
+
+    async def _load(self) -> None:
+        try:
+            count = await self._replay_log()
+        except HeadraceError as error:
+            self.state = State.FAILED
+            logger.error("%s cannot be loaded: %s", self.journal.name, error)
+            return
+        self.state = State.ACTIVE
+        logger.info("%s is loaded: %d records", self.journal.name, count)
+        self.write(lambda machine, now_ms: machine.on_loaded(now_ms), _ignore)
+
+    async def _replay_log(self) -> int:
+        """Replay everything that the log has; give how many records there are."""
+        machine, log, count = self._make(), self.journal.log, 0
+        offset = log.start_offset
+        while offset < log.end_offset:
+            chunk = await log.read_cold(offset, LOAD_BYTES, up_to=log.end_offset)
+            before = offset
+            for position, header in read_headers(chunk):
+                batch = chunk[position : position + header.size_bytes]
+                offset = header.last_offset + 1
+                if header.is_control:
+                    if header.record_count:
+                        self._replay_marker(machine, batch, header)
+                    continue
+                for record in read_record_batch(batch, header, self._types):
+                    machine.replay(record)
+                    count += 1
+            if offset == before:
+                break
+            await asyncio.sleep(0)
+        self.machine = machine
+        return count
+
+    @staticmethod
+    def _replay_marker(machine: Machine, batch: memoryview, header: BatchHeader) -> None:
+        control = read_control(batch, header)
+        if control.ends_transaction:
+            machine.end_transaction(
+                header.producer_id,
+                header.producer_epoch,
+                is_commit=control.control_type == ControlType.COMMIT,
+            )
+
+    # Operations
+
+    def write(self, operation: Operation, reply: Reply) -> None:
+        """Do an operation; its answers come through the replies of its outcome.
+
+        `reply` is told if the operation cannot be done at all: it raised a KafkaError, or this
+        shard is not in service.
+        """
+        if self.state is not State.ACTIVE:
+            reply(self._unavailable())
+            return
+        try:
+            outcome: Outcome = operation(self.machine, self._clock.now_ms())
+            encoded = self._encode(outcome)
+        except KafkaError as error:
+            reply(error)
+            return
+        for record in outcome.records:
+            self.machine.replay(record)
+        if encoded:
+            self._operations.append(encoded)
+        self._replies += outcome.replies
+        if not self._is_write_due and (encoded or outcome.replies):
+            self._is_write_due = True
+            asyncio.get_running_loop().call_soon(self._write_out)
+        self._arm()
+
+    def write_transactional(
+        self, operation: Operation, reply: Reply, *, producer_id: int, producer_epoch: int
+    ) -> None:
+        """Do an operation whose records count once the producer's transaction is committed."""
+
+        def marked(machine: M, now_ms: int) -> Outcome:
+            outcome = operation(machine, now_ms)
+            records = tuple(
+                record._replace(producer_id=producer_id, producer_epoch=producer_epoch)
+                for record in outcome.records
+            )
+            return outcome._replace(records=records)
+
+        self._write_out()  # a batch belongs to one producer
+        self.write(marked, reply)
+        self._write_out(producer_id=producer_id, producer_epoch=producer_epoch)
+
+    def end_transaction(self, marker: memoryview, *, transaction_version: int) -> Appended:
+        """Write the marker of a transaction and let the machine know; KafkaError if refused."""
+        if self.state is not State.ACTIVE:
+            raise self._unavailable()
+        self._write_out()
+        appended = self.journal.append_own(marker, transaction_version=transaction_version)
+        ((_, header),) = read_headers(marker)
+        self._replay_marker(self.machine, marker, header)
+        self._arm()
+        return appended
+
+    def _encode(self, outcome: Outcome) -> list[EncodedRecord]:
+        """Give what is to be written; KafkaError if it does not fit into one batch."""
+        encoded = [encode_record(record) for record in outcome.records]
+        size_bytes = sum(record.size_bytes for record in encoded)
+        if size_bytes > self._batch_bytes_max:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{len(encoded)} records of {size_bytes} bytes for {self.journal.name}, which "
+                f"takes {self._batch_bytes_max} at once (max.message.bytes)",
+            )
+        return encoded
+
+    @property
+    def _batch_bytes_max(self) -> int:
+        return self.journal.log.settings.rules.max_message_bytes - HEADER_BYTES
+
+    def _write_out(self, producer_id: int = NO_PRODUCER, producer_epoch: int = -1) -> None:
+        """Append what was replayed, and answer when it is committed."""
+        self._is_write_due = False
+        operations, replies = self._operations, tuple(self._replies)
+        self._operations, self._replies = [], []
+        if self.state is not State.ACTIVE:
+            fail_all((reply for reply, _ in replies), self._unavailable())
+            return
+        try:
+            for records in self._batches(operations):
+                batch = build_record_batch(
+                    records,
+                    self._clock.now_ms(),
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                )
+                self.journal.append_own(memoryview(batch))
+        except KafkaError as error:
+            logger.error("%s cannot be written: %s", self.journal.name, error.message)
+            fail_all((reply for reply, _ in replies), _not_written(self.journal.name, error))
+            self._begin_anew()
+            return
+        if replies:
+            self._uncommitted.append(_Uncommitted(self.journal.log.end_offset, replies))
+            self.on_progress()
+
+    def _batches(self, operations: list[list[EncodedRecord]]) -> Iterator[list[EncodedRecord]]:
+        """Put operations together, as many into a batch as it takes; none is torn."""
+        together: list[EncodedRecord] = []
+        together_bytes = 0
+        for records in operations:
+            size_bytes = sum(record.size_bytes for record in records)
+            if together and together_bytes + size_bytes > self._batch_bytes_max:
+                yield together
+                together, together_bytes = [], 0
+            together += records
+            together_bytes += size_bytes
+        if together:
+            yield together
+
+    def on_progress(self) -> None:
+        """Answer what is committed by now."""
+        high_watermark = self.journal.log.high_watermark
+        while self._uncommitted and self._uncommitted[0].end_offset <= high_watermark:
+            for reply, answer in self._uncommitted.popleft().replies:
+                reply(answer)
+        if self._uncommitted:
+            self.journal.produce_waiters.add(self)
+        else:
+            self.journal.produce_waiters.discard(self)
+
+    # Time
+
+    def rearm(self) -> None:
+        """Look at the clock again: it was moved."""
+        self._disarm()
+        if self.state is State.ACTIVE:
+            self._arm()
+
+    def _arm(self) -> None:
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms == self._timer_ms:
+            return
+        self._disarm()
+        if deadline_ms is not None and self.state is State.ACTIVE:
+            self._timer_ms = deadline_ms
+            delay_ms = max(deadline_ms - self._clock.now_ms(), 0)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timer_ms = None
+
+    def _on_timer(self) -> None:
+        self._disarm()
+        self.write(lambda machine, now_ms: machine.on_deadline(now_ms), _ignore)
+
+    # When it cannot go on
+
+    def _begin_anew(self) -> None:
+        self._abandon(_not_coordinator(self.journal.name))
+        self.start()
+
+    def _abandon(self, error: KafkaError) -> None:
+        """Tell everybody who waits that nothing comes."""
+        self._disarm()
+        self.journal.produce_waiters.discard(self)
+        waiting = [reply for each in self._uncommitted for reply, _ in each.replies]
+        waiting += [reply for reply, _ in self._replies]
+        self._uncommitted.clear()
+        self._operations, self._replies = [], []
+        fail_all(waiting, error)
+        fail_all(tuple(self.machine.waiting()), error)
+
+    def _unavailable(self) -> KafkaError:
+        if self.state is State.LOADING:
+            return KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.journal.name} is being loaded"
+            )
+        if self.state is State.FAILED:
+            return KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{self.journal.name} could not be loaded; the log says why",
+            )
+        return _not_coordinator(self.journal.name)
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits for this answer."""
+
+
+def _not_coordinator(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_COORDINATOR, f"this node does not coordinate {name}")
+
+
+def _not_written(name: str, error: KafkaError) -> KafkaError:
+    """Say it in the words that coordinators have: clients know no others (as Kafka does)."""
+    if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}: {error.message}")

@@ -1,0 +1,47 @@
+"""Deadlines by key, against a dictionary that is searched."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.coordinator.deadlines import Deadlines
+
+KEYS = st.sampled_from("abcde")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["set", "drop", "take"]), KEYS, st.integers(0, 30)), max_size=60
+    )
+)
+def test_they_do_what_a_dictionary_would(steps: list[tuple[str, str, int]]) -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    model: dict[str, int] = {}
+    for step, key, time in steps:
+        if step == "set":
+            deadlines.set(key, time)
+            model[key] = time
+        elif step == "drop":
+            deadlines.drop(key)
+            model.pop(key, None)
+        else:
+            due = {each for each, at in model.items() if at <= time}
+            assert {deadlines.take_due(time) for _ in due} == due
+            assert deadlines.take_due(time) is None
+            model = {each: at for each, at in model.items() if each not in due}
+        assert deadlines.next_ms() == min(model.values(), default=None)
+        assert len(deadlines) == len(model)
+
+
+def test_the_earliest_comes_first() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for key, time in (("late", 3), ("early", 1), ("between", 2)):
+        deadlines.set(key, time)
+    assert [deadlines.take_due(3) for _ in range(3)] == ["early", "between", "late"]
+
+
+def test_moving_one_for_ever_takes_no_more_memory() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for time in range(10_000):
+        deadlines.set("member", 10_000 - time)
+        deadlines.drop("member")
+    assert len(deadlines._heap) < 100
