@@ -6,7 +6,7 @@ PYTEST := $(BIN)/pytest -n auto --dist loadfile
 COMPILED := src/headrace/records/scan.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
-.PHONY: help demo test check sim bench schemas jars clean
+.PHONY: help demo up test check sim bench schemas jars clean
 help:
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -18,8 +18,11 @@ $(VENV)/.installed-%: $(INSTALL_INPUTS) | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
-demo: $(VENV)/.installed-spark ## run the pipeline from a producer's bytes to a Spark table
+demo: $(VENV)/.installed-spark ## orders through a broker into a Spark table
 	$(BIN)/python examples/demo.py
+
+up: $(VENV)/.installed-spark ## start a node: clients on 127.0.0.1:9092, HTTP on 9094
+	$(BIN)/headrace up
 
 test: $(VENV)/.installed-dev ## every test
 	$(PYTEST)
@@ -35,7 +38,7 @@ check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, impo
 sim: $(VENV)/.installed-dev ## play SEEDS=10000 seeds of the simulations
 	$(BIN)/pytest tests/sim --seeds $(or $(SEEDS),10000) --timeout 0
 
-BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py,$(wildcard bench/*.py))))
+BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py bench/broker_%.py,$(wildcard bench/*.py))))
 bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed
 	@status=0; for name in $(BENCHES); do $(BIN)/python -m bench.$$name || status=1; done; exit $$status
 

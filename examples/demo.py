@@ -1,10 +1,11 @@
-"""A hundred thousand orders from a producer's records to a Spark table.
+"""A hundred thousand orders through a broker into a Spark table. Run it with `make demo`.
 
-Each step is what a part of a Kafka system does, on the same bytes: a producer builds batches and
-sends them in Produce requests, a broker reads and checks them, a consumer turns what a fetch
-returns into Arrow columns, and Spark counts the revenue. Run it with `make demo`.
+A real broker starts in this process and serves on a free port. A producer sends orders to it over
+TCP, idempotent and compressed; a consumer reads them back; Spark sums up the revenue. Everything
+but Spark is Headrace, and any Kafka client could take the place of the two clients.
 """
 
+import asyncio
 import json
 import os
 import random
@@ -15,78 +16,64 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.records.builder import BatchBuilder
-from headrace.records.columns import to_arrow
-from headrace.records.compression import Compression
-from headrace.records.header import assign_offset
-from headrace.records.validation import TopicRules, validate_batch
-from headrace.wire import ApiKey, FrameReader, read_request, request_parts
-from headrace.wire.messages.produce_request import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from headrace.wire.messages.request_header import RequestHeader
+from headrace.client import Consumer, Producer, Start
+from headrace.testing.broker import TestBroker
 
 ORDERS = 100_000
-ORDERS_PER_BATCH = 2_000
+PARTITIONS = 3
 CITIES = ("Bergen", "Cork", "Porto", "Turku", "Zagreb")
-NOW_MS = int(time.time() * 1000)
 
 
 def main() -> None:
     begin = time.perf_counter()
-    stream = b"".join(produce())
-    say(begin, f"producer: {ORDERS:,} orders in {len(stream):,} bytes of Produce requests (zstd)")
+    with TestBroker() as broker:
+        say(begin, f"broker:   serves Kafka clients at {broker.bootstrap}")
+        broker.create_topic("orders", partitions=PARTITIONS)
 
-    begin = time.perf_counter()
-    log, batches = append(stream)
-    say(begin, f"broker:   {batches} batches checked by header and checksum, offsets assigned")
+        begin = time.perf_counter()
+        asyncio.run(produce(broker.bootstrap))
+        say(begin, f"producer: {ORDERS:,} orders sent, each acknowledged once (zstd)")
 
-    begin = time.perf_counter()
-    columns = to_arrow(log, check_crcs=True)
-    say(begin, f"consumer: {columns.num_rows:,} records as Arrow columns, no object per record")
+        begin = time.perf_counter()
+        records = asyncio.run(consume(broker.bootstrap))
+        say(begin, f"consumer: {records.num_rows:,} orders read from {PARTITIONS} partitions")
 
     if shutil.which("java") is None:
         print("spark:    skipped, it needs Java 17 or newer on the PATH")
         return
     begin = time.perf_counter()
-    rows = revenue_by_city(pa.Table.from_batches([columns]))
+    rows = revenue_by_city(records)
     say(begin, "spark:    started, and summed up the revenue by city")
     for city, orders, cents in rows:
         print(f"          {city:8} {orders:7,} orders {cents / 100:14,.2f}")
+    assert sum(orders for _, orders, _ in rows) == ORDERS
 
 
 def say(begin: float, what: str) -> None:
     print(f"{what}  [{time.perf_counter() - begin:.2f} s]", flush=True)
 
 
-def produce() -> Iterator[bytes]:
-    """Yield Produce requests, each with one batch."""
+def orders() -> Iterator[tuple[bytes, bytes]]:
+    """Yield a city and an order, made up but the same each time."""
     rng = random.Random(7)
-    for correlation_id in range(ORDERS // ORDERS_PER_BATCH):
-        batch = BatchBuilder(Compression.ZSTD)
-        for _ in range(ORDERS_PER_BATCH):
-            order = {"cents": rng.randrange(100, 50_000), "items": rng.randrange(1, 9)}
-            batch.append(NOW_MS, rng.choice(CITIES).encode(), json.dumps(order).encode())
-        topic = TopicProduceData("orders", partition_data=[PartitionProduceData(0, batch.build())])
-        header = RequestHeader(ApiKey.PRODUCE, 9, correlation_id, "demo")
-        yield b"".join(request_parts(header, ProduceRequest(None, -1, 30_000, [topic])))
+    for _ in range(ORDERS):
+        order = {"cents": rng.randrange(100, 50_000), "items": rng.randrange(1, 9)}
+        yield rng.choice(CITIES).encode(), json.dumps(order).encode()
 
 
-def append(stream: bytes) -> tuple[bytes, int]:
-    """Do what a broker does with a connection's bytes; give what its log would hold."""
-    rules, next_offset, log = TopicRules(), 0, []
-    for frame in FrameReader().feed(stream):
-        _, request = read_request(frame)
-        assert isinstance(request, ProduceRequest)
-        records = request.topic_data[0].partition_data[0].records
-        assert records is not None
-        header, batch = validate_batch(memoryview(records), rules, NOW_MS)
-        assign_offset(batch, next_offset, leader_epoch=0)
-        next_offset += header.record_count
-        log.append(batch)
-    return b"".join(log), len(log)
+async def produce(bootstrap: str) -> None:
+    async with Producer(bootstrap, compression="zstd") as producer:
+        for city, order in orders():
+            await producer.send("orders", order, city)
+
+
+async def consume(bootstrap: str) -> pa.Table:
+    """Read what the topic holds now, as columns."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign("orders", Start.BEGINNING, until_end=True)
+        records = [(record.key, record.value) async for record in consumer]
+    cities, values = zip(*records, strict=True)
+    return pa.table({"key": pa.array(cities, pa.binary()), "value": pa.array(values, pa.binary())})
 
 
 def revenue_by_city(records: pa.Table) -> list[tuple[str, int, int]]:
@@ -100,7 +87,7 @@ def revenue_by_city(records: pa.Table) -> list[tuple[str, int, int]]:
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
-    spark.createDataFrame(records.select(["key", "value"])).createOrReplaceTempView("records")
+    spark.createDataFrame(records).createOrReplaceTempView("records")
     rows = spark.sql(
         """
         SELECT city, count(*) AS orders, sum(cents) AS cents

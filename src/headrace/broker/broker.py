@@ -1,0 +1,59 @@
+"""What handlers see of their node."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from headrace.broker.clock import Clock
+from headrace.broker.coordinators import Groups
+from headrace.broker.counters import Counters
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.replicas import Replicas
+from headrace.broker.telemetry import Telemetry
+from headrace.config import Settings
+from headrace.ids import BrokerId
+from headrace.log.folder import LogFolder
+from headrace.metadata.image import Image
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.state import ResourceType
+from headrace.wire import Api
+
+
+@dataclass(slots=True)
+class Broker:
+    """The parts of a running node, put together by `node`.
+
+    Handlers read the image, propose changes to the quorum, and reach partitions through the
+    replicas; they keep no state of their own.
+    """
+
+    node_id: BrokerId
+    settings: Settings
+    quorum: MetadataQuorum
+    folder: LogFolder
+    replicas: Replicas
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    telemetry: Telemetry
+    groups: Groups
+    fetch_bytes_max: int
+    """The most that one answer to a fetch holds."""
+    data_path: str
+    """Where the logs are, as the operator named it."""
+    clock: Clock = field(default_factory=Clock)
+    counters: Counters = field(default_factory=Counters)
+    served_apis: tuple[Api, ...] = ()
+    """What clients may ask for; the dispatcher says."""
+    cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)
+    """Fetches that wait for the disk."""
+
+    @property
+    def image(self) -> Image:
+        return self.quorum.image
+
+    def current_settings(self) -> Settings:
+        """Give what holds now, with what was changed since the node started."""
+        return self.settings.with_dynamic(
+            self.image.configs(ResourceType.BROKER, ""),
+            self.image.configs(ResourceType.BROKER, str(self.node_id)),
+        )

@@ -1,0 +1,151 @@
+"""From a frame to a handler: the one table of what is served, and what happens when one fails."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutine
+from itertools import count
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headrace.broker.failures import failure_response
+from headrace.broker.request import LATER, Handler, Peer, Request
+from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.wire import APIS, Api, ApiKey, WireError, decode_from, read_request_header
+from headrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+BROKER_LISTENER: Final = "broker"
+
+logger = logging.getLogger(__name__)
+
+
+class Undecodable(HeadraceError):
+    """A frame that is no request which is served here: the connection is of no more use."""
+
+
+class Fault(Protocol):
+    """Stands before a handler, for tests: see `headrace.testing.faults`."""
+
+    def __call__(self, request: Request, go_on: Callable[[], None]) -> None:
+        """Call `go_on`, now or later, or answer the request in another way."""
+
+
+class Dispatcher:
+    """Calls the handler of each request and sees to it that there is an answer."""
+
+    def __init__(self, broker: "Broker", handlers: Mapping[ApiKey, Handler]) -> None:
+        self.faults: dict[int, Fault] = {}
+        self._broker = broker
+        self._handlers: dict[int, Handler] = {}
+        self._served: dict[int, Api] = {}
+        for key, handler in handlers.items():
+            self._handlers[key] = handler
+            self._served[key] = APIS[key]
+        broker.served_apis = tuple(self._served[key] for key in sorted(self._served))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._incidents = count(1)
+
+    def read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request:
+        """Give the request in a frame; Undecodable if there is none that can be answered."""
+        try:
+            api, header, position = read_request_header(frame)
+            key, version = int(api.key), header.request_api_version
+            if key not in self._served or version not in served_versions(api):
+                if key != ApiKey.API_VERSIONS:
+                    raise self._refuse(peer, api, version, header.client_id)
+                # Version 0 is the only one that any client can read (KIP-511); its empty body
+                # is how the handler knows.
+                version, body = 0, None
+            else:
+                # What follows the body is ignored, as Kafka does.
+                body, _ = decode_from(api.request, frame, version, position)
+        except WireError as error:
+            self._broker.counters.undecodable_requests += 1
+            raise Undecodable(f"{error} (from {_name(peer)})") from None
+        return Request(
+            peer, key, version, header.correlation_id, header.client_id, body, len(frame), now_ns
+        )
+
+    def dispatch(self, request: Request) -> None:
+        """Have a request handled; its answer may be there when this returns, or come later."""
+        if self.faults and (fault := self.faults.get(request.api_key)) is not None:
+            fault(request, lambda: self._handle(request))
+        else:
+            self._handle(request)
+
+    async def drain(self) -> None:
+        """Wait until no task of a handler runs."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _handle(self, request: Request) -> None:
+        try:
+            answer = self._handlers[request.api_key](self._broker, request)
+            if answer is LATER:
+                return
+            if iscoroutine(answer):
+                task = asyncio.get_running_loop().create_task(self._await(request, answer))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                return
+            request.answer(answer)  # type: ignore[arg-type]
+        except Exception as error:
+            self.fail(request, error)
+
+    async def _await(self, request: Request, answer: Awaitable[Message]) -> None:
+        try:
+            request.answer(await answer)
+        except Exception as error:
+            self.fail(request, error)
+
+    def fail(self, request: Request, error: Exception) -> None:
+        """Answer a request that its handler gave up on."""
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            incident = next(self._incidents)
+            self._broker.counters.apis[request.api_key].errors += 1
+            api = APIS[request.api_key]
+            logger.error(
+                "incident %d: %s v%d from %s failed",
+                *(incident, api.name, request.version, _name(request.peer)),
+                exc_info=error,
+            )
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            message = (
+                f"the broker failed at this request; its log has the reason as incident {incident}"
+            )
+        if request.peer.is_closed:
+            return
+        response = failure_response(request, code, message)
+        request.answer(response)
+        if response is None:
+            request.peer.close(f"a request without an answer failed: {message}")
+
+    def _refuse(self, peer: Peer, api: Api, version: int, client_id: str | None) -> Undecodable:
+        self._broker.counters.undecodable_requests += 1
+        who = f"client {client_id!r}, {_name(peer)}"
+        if api.key not in self._served:
+            return Undecodable(f"{api.name} is not served here, {who} asked for it")
+        versions = served_versions(api)
+        return Undecodable(
+            f"{api.name} v{version} is not served, {versions.start} to {versions.stop - 1} are; "
+            f"{who} asked for it"
+        )
+
+
+def served_versions(api: Api) -> range:
+    """Give the versions of an API that clients may use: those that may not change any more."""
+    return _VERSIONS[api.key]
+
+
+def _name(peer: Peer) -> str:
+    return f"{peer.client_software or 'unnamed software'} at {peer.address}"
+
+
+_VERSIONS: Final = {
+    key: range(api.versions.first, api.versions.last + (not api.is_newest_unstable))
+    for key, api in APIS.items()
+}

@@ -1,0 +1,52 @@
+"""What a node serves: one module an API family, each with its own part of the table."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.broker.handlers import (
+    api_versions,
+    cluster,
+    configs,
+    elections,
+    features,
+    fetch,
+    log_dirs,
+    metadata,
+    offsets,
+    partitions,
+    produce,
+    producers,
+    quorum,
+    reassignments,
+    records_deletion,
+    telemetry,
+    topic_partitions,
+    topics,
+)
+from headrace.broker.request import Handler
+from headrace.wire import ApiKey
+
+_MODULES: Final = (
+    api_versions,
+    cluster,
+    configs,
+    elections,
+    features,
+    fetch,
+    log_dirs,
+    metadata,
+    offsets,
+    partitions,
+    produce,
+    producers,
+    quorum,
+    reassignments,
+    records_deletion,
+    telemetry,
+    topic_partitions,
+    topics,
+)
+HANDLERS: Final[Mapping[ApiKey, Handler]] = {
+    key: handler for module in _MODULES for key, handler in module.HANDLERS.items()
+}
+"""Every API that clients may call, by its key."""

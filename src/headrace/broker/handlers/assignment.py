@@ -1,0 +1,82 @@
+"""Where the replicas of new partitions go: pure, no image and no chance in here.
+
+Leaders go round over the brokers that are up; the other replicas go to the rack that has fewest of
+the partition, and there to the broker that was given fewest so far. So a partition survives the
+loss of as many racks as it can, and every broker gets its share of a topic.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId
+
+
+class Candidate(NamedTuple):
+    """A broker that may keep replicas."""
+
+    broker_id: BrokerId
+    rack: str | None = None
+    is_up: bool = True
+    """Whether it serves. One that does not may keep a replica, but begins outside of the ISR."""
+
+
+def assign_replicas(
+    candidates: Sequence[Candidate], *, partitions: int, replication_factor: int, start: int = 0
+) -> list[tuple[BrokerId, ...]]:
+    """Give the replicas of each new partition, the first of which leads.
+
+    `start` says whose turn the first leader is; give another one for each topic, or the first
+    brokers lead all topics of one partition. Brokers that are not up are taken only if the others
+    are too few. KafkaError if there are not enough brokers, or none is up.
+    """
+    if not 0 < replication_factor <= len(candidates):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor}, but {_count_text(len(candidates))} "
+            "registered: ask for fewer replicas or start more brokers",
+        )
+    ring = _interleaved(candidates)
+    leaders = [each for each in ring if each.is_up]
+    if not leaders:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"none of {len(candidates)} registered brokers is up: start one",
+        )
+    loads = dict.fromkeys((each.broker_id for each in ring), 0)
+    placed = []
+    for index in range(start, start + partitions):
+        leader = leaders[index % len(leaders)]
+        chosen = [leader]
+        others = ring if replication_factor > 1 else []
+        racks = Counter((leader.rack,))
+        while len(chosen) < replication_factor:
+            following = min(
+                (each for each in others if each not in chosen),
+                key=lambda each: (not each.is_up, racks[each.rack], loads[each.broker_id]),
+            )
+            chosen.append(following)
+            racks[following.rack] += 1
+        for each in chosen:
+            loads[each.broker_id] += 1
+        placed.append(tuple(each.broker_id for each in chosen))
+    return placed
+
+
+def _interleaved(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Order brokers so that neighbours are in different racks as far as possible.
+
+    Leaders then move from rack to rack, and the loss of one does not take a run of partitions.
+    """
+    racks: dict[str | None, list[Candidate]] = {}
+    for each in sorted(candidates):
+        racks.setdefault(each.rack, []).append(each)
+    ring: list[Candidate] = []
+    for position in range(max(map(len, racks.values()), default=0)):
+        ring += [rack[position] for rack in racks.values() if position < len(rack)]
+    return ring
+
+
+def _count_text(brokers: int) -> str:
+    return "1 broker is" if brokers == 1 else f"{brokers} brokers are"

@@ -1,0 +1,205 @@
+"""What DescribeConfigs shows of a resource: a row for each config, with its source and synonyms."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headrace.broker import loggers
+from headrace.broker.broker import Broker
+from headrace.broker.handlers.topic_configs import CLUSTER_DEFAULT
+from headrace.broker.handlers.topic_validation import check_name
+from headrace.config import ConfigSource, effective_topic_configs
+from headrace.config.broker import DYNAMIC_ONLY
+from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS
+from headrace.config.effective import Candidate, broker_candidates
+from headrace.config.group_configs import BROKER_RANGES, GROUP_CONFIGS
+from headrace.config.registry import broker_settings, find_setting
+from headrace.config.setting import AnySetting
+from headrace.config.topic import SYNONYMS, TOPIC_CONFIGS
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName
+from headrace.metadata.state import ResourceType
+from headrace.wire.messages.describe_configs_response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsSynonym,
+)
+
+UNKNOWN_TYPE: Final = 0
+
+Row = DescribeConfigsResourceResult
+
+
+def config_rows(broker: Broker, resource_type: int, name: str) -> list[Row]:
+    """Every config of a resource in the order of their names, with documentation and synonyms.
+
+    KafkaError if there is no such resource, or another node must be asked.
+    """
+    match resource_type:
+        case ResourceType.TOPIC:
+            return _topic_rows(broker, name)
+        case ResourceType.BROKER:
+            return _broker_rows(broker, name)
+        case ResourceType.BROKER_LOGGER:
+            return _logger_rows(broker, name)
+        case ResourceType.CLIENT_METRICS:
+            return _client_metrics_rows(broker, name)
+        case ResourceType.GROUP:
+            return _group_rows(broker, name)
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"there is no resource type {resource_type}; there are "
+        + ", ".join(f"{each.name} ({each.value})" for each in ResourceType),
+    )
+
+
+def require_this_node(broker: Broker, name: str) -> None:
+    """INVALID_REQUEST unless `name` is the number of this node: others know their own configs."""
+    if name != str(broker.node_id):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{name!r} is not the id of this broker, which is {broker.node_id}: "
+            "ask a broker for its own configs",
+        )
+
+
+def _topic_rows(broker: Broker, name: str) -> list[Row]:
+    check_name(name)
+    if broker.image.topic(TopicName(name)) is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    own = broker.image.configs(ResourceType.TOPIC, name)
+    layers = _layers(broker)
+    effective = effective_topic_configs(own, *layers, broker.settings)
+    rows = []
+    for key, setting in sorted(TOPIC_CONFIGS.items()):
+        if setting.is_internal and key not in own:
+            continue
+        inherited = [
+            candidate
+            for synonym in SYNONYMS.get(key, ())[:1]
+            for candidate in broker_candidates(synonym.name, *layers, broker.settings)
+        ]
+        found = [Candidate(key, effective.get(key), ConfigSource.TOPIC)] if key in own else []
+        rows.append(_row(setting, effective.get(key), [*found, *inherited]))
+    return rows
+
+
+def _broker_rows(broker: Broker, name: str) -> list[Row]:
+    cluster_dynamic, broker_dynamic = _layers(broker)
+    if name == CLUSTER_DEFAULT:
+        return [
+            _broker_row(
+                key,
+                [
+                    each
+                    for each in broker_candidates(key, cluster_dynamic, {}, broker.settings)
+                    if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+                ],
+            )
+            for key in sorted(cluster_dynamic)
+        ]
+    require_this_node(broker, name)
+    dynamic = cluster_dynamic.keys() | broker_dynamic.keys()
+    shown = {
+        key
+        for key, setting in broker_settings().items()
+        if not setting.is_internal and key not in DYNAMIC_ONLY
+    }
+    return [
+        _broker_row(key, broker_candidates(key, cluster_dynamic, broker_dynamic, broker.settings))
+        for key in sorted(shown | dynamic)
+    ]
+
+
+def _broker_row(name: str, candidates: Sequence[Candidate]) -> Row:
+    setting = find_setting(name)
+    value = candidates[0].text if candidates else None
+    if setting is not None:
+        row = _row(setting, value, candidates)
+        row.read_only = name not in broker_settings() or not setting.is_dynamic
+        return row
+    # A plugin of another broker may know it, and it may be a secret.
+    return Row(
+        name=name,
+        value=None,
+        read_only=True,
+        config_source=candidates[0].source,
+        is_sensitive=True,
+        synonyms=_synonyms(candidates),
+        config_type=UNKNOWN_TYPE,
+        documentation=None,
+    )
+
+
+def _logger_rows(broker: Broker, name: str) -> list[Row]:
+    require_this_node(broker, name)
+    return [
+        Row(
+            name=logger,
+            value=level,
+            config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+            config_type=UNKNOWN_TYPE,
+            documentation=None,
+        )
+        for logger, level in loggers.levels().items()
+    ]
+
+
+def _client_metrics_rows(broker: Broker, name: str) -> list[Row]:
+    _require_name(name)
+    own = broker.image.configs(ResourceType.CLIENT_METRICS, name)
+    rows = []
+    for key, setting in sorted(CLIENT_METRICS_CONFIGS.items()):
+        found = []
+        if key in own:
+            found = [Candidate(key, setting.canonical(own[key]), ConfigSource.CLIENT_METRICS)]
+        value = found[0].text if found else setting.default_text
+        rows.append(_row(setting, value, found))
+    return rows
+
+
+def _group_rows(broker: Broker, name: str) -> list[Row]:
+    _require_name(name)
+    own = broker.image.configs(ResourceType.GROUP, name)
+    rows = []
+    for key, setting in sorted(GROUP_CONFIGS.items()):
+        found = []
+        if key in own:
+            found.append(Candidate(key, setting.canonical(own[key]), ConfigSource.GROUP))
+        if bounds := BROKER_RANGES.get(key):
+            found += broker_candidates(bounds.synonym.name, *_layers(broker), broker.settings)
+        else:
+            found.append(Candidate(key, setting.default_text, ConfigSource.DEFAULT))
+        rows.append(_row(setting, found[0].text, found))
+    return rows
+
+
+def _row(setting: AnySetting, value: str | None, candidates: Sequence[Candidate]) -> Row:
+    return Row(
+        name=setting.name,
+        value=None if setting.is_sensitive else value,
+        config_source=candidates[0].source if candidates else ConfigSource.DEFAULT,
+        is_sensitive=setting.is_sensitive,
+        synonyms=_synonyms(candidates),
+        config_type=setting.type,
+        documentation=setting.meaning,
+    )
+
+
+def _synonyms(candidates: Iterable[Candidate]) -> list[DescribeConfigsSynonym]:
+    return [
+        DescribeConfigsSynonym(name=each.name, value=each.text, source=each.source)
+        for each in candidates
+    ]
+
+
+def _layers(broker: Broker) -> tuple[dict[str, str], dict[str, str]]:
+    """The dynamic configs of all brokers, and of this one."""
+    image = broker.image
+    return (
+        dict(image.configs(ResourceType.BROKER, CLUSTER_DEFAULT)),
+        dict(image.configs(ResourceType.BROKER, str(broker.node_id))),
+    )
+
+
+def _require_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")

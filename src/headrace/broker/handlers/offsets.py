@@ -1,0 +1,271 @@
+"""ListOffsets, versions 1 to 11, and OffsetForLeaderEpoch, versions 2 to 4.
+
+ListOffsets: KIP-79 (by time), KIP-98 (isolation levels), KIP-320 (leader epochs), KIP-734 (the
+largest timestamp, from 7), KIP-405 (the start of what is local, from 8; the end of what is tiered,
+from 9), KIP-1023 (the start of what waits for the tier, from 11). A name that a version does not
+have is UNSUPPORTED_VERSION for its partition. Consumers are told what they may read up to, replicas
+the end of the log. A look-up by time reads from the disk: where that is not in memory, a thread
+does it first.
+
+OffsetForLeaderEpoch: KIP-320; where an epoch ended, for clients that look whether they were cut
+off.
+
+Left out: `timeout_ms` is for reads of a tier, of which there is none; LATEST_TIERED and what waits
+for it are always -1.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.partition import Partition
+from headrace.broker.request import Handler, Request
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName
+from headrace.log.log import Log
+from headrace.log.lookup import NOT_FOUND, Found, SpecialTimestamp, list_offset
+from headrace.wire import ApiKey
+from headrace.wire.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from headrace.wire.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from headrace.wire.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+)
+from headrace.wire.messages.offset_for_leader_epoch_response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+CONSUMER: Final = -1
+"""The replica id of who is no replica."""
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+EARLIEST_PENDING_UPLOAD: Final = -6
+FIRST_WITH_LEADER_EPOCH: Final = 4
+FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
+WARMED_BYTES: Final = 128 * 1024
+"""How much is read beyond where a look-up begins: some batches."""
+FIRST_VERSION_OF_NAME: Final = {
+    SpecialTimestamp.LATEST: 1,
+    SpecialTimestamp.EARLIEST: 1,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_AT_THE_EDGE: Final = (
+    SpecialTimestamp.LATEST,
+    SpecialTimestamp.EARLIEST,
+    SpecialTimestamp.EARLIEST_LOCAL,
+    SpecialTimestamp.LATEST_TIERED,
+    EARLIEST_PENDING_UPLOAD,
+)
+"""What a log knows without a look into its files."""
+
+logger = logging.getLogger(__name__)
+
+
+def handle_list_offsets(
+    broker: Broker, request: Request
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    body: ListOffsetsRequest = request.body
+    for topic in body.topics:
+        for asked in topic.partitions:
+            if asked.timestamp not in _AT_THE_EDGE:
+                return _list_with_times(broker, request)
+    response = ListOffsetsResponse(topics=[])
+    for topic in body.topics:
+        rows = [_list_one(broker, request, topic.name, asked) for asked in _once(topic)]
+        _add_topic(response, topic, rows)
+    return response
+
+
+async def _list_with_times(broker: Broker, request: Request) -> ListOffsetsResponse:
+    """Answer partition by partition, so that no look-up holds up the loop for long."""
+    body: ListOffsetsRequest = request.body
+    response = ListOffsetsResponse(topics=[])
+    for topic in body.topics:
+        rows = []
+        for asked in _once(topic):
+            partition = broker.replicas.find(TopicName(topic.name), asked.partition_index)
+            if partition is not None and asked.timestamp not in _AT_THE_EDGE:
+                await _warm(partition.log, asked.timestamp)
+            rows.append(_list_one(broker, request, topic.name, asked))
+        _add_topic(response, topic, rows)
+    return response
+
+
+def _once(topic: ListOffsetsTopic) -> list[ListOffsetsPartition]:
+    """Give the partitions that are asked for once."""
+    counts = Counter(asked.partition_index for asked in topic.partitions)
+    return [asked for asked in topic.partitions if counts[asked.partition_index] == 1]
+
+
+def _add_topic(
+    response: ListOffsetsResponse,
+    topic: ListOffsetsTopic,
+    rows: list[ListOffsetsPartitionResponse],
+) -> None:
+    """Answer for a topic, with rows for those partitions too that were asked for repeatedly.
+
+    A topic of which no partition is asked for is left out.
+    """
+    answered = {row.partition_index for row in rows}
+    repeated = {asked.partition_index for asked in topic.partitions} - answered
+    rows += [
+        ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
+        for index in sorted(repeated)
+    ]
+    if rows:
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+
+
+def _list_one(
+    broker: Broker, request: Request, topic: str, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    try:
+        _check_timestamp(asked.timestamp, request.version)
+        partition = _find_leader(
+            broker, TopicName(topic), asked.partition_index, asked.current_leader_epoch
+        )
+        row.timestamp, row.offset, leader_epoch = _look_up(partition, request, asked.timestamp)
+        if request.version >= FIRST_WITH_LEADER_EPOCH:
+            row.leader_epoch = leader_epoch
+    except KafkaError as error:
+        row.error_code = error.code
+    except OSError as error:
+        logger.error("%s-%d: offsets by time: %s", topic, asked.partition_index, error)
+        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return row
+
+
+def _check_timestamp(timestamp: int, version: int) -> None:
+    first = FIRST_VERSION_OF_NAME.get(timestamp)
+    if timestamp < 0 and (first is None or version < first):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is no timestamp in version {version}"
+        )
+
+
+def _look_up(partition: Partition, request: Request, timestamp: int) -> Found:
+    """Find what a timestamp stands for; KafkaError if that cannot be known yet."""
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return NOT_FOUND
+    latest_offset = readable_up_to(partition, request.body.replica_id, request.body.isolation_level)
+    found = list_offset(partition.log, timestamp, latest_offset)
+    is_at_end = timestamp == SpecialTimestamp.LATEST or found is NOT_FOUND
+    if is_at_end and latest_offset < _epoch_start(partition):
+        # A new leader does not know yet how far its predecessor's readers have come.
+        is_old = request.version < FIRST_WITH_OFFSET_NOT_AVAILABLE
+        raise KafkaError(
+            ErrorCode.LEADER_NOT_AVAILABLE if is_old else ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"{partition.name}: the high watermark has not reached this leader's first offset",
+        )
+    return found
+
+
+def readable_up_to(partition: Partition, replica_id: int, isolation_level: int) -> int:
+    """Give the offset up to which the asker may read."""
+    log = partition.log
+    if replica_id != CONSUMER:
+        return log.end_offset
+    if isolation_level == READ_COMMITTED:
+        return log.last_stable_offset
+    if isolation_level == READ_UNCOMMITTED:
+        return log.high_watermark
+    raise KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {isolation_level}"
+    )
+
+
+async def _warm(log: Log, timestamp: int) -> None:
+    """Have a thread read what a look-up will, unless the page cache has it.
+
+    The thread touches the file only, which may be read anywhere; the log stays the loop's.
+    """
+    if timestamp == SpecialTimestamp.MAX_TIMESTAMP:
+        timestamp = max(segment.largest_timestamp for segment in log.segments)
+    for segment in log.segments:
+        if segment.largest_timestamp >= timestamp:
+            index = segment.time_index.find(timestamp - 1)
+            relative_offset = segment.time_index[index][1] if index >= 0 else 0
+            begin, end = segment.locate(segment.base_offset + relative_offset)
+            count = end - begin + WARMED_BYTES
+            with suppress(OSError):  # the look-up itself has the same trouble, and says so
+                if segment.file.read_cached(begin, count) is None:
+                    loop = asyncio.get_running_loop()
+                    await loop.run_in_executor(None, segment.file.read, begin, count)
+            break
+    await asyncio.sleep(0)
+
+
+def _epoch_start(partition: Partition) -> int:
+    """Give the offset at which the present leader began."""
+    entries = partition.log.epochs.entries()
+    return entries[-1].start_offset if entries else 0
+
+
+def handle_offset_for_leader_epoch(
+    broker: Broker, request: Request
+) -> OffsetForLeaderEpochResponse:
+    body: OffsetForLeaderEpochRequest = request.body
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    _end_of_epoch(broker, TopicName(topic.topic), asked)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+def _end_of_epoch(
+    broker: Broker, topic: TopicName, asked: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    row = EpochEndOffset(partition=asked.partition)
+    try:
+        partition = _find_leader(broker, topic, asked.partition, asked.current_leader_epoch)
+    except KafkaError as error:
+        row.error_code = error.code
+        return row
+    log = partition.log
+    row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.end_offset)
+    return row
+
+
+def _find_leader(broker: Broker, topic: TopicName, index: int, leader_epoch: int) -> Partition:
+    """Give a partition that is led here; KafkaError if it is not, or another epoch is meant."""
+    partition = broker.replicas.find(topic, index)
+    if partition is None:
+        raise broker.replicas.explain_missing(topic, index)
+    if (code := partition.check_leader_epoch(leader_epoch)) != ErrorCode.NONE:
+        raise KafkaError(code, f"{partition.name} is in leader epoch {partition.leader_epoch}")
+    if not partition.is_leader:
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is led by {partition.leader}"
+        )
+    return partition
+
+
+HANDLERS: Final[dict[ApiKey, Handler]] = {
+    ApiKey.LIST_OFFSETS: handle_list_offsets,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
+}

@@ -1,0 +1,118 @@
+"""CreatePartitions, versions 0 to 3.
+
+KIP-195, KIP-599 (error messages). A topic only grows, to the count that is asked for; without
+brokers named for the new partitions they get as many replicas as partition 0 has. A row for each
+name, one also for a name that comes twice, which is refused. New partitions are served when the
+client hears of them.
+
+Left out: quotas on changes. Beyond Kafka's bound on partitions of one request the answer is
+POLICY_VIOLATION, as CreateTopics has it; Kafka's own is UNKNOWN_SERVER_ERROR.
+"""
+
+from random import randrange
+from typing import Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.handlers.assignment import assign_replicas
+from headrace.broker.handlers.topic_creation import candidates, with_roles
+from headrace.broker.handlers.topic_validation import (
+    PARTITIONS_PER_REQUEST_MAX,
+    check_assignments,
+    duplicates,
+)
+from headrace.broker.proposals import propose_each, timed_out
+from headrace.broker.request import Handler, Request
+from headrace.config.values import shorten
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId, TopicName
+from headrace.metadata.ddl import AddPartitions
+from headrace.metadata.image import Image
+from headrace.metadata.state import Topic
+from headrace.wire import ApiKey
+from headrace.wire.messages.create_partitions_request import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from headrace.wire.messages.create_partitions_response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle_create_partitions(broker: Broker, request: Request) -> CreatePartitionsResponse:
+    body: CreatePartitionsRequest = request.body
+    errors: dict[str, KafkaError | None] = dict(duplicates(topic.name for topic in body.topics))
+    changes: dict[str, AddPartitions] = {}
+    for asked in body.topics:
+        if asked.name in errors:
+            continue
+        try:
+            if body.timeout_ms <= 0:
+                raise timed_out(body.timeout_ms)
+            changes[asked.name] = plan_growth(broker.image, asked)
+        except KafkaError as error:
+            errors[asked.name] = error
+    if not body.validate_only:
+        answers = await propose_each(broker, list(changes.values()), body.timeout_ms)
+        errors |= dict(zip(changes, answers, strict=True))
+    return CreatePartitionsResponse(
+        results=[
+            _row(name, errors.get(name))
+            for name in dict.fromkeys(each.name for each in body.topics)
+        ]
+    )
+
+
+def plan_growth(image: Image, asked: CreatePartitionsTopic) -> AddPartitions:
+    """Give the change that grows a topic; KafkaError if it cannot grow as it is asked to."""
+    topic = image.topic(TopicName(asked.name))
+    if topic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shorten(asked.name)}"
+        )
+    current = len(topic.partitions)
+    if asked.count <= current:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name} has {current} partitions already and cannot have {asked.count}: "
+            "it can only grow",
+        )
+    if asked.count - current > PARTITIONS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{asked.count - current} new partitions of topic {topic.name} in one request, "
+            f"{PARTITIONS_PER_REQUEST_MAX} are allowed: add them in several",
+        )
+    placed = _place(image, topic, asked)
+    return AddPartitions(topic.topic_id, current, with_roles(image, placed))
+
+
+def _place(image: Image, topic: Topic, asked: CreatePartitionsTopic) -> list[tuple[BrokerId, ...]]:
+    replication_factor = len(topic.partitions[0].replicas)
+    added = asked.count - len(topic.partitions)
+    if asked.assignments is None:
+        return assign_replicas(
+            candidates(image),
+            partitions=added,
+            replication_factor=replication_factor,
+            start=randrange(2**16),
+        )
+    if len(asked.assignments) != added:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{added} partitions are to be added to topic {topic.name}, but brokers are named for "
+            f"{len(asked.assignments)}: name them for each or for none",
+        )
+    chosen = [each.broker_ids for each in asked.assignments]
+    return check_assignments(chosen, image, replication_factor)
+
+
+def _row(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(
+        name=name, error_code=error.code, error_message=error.message
+    )
+
+
+HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.CREATE_PARTITIONS: handle_create_partitions}

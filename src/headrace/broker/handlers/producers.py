@@ -1,0 +1,122 @@
+"""InitProducerId, versions 0 to 5, and DescribeProducers, version 0.
+
+InitProducerId: KIP-98, KIP-360 (a producer that goes on after an error names its id and epoch,
+from 3). Without a transactional id every call gives a new producer id with epoch 0: idempotence
+needs no more. A transactional id is checked, and then it is NOT_COORDINATOR, as from any broker
+that does not coordinate it: no node coordinates transactions yet.
+
+DescribeProducers: KIP-664; what a partition's leader knows of its producers.
+"""
+
+from typing import Final
+
+from headrace import config
+from headrace.broker.broker import Broker
+from headrace.broker.handlers.topic_validation import explain_illegal_name
+from headrace.broker.request import Handler, Request
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import NO_PRODUCER_ID, ProducerId, TopicName
+from headrace.log.log import Log
+from headrace.records.builder import NO_PRODUCER_EPOCH
+from headrace.wire import ApiKey
+from headrace.wire.messages.describe_producers_request import DescribeProducersRequest
+from headrace.wire.messages.describe_producers_response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
+
+NO_OFFSET: Final = -1
+FIRST_EPOCH: Final = 0
+
+
+async def handle_init_producer_id(broker: Broker, request: Request) -> InitProducerIdResponse:
+    body: InitProducerIdRequest = request.body
+    try:
+        producer_id = await _init(broker, body)
+    except KafkaError as error:
+        return InitProducerIdResponse(
+            error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        )
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+
+
+async def _init(broker: Broker, body: InitProducerIdRequest) -> ProducerId:
+    if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_PRODUCER_EPOCH):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {body.producer_id} with epoch {body.producer_epoch}: both or none",
+        )
+    if body.transactional_id is None:
+        return await broker.producer_ids.next()
+    if not body.transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+    timeout_ms_max = broker.settings[config.TRANSACTION_MAX_TIMEOUT_MS]
+    if not 0 < body.transaction_timeout_ms <= timeout_ms_max:
+        raise KafkaError(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            f"a transaction timeout of {body.transaction_timeout_ms} ms; "
+            f"transaction.max.timeout.ms is {timeout_ms_max}",
+        )
+    raise KafkaError(
+        ErrorCode.NOT_COORDINATOR, f"nobody coordinates transactional id {body.transactional_id}"
+    )
+
+
+def handle_describe_producers(broker: Broker, request: Request) -> DescribeProducersResponse:
+    body: DescribeProducersRequest = request.body
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    _describe(broker, TopicName(topic.name), index)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+def _describe(broker: Broker, topic: TopicName, index: int) -> PartitionResponse:
+    partition = broker.replicas.find(topic, index)
+    if partition is not None and partition.is_leader:
+        producers = _active_producers(partition.log)
+        return PartitionResponse(partition_index=index, active_producers=producers)
+    code, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led elsewhere"
+    if reason := explain_illegal_name(topic):
+        code, message = ErrorCode.INVALID_TOPIC_EXCEPTION, reason
+    elif partition is None:
+        missing = broker.replicas.explain_missing(topic, index)
+        code, message = missing.code, missing.message
+    # Kafka has a message only for topics that it does not know or could not.
+    text = message if broker.image.topic(topic) is None else None
+    return PartitionResponse(partition_index=index, error_code=code, error_message=text)
+
+
+def _active_producers(log: Log) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=state.producer_id,
+            producer_epoch=state.epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp=state.last_timestamp,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=(
+                NO_OFFSET
+                if state.transaction_first_offset is None
+                else state.transaction_first_offset
+            ),
+        )
+        for state in log.producers
+    ]
+
+
+HANDLERS: Final[dict[ApiKey, Handler]] = {
+    ApiKey.INIT_PRODUCER_ID: handle_init_producer_id,
+    ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
+}

@@ -1,0 +1,98 @@
+"""DeleteRecords, versions 0 to 2.
+
+KIP-107. The log begins at the offset asked for, at most the high watermark; -1 stands for that.
+Answered with the low watermark: where the log begins now. Of a partition that is asked for twice
+the last offset counts. A topic that is only compacted refuses (POLICY_VIOLATION), an internal one
+too (INVALID_TOPIC_EXCEPTION).
+
+Left out: `timeout_ms` bounds how long followers are waited for; there are none yet, and the leader
+is done at once.
+"""
+
+import logging
+from typing import Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.request import Handler, Request
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName
+from headrace.log.cutting import delete_records
+from headrace.wire import ApiKey
+from headrace.wire.messages.delete_records_request import DeleteRecordsRequest
+from headrace.wire.messages.delete_records_response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+NO_LOW_WATERMARK: Final = -1
+
+logger = logging.getLogger(__name__)
+
+
+async def handle_delete_records(broker: Broker, request: Request) -> DeleteRecordsResponse:
+    body: DeleteRecordsRequest = request.body
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in body.topics:
+        offsets = wanted.setdefault(topic.name, {})
+        offsets.update({asked.partition_index: asked.offset for asked in topic.partitions})
+    response = DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=name,
+                partitions=[_delete(broker, TopicName(name), *each) for each in offsets.items()],
+            )
+            for name, offsets in wanted.items()
+        ]
+    )
+    deleted = [row for topic in response.topics for row in topic.partitions if not row.error_code]
+    if deleted:
+        await _make_durable(broker, deleted)
+    return response
+
+
+async def _make_durable(broker: Broker, deleted: list[DeleteRecordsPartitionResult]) -> None:
+    """Write down where the logs begin: a crash must not bring back what is said to be deleted."""
+    try:
+        await broker.folder.checkpoint()
+    except OSError as error:
+        logger.error("the first offsets of logs were not written down: %s", error)
+        for row in deleted:
+            row.low_watermark = NO_LOW_WATERMARK
+            row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _delete(
+    broker: Broker, topic: TopicName, index: int, offset: int
+) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_LOW_WATERMARK)
+    try:
+        result.low_watermark = _delete_before(broker, topic, index, offset)
+    except KafkaError as error:
+        result.error_code = error.code
+    return result
+
+
+def _delete_before(broker: Broker, topic: TopicName, index: int, offset: int) -> int:
+    """Let a partition begin at an offset; give where it begins."""
+    row = broker.image.topic(topic)
+    if row is not None and row.is_internal:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: its records are not deleted"
+        )
+    partition = broker.replicas.find(topic, index)
+    if partition is None:
+        raise broker.replicas.explain_missing(topic, index)
+    if not partition.is_leader:
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is led by {partition.leader}"
+        )
+    if not partition.log.settings.is_deleted_by_age:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{topic} has a cleanup.policy without `delete`: its records are not deleted",
+        )
+    return delete_records(partition.log, offset)
+
+
+HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.DELETE_RECORDS: handle_delete_records}

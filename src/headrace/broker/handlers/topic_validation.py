@@ -1,0 +1,149 @@
+"""What a topic may be called, and what may be asked for its partitions: Kafka's rules, pure.
+
+Each check raises a KafkaError with Kafka's code and says what is allowed. Configs have their own
+checks in `headrace.config`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from headrace.config.values import shorten
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId, TopicName
+from headrace.metadata.image import Image
+
+NAME_CHARACTERS_MAX: Final = 249
+"""Kafka's bound: a folder's name has 255 characters, six of them for a dash and the partition."""
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+"""Kafka's bound on what one request may create."""
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+METADATA_TOPIC: Final = "__cluster_metadata"
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def explain_illegal_name(name: str) -> str | None:
+    """Say what is wrong with the name of a topic; None if nothing is."""
+    if not name:
+        return "a topic's name cannot be empty"
+    if name in {".", ".."}:
+        return f"a topic cannot be named {name!r}, which is a folder's name already"
+    if len(name) > NAME_CHARACTERS_MAX:
+        return f"{shorten(name)}: a topic's name has {NAME_CHARACTERS_MAX} characters at most"
+    if not _LEGAL.fullmatch(name):
+        return f"{name!r} is no topic's name: only a-z, A-Z, 0-9, '.', '_' and '-' are allowed"
+    return None
+
+
+def check_name(name: str) -> None:
+    if reason := explain_illegal_name(name):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+class Collisions:
+    """Finds names that metrics could not tell apart, as they write '.' as '_'."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._by_metric: dict[str, TopicName] | None = None
+
+    def check(self, name: str) -> None:
+        """KafkaError if a topic exists that differs from `name` in '.' and '_' only."""
+        if "." not in name and "_" not in name:
+            return
+        if self._by_metric is None:
+            self._by_metric = {
+                each.name.replace(".", "_"): each.name for each in self._image.topics()
+            }
+        if (other := self._by_metric.get(name.replace(".", "_"))) is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {name} collides with topic {other}: names must differ in more than '.' "
+                "and '_'",
+            )
+
+
+def check_counts(partitions: int, replication_factor: int) -> None:
+    """Refuse counts that no topic can have; -1 stands for the broker's default."""
+    if replication_factor < -1 or replication_factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor}: must be at least 1, or -1 for the default",
+        )
+    if partitions < -1 or partitions == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partitions} partitions: must be at least 1, or -1 for the default",
+        )
+
+
+def ordered_assignments(assignments: Iterable[tuple[int, list[int]]]) -> list[list[int]]:
+    """Give the replicas that a client chose, by partition; the partitions must be 0, 1, 2..."""
+    chosen: dict[int, list[int]] = {}
+    for partition, replicas in assignments:
+        if partition in chosen:
+            raise _wrong_assignment(f"partition {partition} is assigned twice")
+        chosen[partition] = replicas
+    if sorted(chosen) != list(range(len(chosen))):
+        raise _wrong_assignment(
+            f"partitions {_shorten(sorted(chosen))} are assigned: must be 0, 1, 2 and so on"
+        )
+    return [chosen[partition] for partition in range(len(chosen))]
+
+
+def check_assignments(
+    assignments: Iterable[Sequence[int]], image: Image, replication_factor: int | None = None
+) -> list[tuple[BrokerId, ...]]:
+    """Give the replicas of each partition if they can be had.
+
+    All must have as many, namely `replication_factor` if it is given, and each be a broker that is
+    registered, named once.
+    """
+    checked = []
+    for replicas in assignments:
+        check_replicas(replicas, image)
+        if replication_factor is None:
+            replication_factor = len(replicas)
+        elif len(replicas) != replication_factor:
+            raise _wrong_assignment(
+                f"replicas {_shorten(replicas)}: every partition of a topic has as many, here "
+                f"{replication_factor}"
+            )
+        checked.append(tuple(map(BrokerId, replicas)))
+    return checked
+
+
+def check_replicas(replicas: Sequence[int], image: Image) -> None:
+    """Refuse replicas that a partition cannot have."""
+    if not replicas:
+        raise _wrong_assignment("no replicas: a partition has at least one")
+    for broker_id in replicas:
+        if image.broker(BrokerId(broker_id)) is None:
+            raise _wrong_assignment(f"broker {broker_id} is not registered")
+    if len(set(replicas)) != len(replicas):
+        raise _wrong_assignment(f"replicas {_shorten(replicas)}: each broker only once")
+
+
+def duplicates(names: Iterable[str]) -> Mapping[str, KafkaError]:
+    """Give the names that a request has more than once, each with its refusal."""
+    seen: set[str] = set()
+    found: dict[str, KafkaError] = {}
+    for name in names:
+        if name in seen:
+            found[name] = KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"topic {shorten(name)} is named more than once in the request",
+            )
+        seen.add(name)
+    return found
+
+
+def _wrong_assignment(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def _shorten(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:20]))
+    return f"[{shown}, ... {len(numbers)} in all]" if len(numbers) > 20 else f"[{shown}]"

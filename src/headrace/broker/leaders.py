@@ -1,0 +1,44 @@
+"""Who leads a partition and where, for answers that send a client elsewhere (KIP-951)."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headrace.ids import BrokerId, TopicName
+from headrace.metadata.image import Image
+
+
+class CurrentLeader(NamedTuple):
+    """The leader that the image has for a partition; -1 for what is not known."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class LeaderEndpoint(NamedTuple):
+    """Where clients of one listener reach a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+UNKNOWN_LEADER = CurrentLeader(-1, -1)
+
+
+def current_leader(image: Image, topic: TopicName, index: int) -> CurrentLeader:
+    row = image.partition(topic, index)  # type: ignore[arg-type]
+    return UNKNOWN_LEADER if row is None else CurrentLeader(row.leader, row.leader_epoch)
+
+
+def endpoints(image: Image, broker_ids: Iterable[int], listener: str) -> list[LeaderEndpoint]:
+    """Give where the brokers listen for those who came through a listener of that name."""
+    found = []
+    for broker_id in sorted(set(broker_ids)):
+        broker = image.broker(BrokerId(broker_id))
+        if broker is None:
+            continue
+        for endpoint in broker.endpoints:
+            if endpoint.listener == listener:
+                found.append(LeaderEndpoint(broker_id, endpoint.host, endpoint.port, broker.rack))
+    return found

@@ -1,0 +1,125 @@
+"""The sockets that a node listens on, and how it says where they are."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headrace.errors import HeadraceError
+from headrace.metadata.state import Endpoint
+
+ANY_ADDRESSES: Final = ("", "0.0.0.0", "::")
+SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_LISTENER: Final = re.compile(r"(?P<name>[\w.-]+)://(?P<host>\[.*\]|[^:]*):(?P<port>\d+)")
+
+
+class CannotListen(HeadraceError):
+    """An address that the node cannot serve at."""
+
+
+class Address(NamedTuple):
+    """A listener's name, and where it is."""
+
+    name: str
+    host: str
+    port: int
+
+
+def parse_listener(text: str) -> Address:
+    """Read `NAME://HOST:PORT`; CannotListen if it is not one."""
+    match = _LISTENER.fullmatch(text.strip())
+    if match is None or int(match["port"]) > 65535:
+        raise CannotListen(f"{text!r} is not a listener: NAME://HOST:PORT is, as in Kafka")
+    return Address(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
+
+
+class Listener:
+    """One bound socket, which takes connections once it serves."""
+
+    def __init__(self, address: Address, backlog: int) -> None:
+        self.name = address.name
+        self._socket = _bind(address)
+        self._backlog = backlog
+        self.host = address.host
+        self.port: int = self._socket.getsockname()[1]
+        self._server: asyncio.Server | None = None
+
+    async def serve(self, connect: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._server = await asyncio.get_running_loop().create_server(
+            connect, sock=self._socket, backlog=self._backlog
+        )
+
+    def close(self) -> None:
+        """Take no more connections; those that are there stay."""
+        if self._server is not None:
+            self._server.close()
+        self._socket.close()
+
+
+def advertised_endpoints(
+    listeners: Iterable[Listener], advertised: Iterable[str], protocols: dict[str, str]
+) -> tuple[Endpoint, ...]:
+    """Say where clients reach each listener.
+
+    What is advertised decides; a port of 0 there, or no word of a listener, stands for the port
+    that it got. A listener on every address is advertised by the machine's name.
+    """
+    named = {address.name: address for address in map(parse_listener, advertised)}
+    endpoints = []
+    for listener in listeners:
+        address = named.get(listener.name)
+        host = address.host if address else listener.host
+        port = (address.port if address else 0) or listener.port
+        protocol = protocols.get(listener.name, listener.name)
+        if protocol not in SECURITY_PROTOCOLS:
+            raise CannotListen(
+                f"listener {listener.name} has no security protocol: "
+                "name one in listener.security.protocol.map"
+            )
+        if host in ANY_ADDRESSES:
+            host = socket.getfqdn()
+        endpoints.append(Endpoint(listener.name, host, port, SECURITY_PROTOCOLS[protocol]))
+    return tuple(endpoints)
+
+
+def _bind(address: Address) -> socket.socket:
+    name, host, port = address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            holder = find_holder(port)
+            raise CannotListen(
+                f"{name}: port {port} is in use by {holder}: stop it, or choose another with "
+                "--listen HOST:PORT (port 0 picks a free one)"
+            ) from None
+        raise CannotListen(f"{name}: cannot listen on {host}:{port}: {error.strerror}") from None
+    return bound
+
+
+def find_holder(port: int) -> str:
+    """Say which process listens on a port, as far as the system lets us see it."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(f"socket:[{fields[9]}]")
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if os.readlink(descriptor) in inodes:  # noqa: PTH115  not a path
+                        command = (process / "comm").read_text().strip()
+                        return f"process {process.name} ({command})"
+    return "another process"

@@ -1,0 +1,326 @@
+"""A node, put together: what starts, in which order, and how it ends.
+
+    node = Node(load_settings(overrides={"log.dirs": "data"}))
+    await node.start()          # ready: the metadata log has a leader and the listeners serve
+    await node.stop()           # drained, flushed, marked as clean
+
+The composition root: nothing is decided here but the order of things.
+"""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from pathlib import Path
+from random import random
+from typing import Final
+
+from headrace import config
+from headrace.broker.broker import Broker
+from headrace.broker.clock import Clock
+from headrace.broker.connection import Connection
+from headrace.broker.coordinators import CoordinatorRoles, group_coordinator
+from headrace.broker.counters import Counters
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.features import BOOTSTRAP_LEVELS, SUPPORTED
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.handlers import HANDLERS
+from headrace.broker.listeners import Listener, advertised_endpoints, parse_listener
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.replicas import Replicas, TopicSettings
+from headrace.broker.telemetry import Telemetry
+from headrace.broker.traffic import Traffic
+from headrace.broker.upkeep import Upkeep
+from headrace.config import Settings, effective_topic_configs
+from headrace.ids import BrokerId, TopicId, TopicName, topic_id_text
+from headrace.log.folder import LogFolder
+from headrace.log.real_disk import RealDisk
+from headrace.log.settings import LogSettings
+from headrace.metadata.applier import Outcome, Watchers
+from headrace.metadata.ddl import (
+    ChangeBroker,
+    ChangePartition,
+    Ddl,
+    RegisterBroker,
+    SetClusterId,
+    SetFeature,
+    encode_ddl,
+)
+from headrace.metadata.entries import Batch, CatalogDdl
+from headrace.metadata.events import ConfigsChanged
+from headrace.metadata.image import Image
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.state import ResourceType
+
+DRAIN_SECONDS_MAX: Final = 5
+"""How long a stop waits for answers that are under way."""
+ENTRIES_AT_ONCE_MAX: Final = 1000
+"""How many changes go into one entry of the metadata log."""
+
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    """One node of a cluster, in this process."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.node_id = BrokerId(settings[config.NODE_ID])
+        self.data = Path(settings.data_folder)
+        self.is_ready = False
+        self.listeners: list[Listener] = []
+        self.clock = clock or Clock()
+        self.counters = Counters()
+        self.traffic = Traffic(
+            self.counters,
+            request_bytes_max=settings[config.SOCKET_REQUEST_MAX_BYTES],
+            requests_max=settings[config.CONNECTION_REQUESTS_MAX],
+            queued_bytes_max=settings[config.QUEUED_MAX_REQUEST_BYTES],
+        )
+        self._disk: RealDisk | None = None
+        self._quorum: MetadataQuorum | None = None
+        self._broker: Broker | None = None
+
+    @property
+    def broker(self) -> Broker:
+        """What handlers see; there is one from `start` on."""
+        if self._broker is None:
+            raise RuntimeError("the node has not been started")
+        return self._broker
+
+    @property
+    def bootstrap(self) -> str:
+        """Where a client finds the first listener."""
+        listener = self.listeners[0]
+        return f"{listener.host or '127.0.0.1'}:{listener.port}"
+
+    async def start(self) -> None:
+        """Serve. FolderInUse, CannotListen, WrongDirectory or RaftError say why not."""
+        try:
+            await self._start()
+        except BaseException:
+            if self._quorum is not None:
+                await self._quorum.stop()
+            self.crash()
+            raise
+
+    async def stop(self) -> None:
+        """End well: answer what was asked, flush, and leave a marker for the next start."""
+        self.is_ready = False
+        for listener in self.listeners:
+            listener.close()
+        await self._drain()
+        await self.upkeep.stop()
+        self._roles.close()
+        self.clock.on_moved.remove(self._roles.rearm)
+        broker = self.broker
+        await broker.replicas.stop()
+        for log in broker.folder.logs.values():
+            await log.finish_flush()
+        loop = asyncio.get_running_loop()
+        registered = broker.image.broker(self.node_id)
+        broker_epoch = registered.broker_epoch if registered is not None else 0
+        await loop.run_in_executor(None, broker.folder.close, broker_epoch)
+        await broker.quorum.stop()
+        assert self._disk is not None
+        self._disk.close()
+        logger.info("stopped")
+
+    def crash(self) -> None:
+        """End at once, as a killed process does: nothing is flushed, no marker is left.
+
+        What runs on the loop is not waited for; the caller ends the loop.
+        """
+        self.is_ready = False
+        for listener in self.listeners:
+            listener.close()
+        for connection in tuple(self.traffic.connections):
+            connection.close("the node is gone")
+        if self._disk is not None:
+            self._disk.close()
+
+    # Starting
+
+    async def _start(self) -> None:
+        settings = self.settings
+        self._disk = RealDisk(self.data)
+        self._disk.lock()
+        for text in settings[config.LISTENERS]:
+            self.listeners.append(
+                Listener(parse_listener(text), settings[config.SOCKET_LISTEN_BACKLOG_SIZE])
+            )
+        quorum = MetadataQuorum(
+            self.node_id,
+            self._disk,
+            watchers=Watchers(outcomes=self._on_outcome),
+            on_restored=self._on_restored,
+        )
+        self._quorum = quorum
+        await quorum.start()
+        await quorum.read()
+        await self._name_cluster(quorum)
+        folder = LogFolder.open(
+            self._disk,
+            lambda topic: self._topic_settings(topic).log,
+            cluster_id=quorum.image.state.cluster_id,
+            node_id=self.node_id,
+        )
+        replicas = Replicas(
+            self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
+        )
+        groups = group_coordinator(settings, lambda: quorum.image, self.clock)
+        self._roles = CoordinatorRoles(groups)
+        self.clock.on_moved.append(self._roles.rearm)
+        replicas.listeners.append(self._roles)
+        self._broker = Broker(
+            node_id=self.node_id,
+            settings=settings,
+            quorum=quorum,
+            folder=folder,
+            replicas=replicas,
+            producer_ids=ProducerIds(quorum),
+            fetch_sessions=FetchSessions(
+                settings[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS]
+            ),
+            telemetry=Telemetry(self.clock, lambda: quorum.image),
+            groups=groups,
+            fetch_bytes_max=settings[config.FETCH_MAX_BYTES],
+            data_path=str(self.data.absolute()),
+            clock=self.clock,
+            counters=self.counters,
+        )
+        await self._register(quorum, folder)
+        replicas.mark_all()
+        await replicas.settle()
+        self._limit_traffic()
+        self.dispatcher = Dispatcher(self._broker, HANDLERS)
+        for listener in self.listeners:
+            await listener.serve(self._connector(listener.name))
+        self.upkeep = Upkeep(self._broker, self.traffic)
+        self.upkeep.start()
+        self.is_ready = True
+        logger.info(
+            "node %d of cluster %s is ready: %d partitions, data in %s",
+            *(self.node_id, quorum.image.state.cluster_id, len(replicas), self.data),
+        )
+
+    async def _name_cluster(self, quorum: MetadataQuorum) -> None:
+        """Give a new cluster its id and the levels of its features."""
+        if quorum.image.state.cluster_id:
+            return
+        cluster_id = topic_id_text(TopicId(uuid.uuid4().bytes))
+        features = [SetFeature(name, level) for name, level in BOOTSTRAP_LEVELS.items()]
+        await _propose_all(quorum, [SetClusterId(cluster_id), *features])
+
+    async def _register(self, quorum: MetadataQuorum, folder: LogFolder) -> None:
+        """Say that this node is here, and fence what is left of its former life."""
+        settings, image = self.settings, quorum.image
+        changes: list[Ddl] = []
+        former = image.broker(self.node_id)
+        if former is not None and not former.is_fenced:
+            changes.append(ChangeBroker(self.node_id, former.broker_epoch, is_fenced=True))
+        advertised = settings[config.ADVERTISED_LISTENERS] or ()
+        protocols = dict(
+            pair.strip().upper().split(":")
+            for pair in settings[config.LISTENER_SECURITY_PROTOCOL_MAP].split(",")
+        )
+        changes.append(
+            RegisterBroker(
+                self.node_id,
+                incarnation_id=uuid.uuid4().bytes,
+                endpoints=advertised_endpoints(self.listeners, advertised, protocols),
+                rack=settings[config.BROKER_RACK],
+                features=dict(SUPPORTED),
+                is_fenced=False,
+                log_dirs=(folder.meta.directory_id,),
+            )
+        )
+        if not folder.was_clean:
+            changes += _new_epochs(image, folder, self.node_id)
+        await _propose_all(quorum, changes)
+
+    def _connector(self, listener: str) -> "_Connector":
+        return _Connector(listener, self.dispatcher, self.traffic)
+
+    # Changes while it runs
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        if self._broker is None:
+            return
+        self._broker.replicas.on_outcome(outcome)
+        for event in outcome.events:
+            if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
+                self._limit_traffic()
+
+    def _on_restored(self, image: Image) -> None:
+        if self._broker is not None:
+            self._broker.replicas.mark_all()
+
+    def _limit_traffic(self) -> None:
+        """Take the limits that hold now: they may change while the node runs."""
+        current = self.broker.current_settings()
+        self.traffic.connections_max = current[config.MAX_CONNECTIONS]
+        self.traffic.connections_per_ip_max = current[config.MAX_CONNECTIONS_PER_IP]
+
+    def _topic_settings(self, topic: TopicName) -> TopicSettings:
+        assert self._quorum is not None
+        image, settings = self._quorum.image, self.settings
+        configs = effective_topic_configs(
+            image.configs(ResourceType.TOPIC, topic),
+            image.configs(ResourceType.BROKER, ""),
+            image.configs(ResourceType.BROKER, str(self.node_id)),
+            settings,
+        )
+        log = LogSettings.from_configs(
+            configs,
+            jitter=random(),
+            producer_id_expiration_ms=settings[config.PRODUCER_ID_EXPIRATION_MS],
+            inflated_bytes_max=settings[config.INFLATED_BATCH_MAX_BYTES],
+        )
+        return TopicSettings(log, int(configs[config.MIN_INSYNC_REPLICAS.name]))
+
+    # Ending
+
+    async def _drain(self) -> None:
+        """Answer what is under way, up to a limit, and close every connection."""
+        connections = tuple(self.traffic.connections)
+        for connection in connections:
+            connection.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS_MAX):
+                await self.dispatcher.drain()
+                for connection in connections:
+                    await connection.drained.wait()
+        for connection in tuple(self.traffic.connections):
+            connection.close("the node stops")
+
+
+class _Connector:
+    """Makes the protocol of each new connection of a listener."""
+
+    __slots__ = ("_dispatcher", "_listener", "_traffic")
+
+    def __init__(self, listener: str, dispatcher: Dispatcher, traffic: Traffic) -> None:
+        self._listener, self._dispatcher, self._traffic = listener, dispatcher, traffic
+
+    def __call__(self) -> Connection:
+        return Connection(self._listener, self._dispatcher, self._traffic)
+
+
+async def _propose_all(quorum: MetadataQuorum, changes: list[Ddl]) -> None:
+    for first in range(0, len(changes), ENTRIES_AT_ONCE_MAX):
+        entries = [CatalogDdl(encode_ddl(each)) for each in changes[first:][:ENTRIES_AT_ONCE_MAX]]
+        await quorum.propose(Batch(tuple(entries)))
+
+
+def _new_epochs(image: Image, folder: LogFolder, node_id: BrokerId) -> list[Ddl]:
+    """Begin a new leader epoch for each partition whose log may have lost its end.
+
+    Clients that read what was lost see by the epoch that it is gone, and do not take other records
+    at the same offsets for it.
+    """
+    return [
+        ChangePartition(topic.topic_id, index, leader=node_id)
+        for topic, index in image.partitions_of(node_id)
+        if topic.partitions[index].leader == node_id and (topic.name, index) in folder.logs
+    ]

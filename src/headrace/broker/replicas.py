@@ -1,0 +1,348 @@
+"""The partitions of this node, kept as the image says.
+
+Events of the metadata log mark what may have changed; one task then makes each marked partition
+what the image says of it now: begin a log, take a role, stop, delete. So it does not matter how
+many entries were applied meanwhile, and a start is the same with everything marked. What is gone
+from the image is out of service at once; only files wait for the task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+from headrace.broker.counters import Counters
+from headrace.broker.partition import Partition
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import (
+    ZERO_TOPIC_ID,
+    BrokerId,
+    PartitionIndex,
+    TopicId,
+    TopicName,
+    topic_id_text,
+)
+from headrace.log.folder import LogFolder, TopicPartition
+from headrace.log.log import Log
+from headrace.log.settings import LogSettings
+from headrace.metadata.applier import Outcome
+from headrace.metadata.events import (
+    ConfigsChanged,
+    Event,
+    LeaderChanged,
+    PartitionsAdded,
+    ReplicasChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from headrace.metadata.image import Image
+from headrace.metadata.state import Partition as PartitionRow
+from headrace.metadata.state import ResourceType
+
+SETTLED_AT_ONCE_MAX: Final = 500
+"""How many partitions are set up together: they share the syncs of their folders."""
+NAMED_MAX: Final = 5
+"""How many partitions a log line names."""
+
+logger = logging.getLogger(__name__)
+
+
+class RoleListener(Protocol):
+    """Who acts on the role of this node for a partition: coordinators, and followers' fetchers."""
+
+    def on_leading(self, partition: Partition) -> None:
+        """This node leads it from now on, in the epoch that the partition has."""
+
+    def on_following(self, partition: Partition) -> None:
+        """Another node leads it from now on."""
+
+    def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
+        """This node has nothing to do with it any more."""
+
+
+class TopicSettings(NamedTuple):
+    """What the configs of a topic, its own before the broker's, come to."""
+
+    log: LogSettings
+    min_insync_replicas: int
+
+
+class Replicas:
+    """Partitions by name and by id."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        folder: LogFolder,
+        image_of: Callable[[], Image],
+        settings_of: Callable[[TopicName], TopicSettings],
+        counters: Counters,
+    ) -> None:
+        self.listeners: list[RoleListener] = []
+        self.before_deletion: list[Callable[[Log], Awaitable[None]]] = []
+        """Awaited before the files of a log go: who works on them in a thread ends that."""
+        self._node_id = node_id
+        self._folder = folder
+        self._image_of = image_of
+        self._look_up_settings = settings_of
+        self._counters = counters
+        self._by_name: dict[TopicPartition, Partition] = {}
+        self._by_id: dict[tuple[TopicId, int], Partition] = {}
+        self._marked: dict[TopicPartition, None] = {}
+        self._settings: dict[TopicName, TopicSettings] = {}
+        self._settling: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    # Looking up
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, topic: TopicName, index: int) -> Partition | None:
+        return self._by_name.get((topic, index))  # type: ignore[arg-type]
+
+    def find_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
+        return self._by_id.get((topic_id, index))
+
+    def find_wanted(self, topic_id: TopicId, topic: TopicName, index: int) -> Partition | None:
+        """Look up by id, or by name if the id is zero."""
+        if topic_id != ZERO_TOPIC_ID:
+            return self._by_id.get((topic_id, index))
+        return self._by_name.get((topic, index))  # type: ignore[arg-type]
+
+    def explain_missing(self, topic: TopicName, index: int) -> KafkaError:
+        """Say why a partition asked for by name cannot be had here."""
+        image = self._image_of()
+        if image.partition(topic, PartitionIndex(index)) is None:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
+            )
+        if (error := self._folder.offline.get((topic, PartitionIndex(index)))) is not None:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not on node {self._node_id}"
+        )
+
+    def explain_missing_id(self, topic_id: TopicId, index: int) -> KafkaError:
+        """Say why a partition asked for by topic id cannot be had here."""
+        topic = self._image_of().topic_by_id(topic_id)
+        if topic is None:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic_id_text(topic_id)}"
+            )
+        return self.explain_missing(topic.name, index)
+
+    # Changing
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Take note of what an entry of the metadata log changed."""
+        for event in outcome.events:
+            self._take_note(event)
+        if self._marked:
+            self._start_settling()
+
+    def mark_all(self) -> None:
+        """Look at everything: at start, or when the image was replaced."""
+        for slot in self._image_of().partitions_of(self._node_id):
+            self._marked[slot.topic.name, slot.partition] = None
+        self._marked.update(dict.fromkeys(self._by_name))
+        self._marked.update(dict.fromkeys(self._folder.logs))
+        self._start_settling()
+
+    async def settle(self) -> None:
+        """Wait until every partition is what the image says."""
+        while self._settling is not None:
+            await asyncio.shield(self._settling)
+
+    async def stop(self) -> None:
+        """Change nothing any more."""
+        self._is_stopped = True
+        await self.settle()
+
+    def refresh_settings(self, topic: TopicName | None = None) -> None:
+        """Let logs have the configs that hold now, those of one topic or all."""
+        if topic is None:
+            self._settings.clear()
+        else:
+            self._settings.pop(topic, None)
+        for partition in self._by_name.values():
+            if topic in (None, partition.topic):
+                self._configure(partition)
+
+    def _take_note(self, event: Event) -> None:
+        match event:
+            case TopicCreated(name=name):
+                topic = self._image_of().topic(name)
+                count = len(topic.partitions) if topic is not None else 0
+                self._mark(name, range(count))
+            case PartitionsAdded(name=name, first=first, end=end):
+                self._mark(name, range(first, end))
+            case (
+                LeaderChanged(name=name, partition=index)
+                | ReplicasChanged(name=name, partition=index)
+            ):
+                self._mark(name, range(index, index + 1))
+            case TopicDeleted(name=name, topic_id=topic_id, partition_count=count):
+                for each in range(count):
+                    self._withdraw(name, topic_id, PartitionIndex(each))
+                self._mark(name, range(count))
+                self._counters.topics.pop(name, None)
+                self._settings.pop(name, None)
+            case ConfigsChanged(resource_type=ResourceType.TOPIC, resource_name=name):
+                self.refresh_settings(TopicName(name))
+            case ConfigsChanged(resource_type=ResourceType.BROKER):
+                self.refresh_settings()
+
+    def _mark(self, topic: TopicName, indexes: range) -> None:
+        for index in indexes:
+            self._marked[topic, PartitionIndex(index)] = None
+
+    def _withdraw(
+        self,
+        topic: TopicName,
+        topic_id: TopicId,
+        index: PartitionIndex,
+        *,
+        is_deleted: bool = True,
+    ) -> None:
+        """Take a partition out of service, its log aside."""
+        partition = self._by_id.pop((topic_id, index), None)
+        if partition is None:
+            return
+        del self._by_name[topic, index]
+        partition.stop()
+        for listener in self.listeners:
+            listener.on_stopped(partition, is_deleted=is_deleted)
+
+    def _start_settling(self) -> None:
+        if self._settling is None and not self._is_stopped:
+            self._settling = asyncio.get_running_loop().create_task(self._settle_all())
+
+    async def _settle_all(self) -> None:
+        try:
+            while self._marked and not self._is_stopped:
+                keys = list(islice(self._marked, SETTLED_AT_ONCE_MAX))
+                for key in keys:
+                    del self._marked[key]
+                await self._settle_some(keys)
+        finally:
+            self._settling = None
+
+    async def _settle_some(self, keys: list[TopicPartition]) -> None:
+        """Make partitions what the image says of them."""
+        stale = [key for key in keys if key in self._folder.logs and not self._is_wanted(key)]
+        for key in keys:
+            partition = self._by_name.get(key)
+            if partition is not None and not self._is_wanted(key):
+                is_deleted = self._image_of().topic_by_id(partition.topic_id) is None
+                self._withdraw(*_place(partition), is_deleted=is_deleted)
+        await self._delete_logs(stale)
+        await self._begin_logs([key for key in keys if self._is_missing(key)])
+        for key in keys:
+            # Whatever was deleted while files were made is marked again.
+            log = self._folder.logs.get(key)
+            if log is not None and self._is_wanted(key):
+                self._take_place(key, log)
+
+    def _row(self, key: TopicPartition) -> PartitionRow | None:
+        """Give what the image has of a partition if it belongs here."""
+        row = self._image_of().partition(*key)
+        return row if row is not None and self._node_id in row.replicas else None
+
+    def _is_wanted(self, key: TopicPartition) -> bool:
+        """Whether the log or replica that is here is the one that the image means."""
+        if self._row(key) is None:
+            return False
+        topic = self._image_of().topic(key[0])
+        partition = self._by_name.get(key)
+        known_id = partition.topic_id if partition is not None else self._folder.topic_ids.get(key)
+        return topic is not None and known_id in (None, topic.topic_id)
+
+    def _is_missing(self, key: TopicPartition) -> bool:
+        folder = self._folder
+        return self._row(key) is not None and key not in folder.logs and key not in folder.offline
+
+    async def _delete_logs(self, keys: list[TopicPartition]) -> None:
+        if not keys:
+            return
+        for key in keys:
+            log = self._folder.logs[key]
+            for end_work in self.before_deletion:
+                await end_work(log)
+            await log.finish_flush()
+            self._folder.release(key)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._folder.set_aside, keys)
+        except OSError as error:
+            logger.error("files of deleted partitions stay: %s", error)
+        else:
+            names = ", ".join(f"{topic}-{index}" for topic, index in keys[:NAMED_MAX])
+            logger.info("deleted %d partitions: %s", len(keys), names)
+
+    async def _begin_logs(self, keys: list[TopicPartition]) -> None:
+        if not keys:
+            return
+        image = self._image_of()
+        asked = []
+        for key in keys:
+            topic = image.topic(key[0])
+            if topic is not None:
+                asked.append((key, topic.topic_id, self._settings_of(key[0]).log))
+        loop = asyncio.get_running_loop()
+        try:
+            logs = await loop.run_in_executor(None, self._folder.begin_all, asked)
+        except OSError as error:
+            logger.error("%d partitions cannot be set up: %s", len(asked), error)
+            return
+        for (key, topic_id, _), log in zip(asked, logs, strict=True):
+            self._folder.adopt(key, topic_id, log)
+
+    def _take_place(self, key: TopicPartition, log: Log) -> None:
+        row, topic = self._row(key), self._image_of().topic(key[0])
+        assert row is not None
+        assert topic is not None
+        if key not in self._folder.topic_ids:
+            self._folder.save_topic_id(key, topic.topic_id)
+        partition = self._by_name.get(key) or self._add(key, topic.topic_id, log)
+        self._take_role(partition, row)
+
+    def _add(self, key: TopicPartition, topic_id: TopicId, log: Log) -> Partition:
+        topic, index = key
+        partition = Partition(topic, index, topic_id, log, self._counters.topic(topic))
+        self._configure(partition)
+        self._by_name[key] = partition
+        self._by_id[topic_id, index] = partition
+        return partition
+
+    def _configure(self, partition: Partition) -> None:
+        settings = self._settings_of(partition.topic)
+        partition.log.change_settings(settings.log)
+        partition.min_insync_replicas = settings.min_insync_replicas
+
+    def _settings_of(self, topic: TopicName) -> TopicSettings:
+        """Give what a topic's configs come to; computed once for all of its partitions."""
+        found = self._settings.get(topic)
+        if found is None:
+            found = self._look_up_settings(topic)
+            self._settings[topic] = found
+        return found
+
+    def _take_role(self, partition: Partition, row: PartitionRow) -> None:
+        was = partition.leader, partition.leader_epoch
+        partition.become(row, self._node_id)
+        if was == (row.leader, row.leader_epoch):
+            return
+        for listener in self.listeners:
+            if partition.is_leader:
+                listener.on_leading(partition)
+            else:
+                listener.on_following(partition)
+
+
+def _place(partition: Partition) -> tuple[TopicName, TopicId, PartitionIndex]:
+    return partition.topic, partition.topic_id, partition.index

@@ -1,0 +1,105 @@
+"""One request of a connection, and the three ways in which a handler answers it.
+
+A handler is a function of the broker and the request. It
+
+- returns the response: the usual way, and the quick one;
+- is `async def`: a task runs it, and its result is the response;
+- returns `LATER` and calls `request.answer` when the time has come: for what waits often, as a
+  fetch for new records does, and should not cost a task.
+
+What it raises is the dispatcher's matter: the client gets UNKNOWN_SERVER_ERROR, the log a line.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from headrace.wire import ApiKey, response_parts
+from headrace.wire.codec import Part
+from headrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+class Peer(Protocol):
+    """What a request knows of its connection."""
+
+    listener: str
+    """The name of the listener that it came through."""
+    address: str
+    """Where it comes from, as `host:port`."""
+    client_software: str
+    """What the client said it is (KIP-511), with its version; empty if it said nothing."""
+    is_closed: bool
+    on_close: set[Callable[[], None]]
+    """Called once when the connection ends."""
+
+    def on_answered(self, request: "Request") -> None:
+        """Send what is answered, in the order in which it was asked."""
+
+    def on_failed(self, request: "Request", error: Exception) -> None:
+        """Answer a request that failed after its handler had returned `LATER`."""
+
+    def close(self, reason: str) -> None:
+        """End the connection; one log line says why."""
+
+
+class Request:
+    """One request, from its bytes to its answer."""
+
+    __slots__ = (
+        "api_key",
+        "body",
+        "client_id",
+        "correlation_id",
+        "parts",
+        "peer",
+        "received_ns",
+        "size_bytes",
+        "version",
+    )
+
+    def __init__(  # noqa: PLR0917  one a request: no keywords on the hot path
+        self,
+        peer: Peer,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Any,
+        size_bytes: int,
+        received_ns: int,
+    ) -> None:
+        self.peer = peer
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        """The decoded message; the handler knows its type."""
+        self.size_bytes = size_bytes
+        self.received_ns = received_ns
+        self.parts: list[Part] | None = None
+        """The bytes of the answer once there is one; empty if the client wants none."""
+
+    def answer(self, body: Message | None) -> None:
+        """Send the response, or with None take note that there is none. Once a request."""
+        if body is None:
+            self.parts = []
+        else:
+            self.parts = response_parts(
+                ApiKey(self.api_key), self.version, self.correlation_id, body
+            )
+        self.peer.on_answered(self)
+
+
+class _Later:
+    """The type of `LATER`."""
+
+
+LATER: Final = _Later()
+"""What a handler returns that calls `Request.answer` by itself."""
+
+Answer: TypeAlias = Message | _Later | None
+"""None is for requests that get no answer: a produce with acks=0."""
+Handler: TypeAlias = Callable[["Broker", Request], Answer | Coroutine[Any, Any, Message]]

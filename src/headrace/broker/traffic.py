@@ -1,0 +1,86 @@
+"""All connections of a node together: how many there are, and what they may make it hold."""
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.counters import Counters
+
+if TYPE_CHECKING:
+    from headrace.broker.connection import Connection
+
+UNBOUNDED: Final = -1
+
+
+class Traffic:
+    """The limits that connections share, and what is under way."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        *,
+        request_bytes_max: int,
+        requests_max: int,
+        queued_bytes_max: int = UNBOUNDED,
+        connections_max: int = 2**31 - 1,
+        connections_per_ip_max: int = 2**31 - 1,
+    ) -> None:
+        self.counters = counters
+        self.request_bytes_max = request_bytes_max
+        self.requests_max = requests_max
+        """How many requests of one connection may be unanswered."""
+        self.queued_bytes_max = queued_bytes_max
+        self.is_bounded = queued_bytes_max >= 0
+        """Whether there is a limit to the bytes of requests at all."""
+        self.connections_max = connections_max
+        self.connections_per_ip_max = connections_per_ip_max
+        self.connections: set[Connection] = set()
+        self.in_flight_bytes = 0
+        """Of requests that are not answered; if bounded, of those too that are still coming."""
+        self.starved: set[Connection] = set()
+        """Those that do not read as the node holds too much already."""
+        self._per_host: dict[str, int] = {}
+        self._is_feeding = False
+
+    @property
+    def is_full(self) -> bool:
+        return 0 <= self.queued_bytes_max <= self.in_flight_bytes
+
+    def admit(self, connection: "Connection") -> str | None:
+        """Take a connection in, or say why not."""
+        counters = self.counters
+        if len(self.connections) >= self.connections_max:
+            counters.connections_refused += 1
+            return f"there are {self.connections_max} already (max.connections)"
+        host = connection.address.rpartition(":")[0]
+        count = self._per_host.get(host, 0)
+        if count >= self.connections_per_ip_max:
+            counters.connections_refused += 1
+            return f"{host} has {count} already (max.connections.per.ip)"
+        self._per_host[host] = count + 1
+        self.connections.add(connection)
+        counters.connections_accepted += 1
+        return None
+
+    def forget(self, connection: "Connection", unanswered_bytes: int) -> None:
+        """Take note that a connection has ended."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self.starved.discard(connection)
+        self.in_flight_bytes -= unanswered_bytes
+        host = connection.address.rpartition(":")[0]
+        if self._per_host[host] == 1:
+            del self._per_host[host]
+        else:
+            self._per_host[host] -= 1
+        self.feed_starved()
+
+    def feed_starved(self) -> None:
+        """Let those read on that waited for others' requests to be answered."""
+        if self._is_feeding:  # one that reads on may be answered at once, which ends up here
+            return
+        self._is_feeding = True
+        try:
+            while self.starved and not self.is_full:
+                self.starved.pop().look_at_limits()
+        finally:
+            self._is_feeding = False

@@ -1,0 +1,78 @@
+"""`headrace cluster`: who is in it and who leads."""
+
+import typer
+
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.output import print_json, print_table
+from headrace.cli.running import complete
+from headrace.client.admin import Admin
+from headrace.client.errors import UnsupportedApi
+from headrace.client.nodes import ClusterDescription, QuorumDescription
+from headrace.errors import KafkaError
+
+cluster = typer.Typer(help="Look at the cluster as a whole.", no_args_is_help=True)
+
+
+@cluster.callback()
+def _commands() -> None:
+    """Look at the cluster as a whole."""
+
+
+@cluster.command()
+def describe(as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Show nodes, the quorum that agrees on metadata, and features."""
+
+    async def work() -> tuple[ClusterDescription, QuorumDescription | None]:
+        async with Admin(bootstrap) as admin:
+            described = await admin.describe_cluster()
+            try:
+                return described, await admin.describe_quorum()
+            except (KafkaError, UnsupportedApi):
+                return described, None  # not allowed to see it, or a cluster that has none
+
+    described, quorum = complete(work())
+    if as_json:
+        print_json(_json(described, quorum))
+        return
+    print(f"cluster {described.cluster_id}, controller {described.controller_id}")
+    print_table(
+        ("node", "address", "rack"),
+        [(node.node_id, str(node.address), node.rack) for node in described.nodes],
+    )
+    if quorum is not None:
+        members = [("voter", member) for member in quorum.voters]
+        members += [("observer", member) for member in quorum.observers]
+        print_table(
+            ("node", "role", "log end", "lag"),
+            [
+                (
+                    member.node_id,
+                    "leader" if member.node_id == quorum.leader_id else role,
+                    member.log_end_offset,
+                    max(quorum.high_watermark - member.log_end_offset, 0),
+                )
+                for role, member in members
+            ],
+            title=f"metadata quorum, epoch {quorum.leader_epoch}, agreed up to "
+            f"{quorum.high_watermark}",
+        )
+    if described.features:
+        print_table(("feature", "level"), list(described.features.items()))
+
+
+def _json(described: ClusterDescription, quorum: QuorumDescription | None) -> dict[str, object]:
+    return {
+        "cluster_id": described.cluster_id,
+        "controller": described.controller_id,
+        "nodes": [
+            {
+                "node": node.node_id,
+                "host": node.address.host,
+                "port": node.address.port,
+                "rack": node.rack,
+            }
+            for node in described.nodes
+        ],
+        "quorum": quorum,
+        "features": described.features,
+    }

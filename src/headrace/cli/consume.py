@@ -1,0 +1,145 @@
+"""`headrace consume`: print records, from anywhere to the end or for ever."""
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.record_format import (
+    DEFAULT_FORMAT,
+    InvalidFormat,
+    record_formatter,
+    record_json,
+)
+from headrace.cli.running import complete, usage_error
+from headrace.client.consumer import Consumer
+from headrace.client.fetched import ConsumedRecord
+from headrace.client.offsets import Start
+from headrace.client.topics import TopicPartition
+
+
+def consume(  # noqa: PLR0913  an option each
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    *,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start with the oldest record.")
+    ] = False,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            help="Start there: a number, `beginning`, `end`, or -N for the last N.",
+        ),
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option(
+            "--from-time", help="Start there: ms since 1970, or like 2026-01-31T08:00:00 (UTC)."
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; repeatable."),
+    ] = None,
+    count: Annotated[int | None, typer.Option("-n", min=0, help="Stop after N records.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Wait for new records; starts at the end unless told otherwise.",
+        ),
+    ] = False,
+    format_: Annotated[
+        str,
+        typer.Option("--format", help=r"Like kcat's: %t %p %o %k %v %h %T, with \n and \t."),
+    ] = DEFAULT_FORMAT,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Leave out what transactions took back.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Print records: those that are there, oldest first, or with --follow those that come."""
+    if sum((from_beginning, offset is not None, from_time is not None)) > 1:
+        usage_error("give one of --from-beginning, --offset and --from-time")
+    start = _parse_offset(offset, is_following=follow and not from_beginning)
+    timestamp_ms = None if from_time is None else parse_time(from_time)
+    try:
+        formatted = record_json if as_json else record_formatter(format_)
+    except InvalidFormat as error:
+        usage_error(str(error))
+
+    async def work() -> None:
+        reset = Start.BEGINNING if start is Start.BEGINNING else None
+        async with Consumer(bootstrap, read_committed=committed, reset=reset) as consumer:
+            if timestamp_ms is not None:
+                await consumer.assign_from_time(
+                    topic, timestamp_ms, partition, until_end=not follow
+                )
+            elif start < Start.BEGINNING:
+                await _assign_last(consumer, topic, partition, -start - _LAST, until_end=not follow)
+            else:
+                await consumer.assign(topic, start, partition, until_end=not follow)
+            await _print_records(consumer, formatted, count)
+
+    complete(work(), is_busy=True)
+
+
+_LAST = 2
+"""`-N` is kept as -N-2, out of the way of the two numbers that `Start` has."""
+
+
+async def _print_records(
+    consumer: Consumer, formatted: Callable[[ConsumedRecord], bytes], count: int | None
+) -> None:
+    write, flush = sys.stdout.buffer.write, sys.stdout.buffer.flush
+    left = count
+    while left is None or left > 0:
+        records = await consumer.poll(records_max=left)
+        if not records:
+            return
+        write(b"".join([formatted(record) for record in records]))
+        flush()
+        if left is not None:
+            left -= len(records)
+
+
+async def _assign_last(
+    consumer: Consumer, topic: str, partitions: list[int] | None, count: int, *, until_end: bool
+) -> None:
+    """Start `count` offsets before the end of each partition, or at its beginning."""
+    await consumer.assign(topic, Start.BEGINNING, partitions, until_end=until_end)
+    begins = consumer.positions
+    ends = await consumer.ends(begins)
+    for partition, begin in begins.items():
+        consumer.seek(TopicPartition(*partition), max(begin, ends[partition] - count))
+
+
+def _parse_offset(text: str | None, *, is_following: bool) -> int | Start:
+    if text is None:
+        return Start.END if is_following else Start.BEGINNING
+    if text in ("beginning", "end"):
+        return Start[text.upper()]
+    try:
+        number = int(text)
+    except ValueError:
+        usage_error(f"--offset {text}: a number, `beginning`, `end`, or -N for the last N")
+    return number if number >= 0 else number - _LAST
+
+
+def parse_time(text: str) -> int:
+    """Read ms since 1970 or an ISO date and time, UTC unless it says otherwise."""
+    if text.isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        usage_error(f"--from-time {text}: ms since 1970, or like 2026-01-31T08:00:00")
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return int(time.timestamp() * 1000)

@@ -1,0 +1,59 @@
+"""Lines of files and of standard input, read beside the loop.
+
+A thread reads, as a pipe or a person may make it wait: what came before goes out meanwhile, and
+Ctrl-C ends the command at once. The file descriptor is read, not Python's buffer over it: a thread
+that waits in that one would stop the interpreter from ending.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+STDIN: Final = Path("-")
+CHUNK_BYTES: Final = 256 * 1024
+CHUNKS_WAITING_MAX: Final = 4
+
+
+async def read_lines(paths: list[Path]) -> AsyncIterator[list[bytes]]:
+    """Give the lines of all files in turn, without their ends, as many at a time as came."""
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[list[bytes] | OSError | None] = asyncio.Queue(CHUNKS_WAITING_MAX)
+
+    def hand_over(chunk: list[bytes] | OSError | None) -> None:
+        asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+
+    def read() -> None:
+        try:
+            for path in paths:
+                for lines in _chunks(path):
+                    hand_over(lines)
+            hand_over(None)
+        except OSError as error:
+            hand_over(error)
+        except (RuntimeError, asyncio.CancelledError):
+            return  # the command has ended before its input did
+
+    Thread(target=read, name="lines", daemon=True).start()
+    while (chunk := await chunks.get()) is not None:
+        if isinstance(chunk, OSError):
+            raise chunk
+        yield chunk
+
+
+def _chunks(path: Path) -> Iterator[list[bytes]]:
+    descriptor = sys.stdin.fileno() if path == STDIN else os.open(path, os.O_RDONLY)
+    rest = b""
+    try:
+        while data := os.read(descriptor, CHUNK_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            if lines:
+                yield lines
+    finally:
+        if path != STDIN:
+            os.close(descriptor)
+    if rest:
+        yield [rest]

@@ -1,0 +1,124 @@
+"""`headrace log dump`: what is in the files of a partition, whoever wrote them.
+
+Segments are checked as they are read: magic, length, CRC, offsets that only grow. Nothing is
+written, so a broker may be using the files; what it is just appending may look cut off.
+"""
+
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from headrace.cli.log_files import (
+    describe_batches,
+    describe_checkpoint,
+    describe_index,
+    describe_snapshot,
+    describe_time_index,
+    describe_transactions,
+)
+from headrace.cli.options import AsJson
+from headrace.cli.output import print_json
+from headrace.cli.running import EXIT_REFUSED, leave_quietly, usage_error
+from headrace.errors import HeadraceError
+
+log = typer.Typer(help="Look into the files of logs.", no_args_is_help=True)
+
+Row = dict[str, Any]
+_READERS: Final[dict[str, Callable[[memoryview, Path], Iterator[Row]]]] = {
+    ".index": describe_index,
+    ".timeindex": describe_time_index,
+    ".txnindex": describe_transactions,
+    ".snapshot": describe_snapshot,
+}
+_SUFFIXES: Final = (".log", *_READERS)
+_CHECKPOINTS: Final = ("leader-epoch-checkpoint", "partition.metadata")
+
+
+@log.callback()
+def _commands() -> None:
+    """Look into the files of logs."""
+
+
+@log.command()
+def dump(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Files, or folders of partitions.")
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", "-r", help="Each record, not only batches.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print segments, indexes, aborted transactions, producer snapshots and checkpoints.
+
+    Leaves with 1 if something is damaged.
+    """
+    files = [file for path in paths for file in _files(path)]
+    is_damaged = False
+    try:
+        for file in files:
+            is_damaged |= not _dump_file(file, with_records=records, as_json=as_json)
+    except BrokenPipeError:
+        leave_quietly()
+    if is_damaged:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _files(path: Path) -> list[Path]:
+    """Give the files to read: one, or those of a partition's folder, by offset."""
+    if path.is_file():
+        if path.suffix not in _SUFFIXES and path.name not in _CHECKPOINTS:
+            known = ", ".join((*_SUFFIXES, *_CHECKPOINTS))
+            usage_error(f"{path}: there is no reader for it; there are some for {known}")
+        return [path]
+    if not path.is_dir():
+        usage_error(f"{path}: there is no such file or folder")
+    found = [
+        file
+        for file in sorted(path.iterdir())
+        if file.suffix in _SUFFIXES or file.name in _CHECKPOINTS
+    ]
+    if not found:
+        usage_error(f"{path}: no files of a log are here; give the folder of one partition")
+    return found
+
+
+def _dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
+    """Print one file; False if it is damaged."""
+    if not as_json:
+        print(f"{path} ({path.stat().st_size} bytes)")
+    try:
+        for row in _rows(path, with_records=with_records):
+            if as_json:
+                print_json({"file": str(path), **row})
+            else:
+                indent = "    " if row["kind"] == "record" else "  "
+                words = (f"{name}={value}" for name, value in row.items() if name != "kind")
+                print(f"{indent}{row['kind']} {' '.join(words)}")
+    except HeadraceError as error:
+        if as_json:
+            print_json({"file": str(path), "kind": "damage", "reason": str(error)})
+        else:
+            print(f"  damaged: {error}")
+        return False
+    return True
+
+
+def _rows(path: Path, *, with_records: bool) -> Iterator[Row]:
+    if path.name in _CHECKPOINTS:
+        yield from describe_checkpoint(path)
+        return
+    if path.stat().st_size == 0:
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        view = memoryview(mapped)
+        try:
+            if path.suffix == ".log":
+                yield from describe_batches(view, with_records=with_records)
+            else:
+                yield from _READERS[path.suffix](view, path)
+        finally:
+            view.release()

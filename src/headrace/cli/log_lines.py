@@ -1,0 +1,46 @@
+"""The node's log: one line an event, for people or as JSON."""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+_TEXT_WIDTH: Final = 7
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def write_log_lines(*, as_json: bool, level: int = logging.INFO) -> None:
+    """Have log lines written to standard error from now on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else TextLines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class TextLines(logging.Formatter):
+    """`time LEVEL message`, with a traceback below if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = _time(record).strftime("%H:%M:%S.%f")[:-3]
+        line = f"{time} {record.levelname:{_TEXT_WIDTH}} {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object an event; a traceback is a field of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return _ENCODER.encode(line).decode()
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)

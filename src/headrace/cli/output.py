@@ -1,0 +1,63 @@
+"""What commands print: JSON, or tables: drawn on a terminal, plain columns into a pipe."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on a line of its own."""
+    print(msgspec.json.encode(value, order="deterministic").decode())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """Print rows under their columns' names; numbers are flush right."""
+    rows = list(rows)
+    cells = [[_text(cell) for cell in row] for row in rows]
+    is_number = [
+        bool(rows) and all(isinstance(row[index], int) for row in rows)
+        for index in range(len(columns))
+    ]
+    if sys.stdout.isatty():
+        _draw(columns, cells, is_number, title)
+        return
+    if title:
+        print(title)
+    widths = [
+        max(len(column), *(len(row[index]) for row in cells), 0)
+        for index, column in enumerate(columns)
+    ]
+    for line in ([column.upper() for column in columns], *cells):
+        padded = (
+            word.rjust(width) if right else word.ljust(width)
+            for word, width, right in zip(line, widths, is_number, strict=True)
+        )
+        print("  ".join(padded).rstrip())
+
+
+def _draw(
+    columns: Sequence[str], cells: list[list[str]], is_number: list[bool], title: str
+) -> None:
+    from rich.box import ROUNDED  # noqa: PLC0415  takes longer than most commands
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=ROUNDED, title=title or None, title_justify="left", title_style="bold")
+    for column, right in zip(columns, is_number, strict=True):
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def _text(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, tuple | list):
+        return ",".join(map(str, cell))
+    return str(cell)

@@ -1,0 +1,137 @@
+"""`headrace produce`: lines to records."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final, Literal, cast
+
+import typer
+
+from headrace.cli.lines import STDIN, read_lines
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from headrace.cli.output import print_json
+from headrace.cli.running import complete, usage_error
+from headrace.client.producer import Producer, parse_compression
+
+SHOWN_AFTER_SECONDS: Final = 1.0
+
+
+def produce(  # noqa: PLR0913  an option each
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE...]", help="One record a line; standard input if none."),
+    ] = None,
+    *,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-K", help="What stands between key and value.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="KEY=VALUE", help="On every record; repeatable."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="All records go there.")
+    ] = None,
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
+    acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    r"""Send a record for every line.
+
+    With a key separator the part before it is the key, and a line without it is an error; `\t`
+    is a tab.
+    """
+    if acks not in ("all", "-1", "0", "1"):
+        usage_error(f"--acks {acks}: must be all, 1 or 0")
+    try:
+        codec = parse_compression(compression)
+    except ValueError as error:
+        usage_error(f"--{error}")
+    separator = _separator(key_separator)
+    headers = [(k, v) for word in header or [] for k, v in parse_pairs([word], "--header").items()]
+    paths = files or [STDIN]
+    for path in paths:
+        if path != STDIN and not path.is_file():
+            usage_error(f"{path}: there is no such file")
+
+    async def work() -> int:
+        count = 0
+        level = cast(Literal["all", 0, 1], "all" if acks in ("all", "-1") else int(acks))
+        async with Producer(bootstrap, acks=level, compression=codec) as producer:
+            with _progress(paths) as advance:
+                async for lines in read_lines(paths):
+                    for line in lines:
+                        count += 1
+                        key, value = (
+                            (None, line) if separator is None else _split(line, separator, count)
+                        )
+                        await producer.send(topic, value, key, partition, headers=headers)
+                    advance(sum(map(len, lines)) + len(lines))
+                await producer.flush()
+        return count
+
+    count = complete(work(), is_busy=True)
+    if as_json:
+        print_json({"topic": topic, "records": count})
+    elif sys.stderr.isatty():
+        print(f"{count} records to {topic}", file=sys.stderr)
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    separator = text.replace(r"\t", "\t").encode()
+    if not separator:
+        usage_error("--key-separator: must not be empty")
+    return separator
+
+
+def _split(line: bytes, separator: bytes, number: int) -> tuple[bytes, bytes]:
+    key, found, value = line.partition(separator)
+    if not found:
+        usage_error(f"line {number} has no {separator.decode()!r} between key and value")
+    return key, value
+
+
+@contextmanager
+def _progress(paths: list[Path]) -> Iterator[Callable[[int], None]]:
+    """Give what to call with the bytes that were sent; on a terminal a bar shows them.
+
+    What is done within a second shows none, and neither does what a person types.
+    """
+    if not sys.stderr.isatty() or (STDIN in paths and sys.stdin.isatty()):
+        yield lambda size_bytes: None
+        return
+    from rich.console import Console  # noqa: PLC0415  only a person at a terminal needs it
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=_total_bytes(paths))
+    began = time.monotonic()
+
+    def advance(size_bytes: int) -> None:
+        if time.monotonic() - began > SHOWN_AFTER_SECONDS:
+            bar.start()
+        bar.update(task, advance=size_bytes)
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+def _total_bytes(paths: list[Path]) -> int | None:
+    return None if STDIN in paths else sum(path.stat().st_size for path in paths)

@@ -1,0 +1,114 @@
+r"""How a record is printed: kcat's format strings, and JSON.
+
+`%t` topic, `%p` partition, `%o` offset, `%k` key, `%v` or `%s` value, `%h` headers as `k=v,k=v`,
+`%T` timestamp in ms, `%K` and `%S` lengths of key and value in bytes (-1 for none), `%%` a percent
+sign; `\n`, `\t`, `\r`, `\0`, `\\` and `\xHH` stand for bytes. What is null prints as nothing.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.client.fetched import ConsumedRecord
+from headrace.errors import HeadraceError
+
+DEFAULT_FORMAT: Final = r"%v\n"
+
+
+class InvalidFormat(HeadraceError):
+    """A format string with a letter that means nothing."""
+
+
+def record_formatter(text: str) -> Callable[[ConsumedRecord], bytes]:
+    """Compile a format string; InvalidFormat names what is wrong with it."""
+    pieces: list[bytes | Callable[[ConsumedRecord], bytes]] = []
+    position = 0
+    for match in _TOKEN.finditer(text):
+        pieces.append(text[position : match.start()].encode())
+        pieces.append(_piece(match.group()))
+        position = match.end()
+    pieces.append(text[position:].encode())
+    plain = [piece for piece in pieces if piece != b""]
+
+    def format_record(record: ConsumedRecord) -> bytes:
+        return b"".join([piece if isinstance(piece, bytes) else piece(record) for piece in plain])
+
+    return format_record
+
+
+def record_json(record: ConsumedRecord) -> bytes:
+    """Give a record as one line of JSON; bytes that are no UTF-8 are `{"base64": ...}`."""
+    return (
+        _encode_json(
+            {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "timestamp_type": record.timestamp_type.name.lower(),
+                "key": _readable(record.key),
+                "value": _readable(record.value),
+                "headers": [[name, _readable(value)] for name, value in record.headers],
+            }
+        )
+        + b"\n"
+    )
+
+
+def _readable(data: bytes | None) -> str | dict[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _piece(token: str) -> bytes | Callable[[ConsumedRecord], bytes]:
+    known = _ESCAPES.get(token)
+    if known is not None:
+        return known
+    if token.startswith(r"\x"):
+        return bytes.fromhex(token[2:])
+    field = _FIELDS.get(token)
+    if field is None:
+        letters = " ".join(_FIELDS)
+        raise InvalidFormat(f"--format: {token!r} means nothing; there are {letters} %% \\n \\t")
+    return field
+
+
+def _headers(record: ConsumedRecord) -> bytes:
+    return b",".join(
+        name.encode() + b"=" + (b"" if value is None else value) for name, value in record.headers
+    )
+
+
+def _length(data: bytes | None) -> bytes:
+    return b"-1" if data is None else b"%d" % len(data)
+
+
+_TOKEN: Final = re.compile(r"%.?|\\x[0-9a-fA-F]{2}|\\.?", re.DOTALL)
+_ESCAPES: Final = {
+    r"\n": b"\n",
+    r"\t": b"\t",
+    r"\r": b"\r",
+    r"\0": b"\0",
+    "\\\\": b"\\",
+    "%%": b"%",
+}
+_FIELDS: Final[Mapping[str, Callable[[ConsumedRecord], bytes]]] = {
+    "%t": lambda record: record.topic.encode(),
+    "%p": lambda record: b"%d" % record.partition,
+    "%o": lambda record: b"%d" % record.offset,
+    "%k": lambda record: record.key or b"",
+    "%v": lambda record: record.value or b"",
+    "%s": lambda record: record.value or b"",
+    "%h": _headers,
+    "%T": lambda record: b"%d" % record.timestamp,
+    "%K": lambda record: _length(record.key),
+    "%S": lambda record: _length(record.value),
+}
+_encode_json: Final = msgspec.json.Encoder().encode

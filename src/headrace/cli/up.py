@@ -1,0 +1,98 @@
+"""`headrace up`: a node in this process, until it is told to stop."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace import config
+from headrace.cli.log_lines import write_log_lines
+from headrace.config import InvalidSetting, Settings, load_settings
+from headrace.errors import HeadraceError
+
+EXIT_CANNOT_START = 1
+
+logger = logging.getLogger(__name__)
+
+
+def up(
+    data: Annotated[
+        Path | None, typer.Option(help="Where everything is kept; made if it is not there.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT for clients; port 0 picks a free one.")
+    ] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", help="A server.properties or a TOML file.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, by Kafka's names; repeatable.")
+    ] = None,
+) -> None:
+    """Start a node: clients on 127.0.0.1:9092, HTTP on 9094, data in ./headrace-data."""
+    try:
+        settings = load_settings(config_file, os.environ, _overrides(data, listen, set_ or []))
+    except (InvalidSetting, OSError) as error:
+        raise _give_up(str(error)) from None
+    write_log_lines(as_json=settings[config.LOG_FORMAT] == "json")
+    for note in settings.notes:
+        logger.warning("%s", note)
+    import uvloop  # noqa: PLC0415  only this command needs it
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(settings))
+    except (HeadraceError, OSError) as error:
+        raise _give_up(str(error)) from None
+
+
+async def _run(settings: Settings) -> None:
+    from headrace.broker.node import Node  # noqa: PLC0415  after logging is set up
+
+    node = Node(settings)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await node.start()
+    # What is here now stays: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    for listener in node.listeners:
+        print(f"listening on {listener.host}:{listener.port} ({listener.name})", flush=True)
+    web = None
+    if settings[config.HTTP_LISTEN]:
+        from headrace.web.server import WebServer  # noqa: PLC0415  heavy, and may be off
+
+        web = WebServer(node)
+        port = await web.start()
+        print(f"http on port {port}: /healthz /readyz /metrics", flush=True)
+    await stopping.wait()
+    if web is not None:
+        await web.stop()
+    await node.stop()
+
+
+def _overrides(data: Path | None, listen: str | None, pairs: list[str]) -> dict[str, str]:
+    overrides = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise InvalidSetting(f"--set {pair}: write it as key=value")
+        overrides[name.strip()] = value.strip()
+    if data is not None:
+        overrides[config.LOG_DIRS.name] = str(data)
+    if listen is not None:
+        overrides[config.LISTENERS.name] = f"PLAINTEXT://{listen}"
+    return overrides
+
+
+def _give_up(message: str) -> typer.Exit:
+    print(f"headrace: {message}", file=sys.stderr)
+    return typer.Exit(EXIT_CANNOT_START)

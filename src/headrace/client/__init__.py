@@ -1,0 +1,69 @@
+"""Headrace's own Kafka client: asyncio, typed, for Headrace and any other Kafka cluster.
+
+    async with Producer("127.0.0.1:9092") as producer:
+        placed = await producer.deliver("orders", b"one", key=b"customer-7")
+
+    async with Consumer("127.0.0.1:9092") as consumer:
+        await consumer.assign("orders", Start.BEGINNING, until_end=True)
+        async for record in consumer:
+            print(record.offset, record.value)
+
+    async with Admin("127.0.0.1:9092") as admin:
+        await admin.create_topic("orders", partitions=3)
+
+What a cluster refuses is a `KafkaError` with its code; a cluster that cannot be reached is a
+`NotReachable` that names host and port. `Cluster` is what the three stand on: several of them can
+share one, which then has one connection a node. Names load on first use, so that an admin's program
+does not wait for compression libraries.
+
+Nothing of a broker's inside is known here: only `wire` and `records`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headrace.client.admin import Admin
+    from headrace.client.cluster import Cluster
+    from headrace.client.connection import Connection
+    from headrace.client.consumer import Consumer
+    from headrace.client.errors import ClientError, NotReachable
+    from headrace.client.offsets import Start
+    from headrace.client.producer import Producer
+    from headrace.client.settings import ClientSettings
+    from headrace.client.topics import NewTopic, TopicPartition
+
+__all__ = [
+    "Admin",
+    "ClientError",
+    "ClientSettings",
+    "Cluster",
+    "Connection",
+    "Consumer",
+    "NewTopic",
+    "NotReachable",
+    "Producer",
+    "Start",
+    "TopicPartition",
+]
+
+_HOMES: Final = {
+    "Admin": "admin",
+    "ClientError": "errors",
+    "ClientSettings": "settings",
+    "Cluster": "cluster",
+    "Connection": "connection",
+    "Consumer": "consumer",
+    "NewTopic": "topics",
+    "NotReachable": "errors",
+    "Producer": "producer",
+    "Start": "offsets",
+    "TopicPartition": "topics",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,124 @@
+"""Records that wait to be sent: a queue of batches for each partition. No I/O, no clock.
+
+A partition has one batch on its way at most; meanwhile its records gather in the next one. So
+batches grow with the load up to `batch_bytes`, a lone record leaves at once, and a batch that has
+to be sent again cannot be overtaken by the one behind it.
+"""
+
+from collections import deque
+
+from headrace.client.batches import Batch
+from headrace.client.topics import TopicPartition
+from headrace.records.compression import Compression
+from headrace.records.record import Headers
+
+
+class Accumulator:
+    """Batches that are open, closed, and on their way, with what they take of memory."""
+
+    def __init__(
+        self,
+        *,
+        batch_bytes: int,
+        memory_bytes: int,
+        linger_seconds: float,
+        compression: Compression = Compression.NONE,
+        level: int | None = None,
+    ) -> None:
+        self.used_bytes = 0
+        self.is_pressed = False
+        """Whether everything goes out at once: somebody flushes, or waits for memory."""
+        self._batch_bytes = batch_bytes
+        self._memory_bytes = memory_bytes
+        self._linger_seconds = linger_seconds
+        self._compression = compression
+        self._level = level
+        self._queues: dict[TopicPartition, deque[Batch]] = {}
+        self._on_their_way: dict[TopicPartition, Batch] = {}
+
+    def has_room(self, record_bytes: int) -> bool:
+        """Whether a record of this size fits; one that never would may go alone."""
+        return self.used_bytes == 0 or self.used_bytes + record_bytes <= self._memory_bytes
+
+    def append(
+        self,
+        partition: TopicPartition,
+        timestamp: int,
+        fields: tuple[bytes | None, bytes | None, Headers],
+        record_bytes: int,
+        now: float,
+    ) -> tuple[Batch, int, bool]:
+        """Add a record (key, value, headers), of this size at most, to a batch.
+
+        Gives the batch, the record's index in it, and whether there is something new to send.
+        """
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = deque()
+        batch = queue[-1] if queue else None
+        is_news = False
+        if (
+            batch is None
+            or batch.encoded is not None
+            or batch.builder.size_bytes + record_bytes > self._batch_bytes
+        ):
+            batch = Batch(partition, self._compression, self._level, now)
+            queue.append(batch)
+            is_news = True
+        index = batch.builder.append(timestamp, *fields)
+        batch.reserved_bytes += record_bytes
+        self.used_bytes += record_bytes
+        return batch, index, is_news
+
+    def take_ready(self, now: float) -> list[Batch]:
+        """Give the batches that are due, at most one a partition; they are on their way now."""
+        ready = []
+        for partition, queue in self._queues.items():
+            if queue and partition not in self._on_their_way and self._due_at(queue) <= now:
+                batch = queue.popleft()
+                self._on_their_way[partition] = batch
+                ready.append(batch)
+        return ready
+
+    def next_due(self) -> float | None:
+        """Give when there is something to send next, unless an answer comes before."""
+        return min(
+            (
+                self._due_at(queue)
+                for partition, queue in self._queues.items()
+                if queue and partition not in self._on_their_way
+            ),
+            default=None,
+        )
+
+    def is_on_its_way(self, batch: Batch) -> bool:
+        """Whether a batch was taken and neither put back nor finished."""
+        return self._on_their_way.get(batch.partition) is batch
+
+    def put_back(self, batches: list[Batch], not_before: float) -> None:
+        """Take batches of one partition that have to be sent again, in order, before all others."""
+        partition = batches[0].partition
+        self._on_their_way.pop(partition, None)
+        for batch in reversed(batches):
+            batch.not_before = not_before
+            self._queues[partition].appendleft(batch)
+
+    def finish(self, batch: Batch) -> None:
+        """Forget a batch that is done: its partition may send the next one."""
+        self._on_their_way.pop(batch.partition, None)
+        self.used_bytes -= batch.reserved_bytes
+        batch.reserved_bytes = 0
+        if not self._queues[batch.partition]:
+            del self._queues[batch.partition]
+
+    def unfinished(self) -> list[Batch]:
+        """Give the batches that are not done, those on their way included."""
+        waiting = [batch for queue in self._queues.values() for batch in queue]
+        return [*self._on_their_way.values(), *waiting]
+
+    def _due_at(self, queue: deque[Batch]) -> float:
+        first = queue[0]
+        is_closed = len(queue) > 1 or first.encoded is not None
+        if is_closed or self.is_pressed or first.builder.size_bytes >= self._batch_bytes:
+            return first.not_before
+        return max(first.opened_at + self._linger_seconds, first.not_before)

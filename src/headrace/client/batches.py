@@ -1,0 +1,159 @@
+"""Batches on their way to a cluster, and what the sender of a record gets to wait for."""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from headrace.client.topics import TopicPartition
+from headrace.ids import NO_TIMESTAMP
+from headrace.records.builder import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchBuilder
+from headrace.records.compression import Compression
+from headrace.records.reader import read_records
+
+UNKNOWN_OFFSET = -1
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a record is now. The offset is -1 if the broker was not asked (acks=0).
+
+    The timestamp is that of the append if the topic keeps that, else -1: it is the one sent.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class Delivery:
+    """What becomes of one record: await it for its `Placed`, or the error that it met.
+
+    Cheap: records share the future of their batch.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: "Batch", index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, Placed]:
+        self._batch.is_watched = True
+        yield from asyncio.shield(self._batch.done).__await__()
+        return self._batch.place_of(self._index)
+
+    def is_done(self) -> bool:
+        return self._batch.done.done()
+
+
+class Batch:
+    """Records of one partition that are sent together, again with the same bytes if need be."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        compression: Compression,
+        level: int | None,
+        opened_at: float,
+    ) -> None:
+        self.partition = partition
+        self.builder = BatchBuilder(compression, level)
+        self.opened_at = opened_at
+        self.not_before = 0.0
+        """When it may be sent again, after a failure."""
+        self.attempts = 0
+        self.reserved_bytes = 0
+        """What its records count for against the producer's memory."""
+        self.is_watched = False
+        """Whether somebody waits for one of its records, and so is told of a failure."""
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.encoded: bytearray | None = None
+        self.producer_id = -1
+        self.base_sequence = NO_SEQUENCE
+        self._compression = compression
+        self._level = level
+        self._runs: list[tuple[int, int, int]] = []
+        self._parent: Batch | None = None
+        self._first_index = 0
+        self._unfinished_halves = 0
+
+    @property
+    def record_count(self) -> int:
+        return self.builder.record_count
+
+    def encode(
+        self,
+        producer_id: int = -1,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> bytearray:
+        """Close the batch and give its bytes: those of the first call, if it is not the first.
+
+        A retry must be the same batch with the same sequence, or the broker could not know it.
+        """
+        if self.encoded is None:
+            self.producer_id = producer_id
+            self.base_sequence = base_sequence
+            self.encoded = self.builder.build(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+            )
+        return self.encoded
+
+    def place_of(self, index: int) -> Placed:
+        """Give the place of a record of a batch that is done."""
+        first, offset, timestamp = next(run for run in reversed(self._runs) if run[0] <= index)
+        if offset != UNKNOWN_OFFSET:
+            offset += index - first
+        return Placed(self.partition.topic, self.partition.partition, offset, timestamp)
+
+    def succeed(self, base_offset: int, timestamp: int = NO_TIMESTAMP) -> None:
+        """Tell everybody who waits where the records are."""
+        self._finish([(0, base_offset, timestamp)])
+
+    def fail(self, error: Exception) -> None:
+        """Tell everybody who waits what went wrong."""
+        if self.done.done():
+            return
+        self.done.set_exception(error)
+        self.done.exception()  # seen: whoever sent the records decides whether it is news
+        if self._parent is not None:
+            self._parent.fail(error)
+
+    def halves(self) -> "tuple[Batch, Batch]":
+        """Give two batches with the records of this one, which is done when they are."""
+        assert self.encoded is not None, "only a batch that was refused is split"
+        records = list(read_records(self.encoded))
+        middle = (len(records) + 1) // 2
+        self._unfinished_halves = 2
+        made = []
+        for first, part in ((0, records[:middle]), (middle, records[middle:])):
+            half = Batch(self.partition, self._compression, self._level, self.opened_at)
+            for record in part:
+                half.builder.append(record.timestamp, record.key, record.value, record.headers)
+            half._parent = self
+            half._first_index = first
+            made.append(half)
+        made[1].reserved_bytes, self.reserved_bytes = self.reserved_bytes, 0
+        return made[0], made[1]
+
+    @property
+    def origin(self) -> "Batch":
+        """The batch that the sender of the records knows."""
+        return self if self._parent is None else self._parent.origin
+
+    def _finish(self, runs: list[tuple[int, int, int]]) -> None:
+        self._runs = sorted([*self._runs, *runs])
+        if self._unfinished_halves:
+            self._unfinished_halves -= 1
+        if self._unfinished_halves or self.done.done():
+            return
+        self.done.set_result(None)
+        if self._parent is not None:
+            first = self._first_index
+            self._parent._finish(
+                [(first + index, offset, time) for index, offset, time in self._runs]
+            )

@@ -1,0 +1,301 @@
+"""A cluster to talk to: one connection a node, opened on first use, and the view of its leaders.
+
+    async with Cluster("127.0.0.1:9092") as cluster:
+        answer = await cluster.ask(ListGroupsRequest(), ListGroupsResponse)
+
+The bootstrap addresses are only for the beginning, and for when every known node is gone. Leaders
+are looked up when somebody needs them and again when a broker says that they moved; how long and
+how often is tried is in `settings`.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from headrace.client.addresses import Address, parse_bootstrap
+from headrace.client.connection import Connection, open_connection
+from headrace.client.errors import NotReachable, refusal
+from headrace.client.metadata import Partition, Topic, View
+from headrace.client.retrying import Retries
+from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings
+from headrace.errors import ErrorCode, KafkaError
+from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.metadata_response import MetadataResponse
+from headrace.wire.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+ANY_NODE: Final = -1
+"""Whichever node has a connection already, or the first that lets itself be connected."""
+CONTROLLER: Final = -2
+"""The node that the cluster names as its controller; any broker does since Kafka 4."""
+
+MOVED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.REBOOTSTRAP_REQUIRED,
+    }
+)
+"""Codes after which the view of the cluster is out of date."""
+
+_MAY_STILL_COME: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
+)
+
+
+class Cluster:
+    """Connections and metadata of one cluster."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self.view = View()
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._connections: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Lock] = {}
+        self._seen_at: dict[str, float] = {}
+        self._lookups: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Reach one node and learn which others there are; NotReachable if none answers."""
+        try:
+            await self._any_connection()
+            if not self.view.nodes:
+                await self.refresh()
+        except BaseException:
+            if not self.view.nodes:
+                self._hang_up()  # `async with` does not close what it could not open
+            raise
+
+    async def close(self) -> None:
+        """Hang up on every node."""
+        self._is_closed = True
+        self._hang_up()
+        for lookup in self._lookups.values():
+            lookup.cancel()
+        await asyncio.sleep(0)  # the loop closes the sockets
+
+    def _hang_up(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def connection(self, node_id: int) -> Connection:
+        """Give the connection to a node, opened if need be."""
+        if node_id == ANY_NODE:
+            return await self._any_connection()
+        if node_id == CONTROLLER:
+            if self.view.controller_id not in self.view.nodes:
+                return await self._any_connection()
+            node_id = self.view.controller_id
+        node = self.view.nodes.get(node_id)
+        if node is None:
+            raise NotReachable(f"node {node_id} is not part of the cluster now")
+        return await self._connect_to(node.address)
+
+    async def ask(
+        self,
+        body: Message,
+        answer_type: type[M],
+        *,
+        node_id: int = ANY_NODE,
+        code_of: Callable[[M], int] | None = None,
+        patience_ms: int = 0,
+    ) -> M:
+        """Send a request to a node and give its answer.
+
+        Tried again while nobody can be reached or `code_of(answer)` is retriable, up to the API
+        timeout. Use it for requests that may be carried out twice.
+        """
+        retries = Retries(self.settings)
+        while True:
+            answer: M | None = None
+            try:
+                connection = await self.connection(node_id)
+                answer = await connection.request(body, answer_type, patience_ms=patience_ms)
+            except NotReachable:
+                if not await retries.pause():
+                    raise
+            else:
+                if not _is_retriable(code_of(answer) if code_of else 0):
+                    return answer
+                if not await retries.pause():
+                    return answer
+            if node_id != ANY_NODE:
+                await self.refresh()
+
+    async def refresh(self, topics: Iterable[str] | None = None) -> None:
+        """Look nodes and leaders up again: of these topics, or of none in particular."""
+        names = [MetadataRequestTopic(name=name) for name in topics or ()]
+        await self._refresh(MetadataRequest(topics=names), may_create=False)
+
+    async def list_topics(self) -> list[Topic]:
+        """Give every topic that we may see, internal ones included."""
+        answer = await self._refresh(MetadataRequest(topics=None), may_create=False)
+        names = {row.name for row in answer.topics}
+        for gone in self.view.topics.keys() - names:
+            self.forget(gone)
+        return [topic for name, topic in sorted(self.view.topics.items()) if name in names]
+
+    async def topic(self, name: str, *, may_create: bool = False) -> Topic:
+        """Give a topic, from the view if that is fresh; KafkaError if there is none.
+
+        With `may_create` the broker may create it on the way, if it is set so, and a little time
+        is given to it.
+        """
+        known = self.view.topics.get(name)
+        if known is not None and self.is_fresh(name):
+            return known
+        lookup = self._lookups.get((name, may_create))
+        if lookup is None:
+            # One look-up serves everybody who asks meanwhile.
+            lookup = asyncio.create_task(self._look_up(name, may_create=may_create))
+            self._lookups[name, may_create] = lookup
+            lookup.add_done_callback(lambda done: self._end_lookup(done, name, may_create))
+        return await asyncio.shield(lookup)
+
+    def _end_lookup(self, lookup: "asyncio.Task[Topic]", name: str, may_create: bool) -> None:
+        del self._lookups[name, may_create]
+        if not lookup.cancelled():
+            lookup.exception()  # seen, even if nobody waits for it any more
+
+    async def _look_up(self, name: str, *, may_create: bool) -> Topic:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        retries = Retries(self.settings, self.settings.topic_wait_ms)
+        while True:
+            await self._refresh(request, may_create=may_create)
+            known = self.view.topics.get(name)
+            if known is not None:
+                return known
+            error = self.view.refusals.get(name) or refusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, f"topic {name!r}"
+            )
+            is_hopeless = error.code not in _MAY_STILL_COME or not (
+                may_create or error.code == ErrorCode.LEADER_NOT_AVAILABLE
+            )
+            if is_hopeless or not await retries.pause():
+                raise _explained(error, name)
+
+    async def leader(self, topic: str, partition: int) -> Partition:
+        """Give a partition that has a leader, waiting for an election up to the API timeout."""
+        retries = Retries(self.settings)
+        while True:
+            known = await self.topic(topic)
+            if not 0 <= partition < len(known.partitions):
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}, "
+                    f"there is no {partition}",
+                )
+            found = self.view.leader_of(topic, partition)
+            if found is not None:
+                return found
+            if not await retries.pause():
+                raise KafkaError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"partition {topic}-{partition} has no leader"
+                )
+            self.forget(topic)
+
+    def known_leader(self, topic: str, partition: int) -> Partition | None:
+        """Give a partition whose leader is known and not in doubt."""
+        return self.view.leader_of(topic, partition) if self.is_fresh(topic) else None
+
+    def is_fresh(self, topic: str) -> bool:
+        """Whether what the view says of a topic is recent, and nobody said that it moved."""
+        seen_at = self._seen_at.get(topic)
+        if seen_at is None:
+            return False
+        age_ms = (asyncio.get_running_loop().time() - seen_at) * 1000
+        return age_ms < self.settings.metadata_max_age_ms
+
+    def forget(self, topic: str) -> None:
+        """Look the topic up again before it is used next: somebody said that it moved."""
+        self._seen_at.pop(topic, None)
+
+    async def _refresh(self, body: MetadataRequest, *, may_create: bool) -> MetadataResponse:
+        body.allow_auto_topic_creation = may_create
+        retries = Retries(self.settings)
+        while True:
+            try:
+                connection = await self._any_connection()
+                answer = await connection.request(body, MetadataResponse)
+                if answer.error_code == ErrorCode.NONE and answer.brokers:
+                    break
+                failure = NotReachable(f"{connection.address} knows no broker of its cluster yet")
+            except NotReachable as error:
+                failure = error
+            if not self.view.nodes or not await retries.pause():
+                raise failure
+        self.view.learn(answer)
+        now = asyncio.get_running_loop().time()
+        for row in answer.topics:
+            if row.name is not None:
+                self._seen_at[row.name] = now
+        return answer
+
+    async def _any_connection(self) -> Connection:
+        """Give a connection that is open, or open one: known nodes first, then the bootstrap."""
+        open_ones = [connection for connection in self._connections.values() if connection.is_open]
+        if open_ones:
+            return min(open_ones, key=lambda connection: connection.in_flight)
+        nodes = [node.address for node in self.view.nodes.values()]
+        random.shuffle(nodes)
+        failures: list[str] = []
+        for address in dict.fromkeys([*nodes, *self._bootstrap]):
+            try:
+                return await self._connect_to(address)
+            except NotReachable as error:
+                failures.append(str(error))
+        raise NotReachable("; ".join(failures))
+
+    async def _connect_to(self, address: Address) -> Connection:
+        if self._is_closed:
+            raise NotReachable("this client is closed")
+        known = self._connections.get(address)
+        if known is not None and known.is_open:
+            return known
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            known = self._connections.get(address)
+            if known is None or not known.is_open:
+                known = self._connections[address] = await open_connection(address, self.settings)
+            if self._is_closed:
+                known.close()
+        return known
+
+
+def _is_retriable(code: int) -> bool:
+    return code != ErrorCode.NONE and refusal(code, None, "").is_retriable
+
+
+def _explained(error: KafkaError, name: str) -> KafkaError:
+    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return KafkaError(error.code, f"there is no topic {name!r}; create it first")
+    return error

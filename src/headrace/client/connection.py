@@ -1,0 +1,275 @@
+"""One connection to one node: requests go out as they come, answers come back in their order.
+
+`open_connection` connects and asks the broker which versions it speaks; from then on a request
+goes out in the newest version that both know. A broker too old for our ApiVersions answers in
+version 0 and lists what it does know (KIP-511).
+
+A request that is not answered in time closes the connection: what would come after it could not
+be told from what was waited for. Whatever ends a connection fails every request that waits on it,
+with one error that names the node.
+"""
+
+import asyncio
+from collections import deque
+from struct import Struct as Layout
+from typing import Final, TypeVar, cast
+
+import msgspec
+
+from headrace import __version__
+from headrace.client.addresses import Address
+from headrace.client.errors import NotReachable, UnsupportedApi, raise_for
+from headrace.client.settings import CLIENT_SOFTWARE, RESPONSE_BYTES_MAX, ClientSettings
+from headrace.errors import ErrorCode
+from headrace.wire import APIS, ApiKey, FrameReader, WireError, read_response, request_parts
+from headrace.wire.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.messages.api_versions_response import ApiVersionsResponse
+from headrace.wire.messages.request_header import RequestHeader
+from headrace.wire.schema import Message, VersionRange
+
+M = TypeVar("M", bound=Message)
+
+_ERROR_CODE: Final = Layout(">h")
+_CORRELATION_ID_BYTES: Final = 4
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+async def open_connection(address: Address, settings: ClientSettings) -> "Connection":
+    """Connect and agree on versions; NotReachable says what stands in the way."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(address, settings)
+    try:
+        async with asyncio.timeout(settings.connect_timeout_ms / 1000):
+            await loop.create_connection(lambda: connection, address.host, address.port)
+            await connection.negotiate()
+    except TimeoutError:
+        connection.close()
+        raise NotReachable(
+            f"{address} did not answer within {settings.connect_timeout_ms} ms; "
+            "is it a Kafka listener, and is the network between open?"
+        ) from None
+    except OSError as error:
+        raise NotReachable(f"cannot connect to {address}: {_reason(error)}") from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class _Waiting(msgspec.Struct, gc=False):
+    """A request on its way."""
+
+    correlation_id: int
+    key: ApiKey
+    version: int
+    answer: asyncio.Future[memoryview]
+    timer: asyncio.TimerHandle
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Requests and answers of one node. Made by `open_connection`."""
+
+    def __init__(self, address: Address, settings: ClientSettings) -> None:
+        self.address = address
+        self.versions: dict[int, VersionRange] = {}
+        """What the broker said it serves, by API key."""
+        self.features: dict[str, int] = {}
+        """The cluster's finalized features, by name."""
+        self._settings = settings
+        self._reader = FrameReader(RESPONSE_BYTES_MAX)
+        self._waiting: deque[_Waiting] = deque()
+        self._next_correlation_id = 0
+        self._transport: asyncio.Transport | None = None
+        self._failure: NotReachable | None = None
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self._failure is None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answer."""
+        return len(self._waiting)
+
+    def version_of(self, key: ApiKey) -> int:
+        """Give the newest version of an API that both sides know; UnsupportedApi if none is."""
+        theirs, api = self.versions.get(key), APIS[key]
+        if theirs is None:
+            raise UnsupportedApi(f"{self.address} does not serve {api.name}; a newer broker might")
+        newest = api.versions.last - (1 if api.is_newest_unstable else 0)
+        version = min(theirs.last, newest)
+        if version < max(theirs.first, api.versions.first):
+            raise UnsupportedApi(
+                f"{self.address} serves {api.name} in versions {theirs}, "
+                f"this client knows {api.versions}"
+            )
+        return version
+
+    async def request(
+        self,
+        body: Message,
+        answer_type: type[M],
+        *,
+        version: int | None = None,
+        patience_ms: int = 0,
+    ) -> M:
+        """Send a request and give its answer.
+
+        `patience_ms` is what the request asks the broker to wait, on top of the request timeout.
+        """
+        key = ApiKey(body.API_KEY)
+        if version is None:
+            version = self.version_of(key)
+        await self._may_write.wait()
+        frame = await self._send(key, version, body, patience_ms)
+        return self._read(frame, key, version, answer_type)
+
+    async def send_unanswered(self, body: Message) -> None:
+        """Send what gets no answer: Produce with acks=0."""
+        key = ApiKey(body.API_KEY)
+        await self._may_write.wait()
+        self._write(key, self.version_of(key), body)
+
+    async def negotiate(self) -> None:
+        """Ask which versions the broker serves."""
+        version = APIS[ApiKey.API_VERSIONS].versions.last
+        answer = await self._ask_versions(version)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            offered = (row for row in answer.api_keys if row.api_key == ApiKey.API_VERSIONS)
+            newest = max((row.max_version for row in offered), default=0)
+            answer = await self._ask_versions(min(version, newest))
+        raise_for(answer.error_code, None, f"the first exchange with {self.address}")
+        self.versions = {
+            row.api_key: VersionRange(row.min_version, row.max_version) for row in answer.api_keys
+        }
+        self.features = {row.name: row.max_version_level for row in answer.finalized_features}
+
+    def close(self) -> None:
+        """Hang up; requests that wait fail."""
+        self._fail(NotReachable(f"the connection to {self.address} was closed here"))
+
+    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
+        body = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE, client_software_version=__version__
+        )
+        frame = await self._send(ApiKey.API_VERSIONS, version, body, 0)
+        if len(frame) >= _CORRELATION_ID_BYTES + _ERROR_CODE.size:
+            (code,) = _ERROR_CODE.unpack_from(frame, _CORRELATION_ID_BYTES)
+            if code == ErrorCode.UNSUPPORTED_VERSION:
+                version = 0
+        return self._read(frame, ApiKey.API_VERSIONS, version, ApiVersionsResponse)
+
+    def _send(
+        self, key: ApiKey, version: int, body: Message, patience_ms: int
+    ) -> asyncio.Future[memoryview]:
+        correlation_id = self._write(key, version, body)
+        loop = asyncio.get_running_loop()
+        timeout_ms = self._settings.request_timeout_ms + patience_ms
+        waiting = _Waiting(
+            correlation_id,
+            key,
+            version,
+            loop.create_future(),
+            loop.call_later(timeout_ms / 1000, self._time_out, key, timeout_ms),
+        )
+        self._waiting.append(waiting)
+        return waiting.answer
+
+    def _write(self, key: ApiKey, version: int, body: Message) -> int:
+        """Hand a request to the socket; give its number."""
+        if self._failure is not None:
+            raise NotReachable(str(self._failure))
+        assert self._transport is not None, "a connection is opened before it is used"
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_ID_MAX
+        header = RequestHeader(
+            request_api_key=key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=self._settings.client_id,
+        )
+        self._transport.writelines(request_parts(header, body))
+        return correlation_id
+
+    def _read(self, frame: memoryview, key: ApiKey, version: int, answer_type: type[M]) -> M:
+        try:
+            _, answer = read_response(frame, key, version)
+        except WireError as error:
+            failure = NotReachable(f"{self.address} sent what cannot be read: {error}")
+            self._fail(failure)
+            raise failure from error
+        assert isinstance(answer, answer_type), f"{answer_type.__name__} answers another request"
+        return answer
+
+    def _time_out(self, key: ApiKey, timeout_ms: int) -> None:
+        self._fail(
+            NotReachable(f"{self.address} did not answer {APIS[key].name} within {timeout_ms} ms")
+        )
+
+    def _fail(self, failure: NotReachable) -> None:
+        """End the connection; everybody who waits is told why."""
+        if self._failure is None:
+            self._failure = failure
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            waiting.timer.cancel()
+            if not waiting.answer.done():
+                waiting.answer.set_exception(NotReachable(str(self._failure)))
+        self.resume_writing()
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        if self._failure is not None:
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            frames = self._reader.advance(nbytes)
+        except WireError as error:
+            self._fail(NotReachable(f"{self.address} does not speak Kafka's protocol: {error}"))
+            return
+        for frame in frames:
+            self._take(frame)
+
+    def _take(self, frame: memoryview) -> None:
+        if self._failure is not None:
+            return
+        number = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
+        if not self._waiting or self._waiting[0].correlation_id != number:
+            self._fail(NotReachable(f"{self.address} sent answer {number}, which nobody waits for"))
+            return
+        waiting = self._waiting.popleft()
+        waiting.timer.cancel()
+        if not waiting.answer.done():
+            waiting.answer.set_result(frame)
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = "closed the connection" if exc is None else f"is gone: {_reason(exc)}"
+        hint = "" if self.versions else "; is it a Kafka listener without TLS?"
+        self._fail(NotReachable(f"{self.address} {reason}{hint}"))
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,70 @@
+"""Which partition a record goes to: by its key as Kafka's clients do, else to one for a while.
+
+Records with a key go where every other Kafka client's default puts them. Records without one stick
+to a partition until a batch's worth of bytes went there (KIP-794), so that batches get large.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from random import Random
+from struct import unpack_from
+from typing import Final
+
+STICKY_BYTES: Final = 16 * 1024
+_CACHED_KEYS_MAX: Final = 16 * 1024
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+_POSITIVE: Final = 0x7FFFFFFF
+
+
+@lru_cache(_CACHED_KEYS_MAX)
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Give the partition of a key: murmur2, its sign bit cleared, modulo the count."""
+    return (murmur2(key) & _POSITIVE) % partition_count
+
+
+def murmur2(data: bytes) -> int:
+    """Give the 32-bit MurmurHash2 of some bytes with Kafka's seed, unsigned."""
+    length = len(data)
+    h = _SEED ^ length
+    for k in unpack_from(f"<{length >> 2}I", data):
+        k = k * _M & _MASK  # noqa: PLW2901
+        k ^= k >> 24  # noqa: PLW2901
+        h = (h * _M & _MASK) ^ (k * _M & _MASK)
+    if rest := length & 3:
+        h ^= int.from_bytes(data[length - rest :], "little")
+        h = h * _M & _MASK
+    h ^= h >> 13
+    h = h * _M & _MASK
+    return h ^ (h >> 15)
+
+
+class StickyPartitions:
+    """Where records without a key go, topic by topic."""
+
+    def __init__(self, random: Random | None = None, sticky_bytes: int = STICKY_BYTES) -> None:
+        self._random = random or Random()
+        self._sticky_bytes = sticky_bytes
+        self._current: dict[str, tuple[int, int]] = {}
+
+    def stay(self, topic: str, record_bytes: int) -> int | None:
+        """Give the partition of the record before, until it had its share; then None."""
+        partition, used_bytes = self._current.get(topic, _NOWHERE)
+        if used_bytes >= self._sticky_bytes:
+            return None
+        self._current[topic] = partition, used_bytes + record_bytes
+        return partition
+
+    def move(self, topic: str, usable: Sequence[int], record_bytes: int) -> int:
+        """Give one of the usable partitions, another than before if there is one."""
+        before, _ = self._current.get(topic, _NOWHERE)
+        others = [index for index in usable if index != before] or list(usable)
+        partition = self._random.choice(others)
+        self._current[topic] = partition, record_bytes
+        return partition
+
+
+_NOWHERE: Final = -1, sys.maxsize

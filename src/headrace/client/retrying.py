@@ -1,0 +1,35 @@
+"""Retries: growing pauses with a little chance in them, and an end."""
+
+import asyncio
+from random import Random
+
+from headrace.client.settings import RETRY_JITTER, ClientSettings
+
+
+class Retries:
+    """The pauses of one operation, up to its deadline."""
+
+    def __init__(self, settings: ClientSettings, timeout_ms: int | None = None) -> None:
+        """`timeout_ms` is that of the whole operation; the settings' if it is not given."""
+        self._settings = settings
+        self._random = Random()
+        self._count = 0
+        patience_ms = settings.api_timeout_ms if timeout_ms is None else timeout_ms
+        self._deadline = asyncio.get_running_loop().time() + patience_ms / 1000
+
+    async def pause(self) -> bool:
+        """Wait before the next attempt; False, at once, if that would be beyond the deadline."""
+        pause = pause_ms(self._count, self._settings, self._random) / 1000
+        if asyncio.get_running_loop().time() + pause > self._deadline:
+            return False
+        self._count += 1
+        await asyncio.sleep(pause)
+        return True
+
+
+def pause_ms(retry: int, settings: ClientSettings, random: Random) -> float:
+    """Give the length of the pause before a retry; the first one is number 0."""
+    nominal = min(
+        settings.retry_backoff_ms * 2.0 ** min(retry, 30), float(settings.retry_backoff_max_ms)
+    )
+    return nominal * random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER)

@@ -1,0 +1,378 @@
+"""Where Headrace answers differently from Apache Kafka, on purpose or not yet, and why.
+
+`python -m tests.differential.differences` writes docs/differences.md from this table. The test
+fails for a difference that is not listed here, and for one listed here that is none any more.
+"""
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.differential.comparison import Difference
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "differences.md"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Exchanges of a script, fields of their answers, and values; `*` stands for anything."""
+
+    script: str
+    exchange: str
+    path: str
+    kafka: str = "*"
+    headrace: str = "*"
+
+
+class KnownDifference(msgspec.Struct, frozen=True):
+    """One row of the page, and everywhere that it shows."""
+
+    what: str
+    kafka: str
+    headrace: str
+    reason: str
+    places: tuple[Place, ...]
+
+
+def explains(place: Place, difference: Difference) -> bool:
+    """Whether a difference was found in a place that the table lists."""
+    return (
+        fnmatchcase(difference.exchange, place.exchange)
+        and fnmatchcase(difference.path, place.path)
+        and fnmatchcase(str(difference.kafka), place.kafka)
+        and fnmatchcase(str(difference.headrace), place.headrace)
+    )
+
+
+def render() -> str:
+    """Give the page."""
+    rows = [
+        f"| {known.what} | {known.kafka} | {known.headrace} | {known.reason} |\n" for known in KNOWN
+    ]
+    return _HEAD + "".join(rows)
+
+
+def _places(script: str, exchange: str, *paths: str) -> tuple[Place, ...]:
+    return tuple(Place(script, exchange, path) for path in paths)
+
+
+# Keys of APIs that other parts of Headrace will serve.
+_GROUP_APIS: Final = (8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69)
+_TRANSACTION_APIS: Final = (24, 25, 26, 27, 28, 65, 66)
+_SECURITY_APIS: Final = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51)
+_SHARE_AND_STREAMS_APIS: Final = (*(76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92),)
+_VOTER_APIS: Final = (80, 81)
+_TELEMETRY_APIS: Final = (71, 72)
+
+_SILENT_REFUSALS: Final = (
+    *("produce_versions", "produce_acks", "produce_places", "produce_batches", "produce_codecs"),
+    *("produce_recompressed", "produce_too_large", "produce_transactional"),
+    *("idempotence", "idempotence_of_strangers"),
+    *("create_partitions", "alter_partition_reassignments"),
+    *("describe_topic_configs", "alter_topic_configs_incrementally"),
+)
+"""Scripts in which Kafka refuses something without a word."""
+
+KNOWN: Final[tuple[KnownDifference, ...]] = (
+    KnownDifference(
+        what="APIs of groups, transactions, security, share and streams groups, and of voters",
+        kafka="in ApiVersions",
+        headrace="not there",
+        reason="They come with the parts of Headrace that they belong to.",
+        places=tuple(
+            Place("api_versions", "what the broker speaks v*", f"api_keys.{key}", headrace="None")
+            for keys in (
+                *(_GROUP_APIS, _TRANSACTION_APIS, _SECURITY_APIS),
+                *(_SHARE_AND_STREAMS_APIS, _VOTER_APIS),
+            )
+            for key in keys
+        ),
+    ),
+    KnownDifference(
+        what="GetTelemetrySubscriptions and PushTelemetry in ApiVersions",
+        kafka="only with a metrics reporter that takes them",
+        headrace="always",
+        reason="Headrace takes clients' metrics itself; with no subscription a client sends none.",
+        places=tuple(
+            Place("api_versions", "what the broker speaks v*", f"api_keys.{key}", kafka="None")
+            for key in _TELEMETRY_APIS
+        ),
+    ),
+    KnownDifference(
+        what="An array or a client id of length -2; a client id that is not UTF-8",
+        kafka="taken for null; any bytes",
+        headrace="the connection is closed, with a log line",
+        reason="No client sends it, and what it means is a guess.",
+        places=(
+            Place("frames_that_are_none", "an array of -2 topics", ""),
+            Place("header_forms", "client id of -2 bytes", ""),
+            Place("header_forms", "a client id that is not UTF-8", ""),
+        ),
+    ),
+    KnownDifference(
+        what="Metadata for a topic with neither name nor id",
+        kafka="UNKNOWN_SERVER_ERROR for a topic with an empty name",
+        headrace="INVALID_REQUEST",
+        reason="The client's mistake is named as one.",
+        places=_places("metadata_by_id", "by neither id nor name", "topics.*"),
+    ),
+    KnownDifference(
+        what="Metadata that creates a topic",
+        kafka="UNKNOWN_TOPIC_OR_PARTITION first, the topic when asked again",
+        headrace="the topic",
+        reason="It is there when the answer is written: one round trip less.",
+        places=_places(
+            "metadata_creates_topics",
+            "asked to create",
+            *("topics.*.error_code", "topics.*.partitions.0", "topics.*.topic_id"),
+        ),
+    ),
+    KnownDifference(
+        what="DescribeTopicPartitions for a topic with an empty name",
+        kafka="UNKNOWN_SERVER_ERROR",
+        headrace="INVALID_TOPIC_EXCEPTION, as for every other bad name",
+        reason="Kafka trips over it.",
+        places=_places(
+            "describe_topic_partitions",
+            "an empty name",
+            *("topics.*.error_code", "topics.*.topic_authorized_operations"),
+        ),
+    ),
+    KnownDifference(
+        what="Listeners of the voters in DescribeQuorum",
+        kafka="CONTROLLER",
+        headrace="those of the brokers",
+        reason="There are no controllers apart from brokers.",
+        places=_places(
+            "describe_quorum",
+            "the metadata quorum v2",
+            *("nodes.0.listeners.CONTROLLER", "nodes.0.listeners.PLAINTEXT"),
+        ),
+    ),
+    KnownDifference(
+        what="Source of min.insync.replicas in a new cluster",
+        kafka="a dynamic default of the cluster, which Kafka sets itself",
+        headrace="the default",
+        reason=(
+            "Kafka needs it for its eligible leader replicas, and lets nobody take it away; "
+            "here the default is enough."
+        ),
+        places=(
+            *(
+                Place(script, "*", "topics.*.configs.min.insync.replicas.config_source", "3", "5")
+                for script in (
+                    *("create_topics", "create_topics_with_bad_names"),
+                    *("create_topics_with_counts", "create_topics_with_assignments"),
+                    "create_topics_with_configs",
+                )
+            ),
+            *(
+                Place(script, "*", f"results.0.configs.min.insync.replicas{field}")
+                for script, fields in (
+                    ("describe_topic_configs", (".config_source", ".synonyms.*")),
+                    ("describe_other_configs", (".config_source", ".synonyms.*", "")),
+                    ("alter_topic_configs_incrementally", (".config_source",)),
+                )
+                for field in fields
+            ),
+            *_places("alter_broker_configs", "replace nothing", "*.error_*"),
+        ),
+    ),
+    KnownDifference(
+        what="A word twice in a list, such as cleanup.policy=delete,delete",
+        kafka="taken",
+        headrace="INVALID_CONFIG",
+        reason="It is a mistake of whoever wrote it.",
+        places=_places(
+            "create_topics_with_configs",
+            "a policy twice",
+            *("topics.*.error_code", "topics.*.configs.*", "topics.*.topic_id"),
+            *("topics.*.num_partitions", "topics.*.replication_factor", "topics.*.error_message"),
+        ),
+    ),
+    KnownDifference(
+        what="A default of node.id",
+        kafka="there is none",
+        headrace="1",
+        reason="A node starts without a file of settings.",
+        places=_places(
+            "describe_other_configs",
+            "a broker with synonyms v*",
+            "results.0.configs.node.id.synonyms.1",
+        ),
+    ),
+    KnownDifference(
+        what="AlterConfigs with a resource twice",
+        kafka="no answer, ever",
+        headrace="INVALID_REQUEST for each, as IncrementalAlterConfigs answers",
+        reason="Kafka trips over it.",
+        places=_places("alter_topic_configs", "a resource twice", ""),
+    ),
+    KnownDifference(
+        what="CreatePartitions to more than 10,000 at once",
+        kafka="UNKNOWN_SERVER_ERROR",
+        headrace="POLICY_VIOLATION, as CreateTopics answers",
+        reason="Kafka trips over its own check.",
+        places=_places("create_partitions", "to 100001", "results.*.error_code"),
+    ),
+    KnownDifference(
+        what="The message of a refusal, where a version has one",
+        kafka="null for many errors of Produce and of admin APIs",
+        headrace="always says why",
+        reason="An error names the thing, the value and the way out.",
+        places=tuple(
+            Place(script, "*", "*error_message", kafka="None", headrace="<message>")
+            for script in _SILENT_REFUSALS
+        ),
+    ),
+    KnownDifference(
+        what="Produce with null records",
+        kafka="no answer, ever",
+        headrace="INVALID_RECORD",
+        reason="Kafka trips over it.",
+        places=_places("produce_batches", "null records", ""),
+    ),
+    KnownDifference(
+        what="Produce for a topic without partitions",
+        kafka="the topic is not in the answer",
+        headrace="the topic is there, with no partitions",
+        reason="Nobody can tell what it would mean, and no client sends it.",
+        places=_places("produce_places", "no partition", "responses.*"),
+    ),
+    KnownDifference(
+        what="Produce with a partition twice",
+        kafka="the last records are appended, the others forgotten, one row",
+        headrace="all are appended, a row each",
+        reason="What was acknowledged is in the log.",
+        places=_places("produce_places", "a partition twice", "responses.*.partition_responses.1"),
+    ),
+    KnownDifference(
+        what="Produce of a batch with half a batch behind it",
+        kafka="the half is dropped without a word",
+        headrace="INVALID_RECORD",
+        reason="Bytes are not thrown away that somebody meant to be kept.",
+        places=(
+            *_places(
+                "produce_batches",
+                "a batch and half a batch v13",
+                *("*.error_code", "*.base_offset", "*.log_start_offset"),
+            ),
+            *_places(
+                "produce_batches",
+                "what there is after a batch and half a batch",
+                *("*.high_watermark", "*.last_stable_offset", "*.records.0"),
+            ),
+        ),
+    ),
+    KnownDifference(
+        what="Produce of a batch whose base offset is not 0",
+        kafka="INVALID_RECORD",
+        headrace="taken",
+        reason="The broker writes the offset over it in any case.",
+        places=(
+            *_places(
+                "produce_batches",
+                "a base offset other than 0 v13",
+                *("*.error_code", "*.base_offset"),
+            ),
+            *_places(
+                "produce_batches",
+                "what there is after a base offset other than 0",
+                *("*.high_watermark", "*.last_stable_offset", "*.records.0"),
+            ),
+        ),
+    ),
+    KnownDifference(
+        what="Produce of records that do not inflate, or do not fill the batch that holds them",
+        kafka="UNKNOWN_SERVER_ERROR or INVALID_RECORD",
+        headrace="taken, unless the topic has to look inside; a consumer refuses them",
+        reason=(
+            "The broker takes a batch by its header and checksum and does not touch records; "
+            "the checksum says that they are what the producer sent."
+        ),
+        places=(
+            *_places("produce_codecs", "* that does not inflate", "*.error_code", "*.base_offset"),
+            *(
+                place
+                for name in ("a record cut short", "bytes behind the last record")
+                for place in (
+                    *_places("produce_batches", f"{name} v13", "*.error_code", "*.base_offset"),
+                    *_places(
+                        "produce_batches",
+                        f"what there is after {name}",
+                        *("*.high_watermark", "*.last_stable_offset", "*.records.0"),
+                    ),
+                )
+            ),
+        ),
+    ),
+    KnownDifference(
+        what="Produce with a codec that does not exist",
+        kafka="UNKNOWN_SERVER_ERROR",
+        headrace="UNSUPPORTED_COMPRESSION_TYPE",
+        reason="The client's mistake is named as one.",
+        places=_places("produce_batches", "codec 5 v13", "*.error_code", "*.log_start_offset"),
+    ),
+    KnownDifference(
+        what="A largest timestamp in a batch's header that is not the records'",
+        kafka="corrected",
+        headrace="kept",
+        reason="The broker does not touch records.",
+        places=_places("produce_times", "what there is", "*.records.3.max_timestamp"),
+    ),
+    KnownDifference(
+        what="A transactional batch without a producer id",
+        kafka="taken",
+        headrace="INVALID_TXN_STATE",
+        reason="Nothing could ever end its transaction.",
+        places=_places(
+            "produce_transactional",
+            "a transactional batch from nobody",
+            *("*.error_code", "*.base_offset"),
+        ),
+    ),
+    KnownDifference(
+        what="Fetch with a negative limit of bytes",
+        kafka="UNKNOWN_SERVER_ERROR for the first partition",
+        headrace="as a limit of 0",
+        reason="Kafka trips over it.",
+        places=(
+            *_places(
+                "fetch_limits",
+                "-1 bytes *",
+                *("*.error_code", "*.high_watermark", "*.last_stable_offset"),
+                *("*.log_start_offset", "*.records.0"),
+            ),
+        ),
+    ),
+    KnownDifference(
+        what="Order of partitions with errors in an incremental fetch",
+        kafka="those with an error behind topics that came later",
+        headrace="in the order of the session",
+        reason="Clients read them by topic and partition.",
+        places=(
+            *_places("fetch_sessions", "an unknown topic", "responses.*"),
+            *_places("fetch_sessions", "again without naming them", "responses.*"),
+        ),
+    ),
+)
+
+
+_HEAD: Final = """\
+# Differences from Apache Kafka 4.3.1
+
+`tests/differential` sends the same requests, right and wrong ones, in every version, to Apache
+Kafka and to Headrace and compares the answers field by field. What a broker chooses itself is not
+compared: topic, cluster, producer and session ids, ports, paths, times and the wording of messages
+(whether there is one is). What is compared is equal but for what this page lists. The page is
+written by `python -m tests.differential.differences` from the table that the test uses; a listed
+difference that is none any more fails the test.
+
+| what | Apache Kafka | Headrace | why |
+| --- | --- | --- | --- |
+"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())

@@ -1,0 +1,47 @@
+"""Headrace as a process of its own, with the settings that Kafka has beside it."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+START_SECONDS_MAX: Final = 30
+STOP_SECONDS_MAX: Final = 30
+POLL_SECONDS: Final = 0.02
+
+_LISTENING: Final = re.compile(r"listening on (127\.0\.0\.1:\d+)")
+
+
+@contextmanager
+def headrace(folder: Path) -> Iterator[str]:
+    """Run a node on the folder; give its address. It is stopped as an operator would."""
+    output = folder.with_name(f"{folder.name}.out")
+    command = [sys.executable, "-m", "headrace", "up"]
+    options = ["--data", str(folder), "--listen", "127.0.0.1:0"]
+    for setting in ("node.id=1", "http.listen="):
+        options += ["--set", setting]
+    with output.open("wb") as file:
+        node = subprocess.Popen([*command, *options], stdout=file, stderr=file)
+    try:
+        yield _address(node, output)
+        node.send_signal(signal.SIGTERM)
+        node.wait(STOP_SECONDS_MAX)
+    finally:
+        if node.poll() is None:
+            node.kill()
+            node.wait(STOP_SECONDS_MAX)
+
+
+def _address(node: "subprocess.Popen[bytes]", output: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if found := _LISTENING.search(output.read_text(errors="replace")):
+            return found[1]
+        assert node.poll() is None, output.read_text(errors="replace")[-4000:]
+        time.sleep(POLL_SECONDS)  # polls, up to the deadline
+    raise AssertionError(f"Headrace did not listen:\n{output.read_text()[-4000:]}")

@@ -1,0 +1,134 @@
+"""Configs of topics, brokers, loggers, metrics and groups, as clients see and change them."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.config.registry import broker_settings
+from headrace.metadata.state import ResourceType
+from headrace.wire.messages.describe_configs_request import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from tests.config_requests import (
+    BROKER,
+    DELETE,
+    INVALID_REQUEST,
+    LOGGER,
+    NONE,
+    SET,
+    STEPS,
+    TOPIC,
+    codes_of,
+    describe,
+    one,
+)
+
+
+@pytest.fixture
+def node(harness: Any) -> Any:
+    """A node with the topics that the requests are about."""
+    harness.create_topic("t")
+    harness.create_topic("u")
+    return harness
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("headrace.a.logger.to.test")
+    yield found
+    found.setLevel(logging.NOTSET)
+
+
+def rows(answer: Any) -> dict[str, Any]:
+    return {row.name: row for row in answer.results[0].configs}
+
+
+def play(node: Any, step: Any) -> Any:
+    answer = node.ask(step.body, step.version)
+    assert codes_of(answer) == step.codes
+    return answer
+
+
+def test_every_request_gets_the_codes_of_kafka(node: Any) -> None:
+    for step in STEPS:
+        answer = node.ask(step.body, step.version)
+        assert codes_of(answer) == step.codes, str(step)
+
+
+def test_a_refusal_says_what_is_wrong(node: Any) -> None:
+    answer = play(node, one(BROKER, "1", ("num.partitions", SET, "3"), code=INVALID_REQUEST))
+    assert "num.partitions: cannot change while a broker runs" in answer.responses[0].error_message
+
+
+def test_a_topics_change_reaches_its_log_and_its_removal_too(node: Any) -> None:
+    def retention_ms() -> int:
+        retention_ms = node.broker.replicas.find("t", 0).log.settings.retention_ms
+        assert isinstance(retention_ms, int)
+        return retention_ms
+
+    play(node, one(TOPIC, "t", ("retention.ms", SET, "1234"), code=NONE))
+    assert retention_ms() == 1234
+    play(node, one(TOPIC, "t", ("retention.ms", DELETE, None), code=NONE))
+    assert retention_ms() == 604_800_000
+    play(node, one(BROKER, "", ("log.retention.ms", SET, "99"), code=NONE))
+    assert retention_ms() == 99
+
+
+def test_changes_are_there_after_a_restart(node: Any) -> None:
+    play(node, one(TOPIC, "t", ("retention.ms", SET, "1234"), code=NONE))
+    node.restart()
+    row = rows(play(node, describe((TOPIC, "t", ["retention.ms"]))))["retention.ms"]
+    assert row.value == "1234"
+
+
+def test_a_broker_shows_every_setting_and_none_of_its_secrets(node: Any) -> None:
+    found = rows(play(node, describe((BROKER, "1", None))))
+    expected = {name for name, each in broker_settings().items() if not each.is_internal}
+    assert found.keys() == {name for name in expected if not name.endswith(_DYNAMIC_ONLY)}
+    assert found["ssl.key.password"].is_sensitive
+    assert found["ssl.key.password"].value is None
+    assert found["log.dirs"].config_source == 4
+    assert found["http.listen"].read_only
+
+
+_DYNAMIC_ONLY = (".throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
+
+
+def test_documentation_is_there_for_those_who_ask(node: Any) -> None:
+    resource = DescribeConfigsResource(TOPIC, "t", ["retention.ms"])
+    asked = DescribeConfigsRequest(resources=[resource], include_documentation=True)
+    assert "How long records are kept" in rows(node.ask(asked, 4))["retention.ms"].documentation
+    asked.include_documentation = False
+    assert rows(node.ask(asked, 4))["retention.ms"].documentation is None
+
+
+def test_a_secret_that_was_set_is_not_shown(node: Any) -> None:
+    name = "listener.name.outside.ssl.key.password"
+    play(node, one(BROKER, "1", (name, SET, "hunter2"), code=NONE))
+    assert "hunter2" not in repr(play(node, describe((BROKER, "1", None))))
+    assert node.broker.image.configs(ResourceType.BROKER, "1") == {name: "hunter2"}
+
+
+def test_a_level_holds_until_it_is_taken_away(node: Any, logger: logging.Logger) -> None:
+    def level() -> str:
+        found = rows(play(node, describe((LOGGER, "1", [logger.name]))))
+        value = found[logger.name].value
+        assert isinstance(value, str)
+        return value
+
+    before = level()
+    play(node, one(LOGGER, "1", (logger.name, SET, "TRACE"), code=NONE))
+    assert level() == "TRACE"
+    assert logger.isEnabledFor(5)
+    play(node, one(LOGGER, "1", (logger.name, DELETE, None), code=NONE))
+    assert level() == before
+    assert logger.level == logging.NOTSET
+
+
+def test_one_bad_level_changes_no_logger(node: Any, logger: logging.Logger) -> None:
+    lines = ((logger.name, SET, "ERROR"), ("no.such.logger", SET, "ERROR"))
+    play(node, one(LOGGER, "1", *lines, code=40))
+    assert logger.level == logging.NOTSET

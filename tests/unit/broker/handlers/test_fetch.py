@@ -1,0 +1,294 @@
+"""Fetch: what is read, when it is answered, and what a session leaves out."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.errors import ErrorCode
+from headrace.records.builder import BatchBuilder
+from headrace.records.control import build_end_transaction_marker
+from headrace.records.header import read_headers
+from headrace.wire.messages.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
+
+NOW_MS = 1_700_000_000_000
+LATEST = 18
+
+
+def append(harness: Any, *values: bytes, index: int = 0, topic: str = "orders") -> None:
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(NOW_MS, b"key", value)
+
+    async def run() -> None:
+        partition = harness.broker.replicas.find(topic, index)
+        partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+
+    harness.run(run())
+
+
+def fetch(
+    topic_id: bytes,
+    *offsets: int,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 10_000_000,
+    partition_max_bytes: int = 1_000_000,
+    epoch: int = -1,
+    last_epoch: int = -1,
+    **fields: Any,
+) -> FetchRequest:
+    partitions = [
+        FetchPartition(
+            partition=index,
+            fetch_offset=offset,
+            partition_max_bytes=partition_max_bytes,
+            current_leader_epoch=epoch,
+            last_fetched_epoch=last_epoch,
+        )
+        for index, offset in enumerate(offsets)
+    ]
+    topics = [FetchTopic(topic="orders", topic_id=topic_id, partitions=partitions)]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=topics if partitions else [],
+        session_epoch=fields.pop("session_epoch", -1),
+        **fields,
+    )
+
+
+def rows(response: Any) -> dict[int, Any]:
+    return {row.partition_index: row for topic in response.responses for row in topic.partitions}
+
+
+def base_offsets(row: Any) -> list[int]:
+    return [header.base_offset for _, header in read_headers(memoryview(row.records))]
+
+
+@pytest.mark.parametrize("version", range(4, LATEST + 1))
+def test_each_version_reads_what_was_produced(harness: Any, version: int) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"a", b"b")
+    row = rows(harness.ask(fetch(topic_id, 0), version))[0]
+    assert (row.error_code, row.high_watermark, base_offsets(row)) == (0, 2, [0])
+
+
+def test_an_offset_within_a_batch_gives_the_whole_batch(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"a", b"b", b"c")
+    assert base_offsets(rows(harness.ask(fetch(topic_id, 2), LATEST))[0]) == [0]
+
+
+def test_no_records_are_empty_and_not_null(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    row = rows(harness.ask(fetch(topic_id, 0), LATEST))[0]
+    assert row.records is not None
+    assert len(row.records) == 0
+
+
+def test_the_first_batch_comes_however_small_the_limits_are(harness: Any) -> None:
+    topic_id = harness.create_topic("orders", partitions=2)
+    append(harness, b"x" * 1000)
+    append(harness, b"y" * 1000, index=1)
+    answer = harness.ask(fetch(topic_id, 0, 0, max_bytes=1, partition_max_bytes=1), LATEST)
+    assert [len(row.records) > 1000 for row in rows(answer).values()] == [True, False]
+
+
+def test_bytes_over_all_partitions_are_bounded_by_whole_batches(harness: Any) -> None:
+    topic_id = harness.create_topic("orders", partitions=3)
+    for index in range(3):
+        append(harness, b"x" * 1000, index=index)
+    answer = harness.ask(fetch(topic_id, 0, 0, 0, max_bytes=2500), LATEST)
+    assert [bool(row.records) for row in rows(answer).values()] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("offset", "options", "code"),
+    [
+        (2, {}, ErrorCode.NONE),
+        (3, {}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (-1, {}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (0, {"epoch": 9}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_offsets_and_epochs_are_judged_as_kafka_judges_them(
+    harness: Any, offset: int, options: dict[str, int], code: ErrorCode
+) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"a", b"b")
+    row = rows(harness.ask(fetch(topic_id, offset, **options), LATEST))[0]
+    assert ErrorCode(row.error_code) is code
+
+
+def test_unknown_topics_are_said_to_be_so_by_name_and_by_id(harness: Any) -> None:
+    by_name = rows(harness.ask(fetch(bytes(16), 0), 12))[0]
+    by_id = rows(harness.ask(fetch(b"?" * 16, 0), 13))[0]
+    assert ErrorCode(by_name.error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ErrorCode(by_id.error_code) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_reader_of_a_log_that_was_cut_hears_where_it_diverged(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"a", b"b")
+    row = rows(harness.ask(fetch(topic_id, 5, last_epoch=0), LATEST))[0]
+    assert (row.error_code, len(row.records)) == (0, 0)
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (0, 2)
+
+
+def test_a_fetch_waits_at_the_end_until_something_is_appended(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+
+    async def ask() -> Any:
+        waiting = asyncio.ensure_future(
+            harness.ask_async(fetch(topic_id, 0, max_wait_ms=60_000), LATEST)
+        )
+        partition = harness.broker.replicas.find("orders", 0)
+        while not partition.fetch_waiters:
+            await asyncio.sleep(0)
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"key", b"value")
+        partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+        answer = await waiting
+        assert not partition.fetch_waiters
+        return answer
+
+    assert base_offsets(rows(harness.run(ask()))[0]) == [0]
+
+
+def test_a_fetch_waits_for_min_bytes_over_all_its_partitions(harness: Any) -> None:
+    topic_id = harness.create_topic("orders", partitions=2)
+
+    async def ask() -> Any:
+        waiting = asyncio.ensure_future(
+            harness.ask_async(fetch(topic_id, 0, 0, max_wait_ms=60_000, min_bytes=1500), LATEST)
+        )
+        partitions = [harness.broker.replicas.find("orders", index) for index in range(2)]
+        while not partitions[0].fetch_waiters:
+            await asyncio.sleep(0)
+        for partition in partitions:
+            builder = BatchBuilder()
+            builder.append(NOW_MS, b"key", b"x" * 1000)
+            assert not waiting.done()
+            partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        return await waiting
+
+    assert [base_offsets(row) for row in rows(harness.run(ask())).values()] == [[0], [0]]
+
+
+def test_a_fetch_that_waited_in_vain_is_answered_empty(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    row = rows(harness.ask(fetch(topic_id, 0, max_wait_ms=20), LATEST))[0]
+    assert (row.error_code, len(row.records)) == (0, 0)
+    assert not harness.broker.replicas.find("orders", 0).fetch_waiters
+
+
+def test_a_client_that_leaves_is_waited_for_no_more(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+
+    async def leave() -> None:
+        waiting = asyncio.ensure_future(
+            harness.ask_async(fetch(topic_id, 0, max_wait_ms=60_000), LATEST)
+        )
+        partition = harness.broker.replicas.find("orders", 0)
+        while not partition.fetch_waiters:
+            await asyncio.sleep(0)
+        harness.peer.close("left")
+        assert not partition.fetch_waiters
+        waiting.cancel()
+
+    harness.run(leave())
+
+
+def test_a_session_hears_only_what_is_new(harness: Any) -> None:
+    topic_id = harness.create_topic("orders", partitions=2)
+    append(harness, b"a")
+    first = harness.ask(fetch(topic_id, 0, 0, session_epoch=0), LATEST)
+    assert sorted(rows(first)) == [0, 1]
+    session = {"session_id": first.session_id}
+    assert rows(harness.ask(fetch(topic_id, 1, session_epoch=1, **session), LATEST)) == {}
+    append(harness, b"b", index=1)
+    news = rows(harness.ask(fetch(topic_id, session_epoch=2, **session), LATEST))
+    assert [(index, base_offsets(row)) for index, row in news.items()] == [(1, [0])]
+
+
+def test_a_session_forgets_what_it_is_told_to(harness: Any) -> None:
+    topic_id = harness.create_topic("orders", partitions=2)
+    first = harness.ask(fetch(topic_id, 0, 0, session_epoch=0), LATEST)
+    append(harness, b"a")
+    append(harness, b"b", index=1)
+    request = fetch(topic_id, session_epoch=1, session_id=first.session_id)
+    request.forgotten_topics_data = [ForgottenTopic(topic_id=topic_id, partitions=[0])]
+    assert list(rows(harness.ask(request, LATEST))) == [1]
+
+
+def test_an_error_is_heard_again_until_it_is_gone(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    first = harness.ask(fetch(topic_id, 7, session_epoch=0), LATEST)
+    for epoch in (1, 2):
+        again = fetch(topic_id, session_epoch=epoch, session_id=first.session_id)
+        row = rows(harness.ask(again, LATEST))[0]
+        assert ErrorCode(row.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_session_that_is_not_there_is_an_error_of_the_whole(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    answer = harness.ask(fetch(topic_id, 0, session_id=99, session_epoch=1), LATEST)
+    assert ErrorCode(answer.error_code) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (answer.responses, answer.session_id) == ([], 0)
+
+
+def test_committed_readers_stop_at_an_open_transaction_and_hear_of_aborted_ones(
+    harness: Any,
+) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"plain")
+
+    async def write(batch: bytearray) -> None:
+        harness.broker.replicas.find("orders", 0).append_own(memoryview(batch))
+
+    builder = BatchBuilder()
+    builder.append(NOW_MS, b"key", b"transactional")
+    harness.run(
+        write(
+            builder.build(producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+        )
+    )
+    committed = rows(harness.ask(fetch(topic_id, 0, isolation_level=1), LATEST))[0]
+    assert (committed.last_stable_offset, base_offsets(committed)) == (1, [0])
+    assert committed.aborted_transactions == []
+    uncommitted = rows(harness.ask(fetch(topic_id, 0), LATEST))[0]
+    assert (base_offsets(uncommitted), uncommitted.aborted_transactions) == ([0, 1], None)
+    marker = build_end_transaction_marker(
+        NOW_MS, is_commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=0
+    )
+    harness.run(write(marker))
+    aborted = rows(harness.ask(fetch(topic_id, 0, isolation_level=1), LATEST))[0]
+    assert aborted.last_stable_offset == 3
+    assert [(a.producer_id, a.first_offset) for a in aborted.aborted_transactions] == [(5, 1)]
+
+
+def test_what_is_not_in_the_page_cache_is_read_all_the_same(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"a")
+    log = harness.broker.replicas.find("orders", 0).log
+    read, cold = log.read, [2]
+
+    def read_cold_twice(*arguments: Any, may_block: bool = False, **options: Any) -> Any:
+        if cold[0] and not may_block:
+            cold[0] -= 1
+            return None
+        return read(*arguments, may_block=may_block, **options)
+
+    monkeypatch.setattr(log, "read", read_cold_twice)
+    assert base_offsets(rows(harness.ask(fetch(topic_id, 0), LATEST))[0]) == [0]

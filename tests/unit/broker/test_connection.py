@@ -1,0 +1,371 @@
+"""What a connection does with frames: order, limits, and bytes that are no requests."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.broker.connection import Connection
+from headrace.broker.counters import Counters
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.request import LATER, Request
+from headrace.broker.traffic import Traffic
+from headrace.errors import ErrorCode, KafkaError
+from headrace.wire import ApiKey, FrameReader
+from headrace.wire.exchange import read_response, request_parts
+from headrace.wire.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.messages.api_versions_response import ApiVersionsResponse
+from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
+from headrace.wire.messages.describe_cluster_response import DescribeClusterResponse
+from headrace.wire.messages.fetch_request import FetchRequest
+from headrace.wire.messages.fetch_response import FetchResponse
+from headrace.wire.messages.produce_request import ProduceRequest
+from headrace.wire.messages.request_header import RequestHeader
+from headrace.wire.schema import Message
+
+FRAME_BYTES_MAX = 10_000
+
+
+class Wire(asyncio.Transport):
+    """A transport whose other end is the test."""
+
+    def __init__(self, host: str = "10.0.0.1", port: int = 4711) -> None:
+        super().__init__({"peername": (host, port)})
+        self.sent = bytearray()
+        self.is_aborted = False
+        self.is_paused = False
+
+    def writelines(self, list_of_data: Any) -> None:
+        for part in list_of_data:
+            self.sent += part
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+class World:
+    """Connections with a dispatcher whose handlers are the test's."""
+
+    def __init__(self, **limits: int) -> None:
+        self.counters = Counters()
+        defaults = {"request_bytes_max": FRAME_BYTES_MAX, "requests_max": 100}
+        self.traffic = Traffic(self.counters, **{**defaults, **limits})
+        self.waiting: list[Request] = []
+        handlers: Any = {
+            ApiKey.API_VERSIONS: lambda broker, request: self.answer_versions(request),
+            ApiKey.DESCRIBE_CLUSTER: lambda broker, request: self.wait(request),
+            ApiKey.FETCH: lambda broker, request: self.wait(request),
+            ApiKey.PRODUCE: lambda broker, request: self.fail(),
+        }
+        broker: Any = SimpleNamespace(counters=self.counters)
+        self.dispatcher = Dispatcher(broker, handlers)
+        self.error: Exception = RuntimeError("out of luck")
+
+    def connect(self, host: str = "10.0.0.1") -> "Client":
+        return Client(self, host)
+
+    def answer_versions(self, request: Request) -> Message:
+        return ApiVersionsResponse(error_code=0 if request.body is not None else 35)
+
+    def wait(self, request: Request) -> object:
+        if request.client_id == "broken":
+            self.fail()
+        self.waiting.append(request)
+        return LATER
+
+    def fail(self) -> None:
+        raise self.error
+
+    def answer(self, index: int = 0) -> None:
+        request = self.waiting.pop(index)
+        is_fetch = request.api_key == ApiKey.FETCH
+        request.answer(FetchResponse() if is_fetch else DescribeClusterResponse(cluster_id="c"))
+
+
+class Client:
+    """The other end of a connection."""
+
+    def __init__(self, world: World, host: str) -> None:
+        self.wire = Wire(host)
+        self.connection = Connection("PLAINTEXT", world.dispatcher, world.traffic)
+        self.connection.connection_made(self.wire)
+        self.asked: dict[int, tuple[ApiKey, int]] = {}
+        self._reader = FrameReader()
+        self._read = 0
+
+    def send(self, *data: bytes) -> None:
+        rest = b"".join(data)
+        while rest and not self.wire.is_aborted:
+            room = self.connection.get_buffer(-1)[: len(rest)]
+            room[:] = rest[: len(room)]
+            self.connection.buffer_updated(len(room))
+            rest = rest[len(room) :]
+
+    def ask(
+        self, body: Message, version: int = 0, *, client_id: str = "client", number: int = 0
+    ) -> bytes:
+        """The bytes of a request."""
+        number = number or len(self.asked) + 1
+        key = ApiKey(body.API_KEY)
+        self.asked[number] = key, version
+        header = RequestHeader(
+            request_api_key=int(key),
+            request_api_version=version,
+            correlation_id=number,
+            client_id=client_id,
+        )
+        return b"".join(map(bytes, request_parts(header, body)))
+
+    def answers(self) -> list[tuple[int, Message]]:
+        """What came since the last call: correlation ids with responses."""
+        frames = self._reader.feed(bytes(self.wire.sent[self._read :]))
+        self._read = len(self.wire.sent)
+        answers = []
+        for frame in frames:
+            number = int.from_bytes(frame[:4])
+            header, body = read_response(frame, *self.asked[number])
+            answers.append((header.correlation_id, body))
+        return answers
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.fixture(autouse=True)
+def _info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def test_answers_keep_the_order_of_the_requests() -> None:
+    world = World()
+    client = world.connect()
+    client.send(*(client.ask(DescribeClusterRequest()) for _ in range(3)))
+    client.send(client.ask(ApiVersionsRequest()))
+    assert client.answers() == []  # the fourth is answered, and waits for the first
+    world.answer(1)
+    assert client.answers() == []
+    world.answer(0)
+    assert [number for number, _ in client.answers()] == [1, 2]
+    world.answer(0)
+    assert [number for number, _ in client.answers()] == [3, 4]
+
+
+def test_a_handler_that_raises_is_an_error_with_a_number_that_the_log_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest(), client_id="broken"))
+    client.send(client.ask(ApiVersionsRequest()))
+    [(_, failed), (number, _)] = client.answers()
+    assert isinstance(failed, DescribeClusterResponse)
+    assert failed.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "incident 1" in (failed.error_message or "")
+    assert "out of luck" not in (failed.error_message or "")
+    assert number == 2
+    assert not client.wire.is_aborted
+    [line] = [line for line in lines(caplog) if "incident 1" in line]
+    assert "DescribeCluster v0" in line
+    assert "10.0.0.1:4711" in line
+    assert world.counters.apis[ApiKey.DESCRIBE_CLUSTER].errors == 1
+
+
+def test_an_error_of_kafka_is_answered_and_is_no_incident(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.error = KafkaError(ErrorCode.NOT_CONTROLLER, "ask node 2")
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest(), client_id="broken"))
+    [(_, failed)] = client.answers()
+    assert isinstance(failed, DescribeClusterResponse)
+    assert (failed.error_code, failed.error_message) == (ErrorCode.NOT_CONTROLLER, "ask node 2")
+    assert lines(caplog) == []
+
+
+def test_a_failed_produce_without_acks_ends_its_connection() -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(ProduceRequest(acks=0), 9))
+    assert client.wire.is_aborted
+    assert client.answers() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n", "an HTTP request on a Kafka port"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS handshake on a listener without TLS"),
+        (b"\x7f\xff\xff\xff", "the limit is 10000"),
+        (b"\xff\xff\xff\xff", "is negative"),
+        (b"\x00\x00\x00\x03abc", "holds no header"),
+        (b"\x00\x00\x00\x0a" + b"\x77" * 10, "there is no API"),
+    ],
+)
+def test_bytes_that_are_no_request_end_the_connection_with_one_line(
+    data: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    client = world.connect()
+    client.send(data, data)
+    assert client.wire.is_aborted
+    [line] = lines(caplog)
+    assert reason in line
+    assert "10.0.0.1:4711" in line
+
+
+def test_nothing_that_follows_a_bad_request_is_carried_out() -> None:
+    world = World()
+    client = world.connect()
+    client.send(b"\x00\x00\x00\x0a" + b"\x77" * 10, client.ask(DescribeClusterRequest()))
+    assert client.wire.is_aborted
+    assert world.waiting == []
+
+
+def test_a_version_that_is_not_served_is_named_with_its_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    client = world.connect()
+    client.connection.client_software = "librdkafka 0.8"
+    client.send(client.ask(ProduceRequest(), 3).replace(b"\x00\x00\x00\x03", b"\x00\x00\x00\x02"))
+    [line] = lines(caplog)
+    assert "Produce v2 is not served, 3 to 13 are" in line
+    assert "librdkafka 0.8" in line
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
+    world = World()
+    client = world.connect()
+    sent = client.ask(ApiVersionsRequest(), 4)
+    client.asked[1] = ApiKey.API_VERSIONS, 0
+    client.send(sent.replace(b"\x00\x12\x00\x04", b"\x00\x12\x00\x63"))
+    [(_, answer)] = client.answers()
+    assert isinstance(answer, ApiVersionsResponse)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_no_more_is_read_while_too_many_requests_are_unanswered() -> None:
+    world = World(requests_max=2)
+    client = world.connect()
+    client.send(*(client.ask(DescribeClusterRequest()) for _ in range(4)))
+    assert (len(world.waiting), client.wire.is_paused) == (2, True)
+    world.answer()
+    assert (len(world.waiting), client.wire.is_paused) == (2, True)
+    world.answer()
+    world.answer()
+    assert (len(world.waiting), client.wire.is_paused) == (1, False)
+
+
+def test_a_fetch_is_sent_before_the_next_request_is_taken() -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest()))
+    client.send(*(client.ask(FetchRequest(), 11) for _ in range(2)))
+    client.send(client.ask(ApiVersionsRequest()))
+    assert [request.api_key for request in world.waiting] == [60, 1]
+    assert client.wire.is_paused
+    world.answer(1)
+    assert len(world.waiting) == 1  # the answer is there, and waits for the first
+    world.answer()
+    assert [number for number, _ in client.answers()] == [1, 2]
+    assert [request.api_key for request in world.waiting] == [1]
+    world.answer()
+    assert [number for number, _ in client.answers()] == [3, 4]
+    assert not client.wire.is_paused
+
+
+def test_no_more_is_read_while_answers_are_not_taken() -> None:
+    world = World()
+    client = world.connect()
+    client.connection.pause_writing()
+    assert client.wire.is_paused
+    client.send(*(client.ask(ApiVersionsRequest()) for _ in range(3)))
+    assert client.answers() == []
+    client.connection.resume_writing()
+    assert [number for number, _ in client.answers()] == [1, 2, 3]
+    assert not client.wire.is_paused
+
+
+def test_a_full_node_reads_on_once_something_is_answered() -> None:
+    world = World(queued_bytes_max=1)
+    first, *others = (world.connect() for _ in range(500))
+    first.send(first.ask(DescribeClusterRequest()))
+    for other in others:
+        other.send(other.ask(ApiVersionsRequest()), other.ask(ApiVersionsRequest()))
+    assert all(client.wire.is_paused for client in (first, *others))
+    assert not any(other.answers() for other in others)
+    world.answer()
+    assert not any(client.wire.is_paused for client in (first, *others))
+    assert [len(other.answers()) for other in others] == [2] * len(others)
+
+
+def test_a_frame_that_has_begun_may_end_in_a_full_node() -> None:
+    world = World(queued_bytes_max=1)
+    first, second = world.connect(), world.connect()
+    data = first.ask(DescribeClusterRequest())
+    first.send(data[:10])
+    second.send(second.ask(DescribeClusterRequest())[:10])
+    assert (first.wire.is_paused, second.wire.is_paused) == (False, True)
+    assert world.traffic.in_flight_bytes == len(data) - 4
+    first.send(data[10:])
+    assert len(world.waiting) == 1
+    assert world.traffic.in_flight_bytes == len(data) - 4
+    world.answer()
+    assert [number for number, _ in first.answers()] == [1]
+    assert not second.wire.is_paused
+
+
+def test_room_that_was_kept_for_a_lost_connection_is_given_back() -> None:
+    world = World(queued_bytes_max=1)
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest())[:10])
+    assert world.traffic.in_flight_bytes > 0
+    client.connection.connection_lost(None)
+    assert world.traffic.in_flight_bytes == 0
+
+
+def test_the_bytes_of_a_lost_connection_are_given_back() -> None:
+    world = World(queued_bytes_max=1)
+    first, second = world.connect(), world.connect()
+    first.send(first.ask(DescribeClusterRequest()))
+    second.send(second.ask(ApiVersionsRequest()), second.ask(ApiVersionsRequest()))
+    assert second.wire.is_paused
+    first.connection.connection_lost(None)
+    assert world.traffic.in_flight_bytes == 0
+    assert len(second.answers()) == 2
+
+
+def test_an_answer_to_a_lost_connection_is_dropped() -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest()))
+    client.connection.connection_lost(None)
+    world.answer()
+    assert client.answers() == []
+
+
+def test_connections_over_the_limit_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(connections_max=2)
+    clients = [world.connect() for _ in range(3)]
+    assert [client.wire.is_aborted for client in clients] == [False, False, True]
+    assert "max.connections" in lines(caplog)[0]
+    clients[0].connection.connection_lost(None)
+    clients[2].connection.connection_lost(None)
+    assert not world.connect().wire.is_aborted
+
+
+def test_connections_of_one_address_over_the_limit_are_refused() -> None:
+    world = World(connections_per_ip_max=1)
+    clients = [world.connect("10.0.0.1"), world.connect("10.0.0.1"), world.connect("10.0.0.2")]
+    assert [client.wire.is_aborted for client in clients] == [False, True, False]
+    assert world.counters.connections_refused == 1
