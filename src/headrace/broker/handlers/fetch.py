@@ -13,49 +13,40 @@ no other replica is recommended (KIP-392).
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.fetch_reading import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    UNKNOWN,
+    FetchReader,
+    Read,
+)
 from headrace.broker.fetch_sessions import (
     FINAL_EPOCH,
-    FIRST_WITH_TOPIC_IDS,
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSession,
     WantedPartition,
     wanted_partitions,
 )
-from headrace.broker.leaders import current_leader, endpoints
+from headrace.broker.leaders import endpoints
 from headrace.broker.partition import Partition
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import ZERO_TOPIC_ID, TopicName
-from headrace.log.errors import LogError
-from headrace.log.log import Log
+from headrace.ids import ZERO_TOPIC_ID
 from headrace.wire import ApiKey
 from headrace.wire.messages.fetch_request import FetchRequest
 from headrace.wire.messages.fetch_response import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
-    LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
 
 FIRST_WITH_SESSIONS: Final = 7
-FIRST_WITH_LEADERS: Final = 16
-READ_UNCOMMITTED: Final = 0
-READ_COMMITTED: Final = 1
-UNKNOWN: Final = -1
-_EMPTY: Final = memoryview(b"")
-_LENGTH_AT: Final = 8
-_LENGTH_PREFIX_BYTES: Final = 12
-_NOT_HERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-"""Errors of what is not looked for in a log."""
-_LEADER_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle_fetch(broker: Broker, request: Request) -> Answer:
@@ -89,28 +80,15 @@ def handle_fetch(broker: Broker, request: Request) -> Answer:
     return Fetch(broker, request, wanted, session, is_incremental=is_incremental).begin()
 
 
-class _Read(NamedTuple):
-    """What one look at all partitions gave."""
-
-    rows: list[tuple[WantedPartition, PartitionData]]
-    byte_count: int
-    is_urgent: bool
-    """Whether there is something that a client must hear at once: an error, or a truncation."""
-    cold: tuple[WantedPartition, Partition] | None
-    """The first whose records are not in the page cache."""
-
-
 class Fetch:
     """One fetch, which may wait."""
 
     __slots__ = (
         "_broker",
-        "_bytes_max",
-        "_is_committed",
         "_is_incremental",
         "_is_retry_due",
-        "_is_stranger",
         "_missing_bytes",
+        "_reader",
         "_request",
         "_session",
         "_timer",
@@ -133,10 +111,7 @@ class Fetch:
         self._wanted = wanted
         self._session = session
         self._is_incremental = is_incremental
-        self._is_committed = body.isolation_level == READ_COMMITTED
-        self._bytes_max = min(body.max_bytes, broker.fetch_bytes_max)
-        # Nobody replicates from here yet, so whoever says that it does is no replica of anything.
-        self._is_stranger = body.replica_id >= 0 or body.replica_state.replica_id >= 0
+        self._reader = FetchReader(broker, body, request.version)
         self._missing_bytes = 0
         self._is_retry_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -144,7 +119,7 @@ class Fetch:
 
     def begin(self) -> Answer:
         """Answer if there is enough, else wait."""
-        read = self._read()
+        read = self._reader.read(self._wanted)
         if read.cold is not None:
             self._start_reading_cold(read)
             return LATER
@@ -166,7 +141,7 @@ class Fetch:
             self._is_retry_due = True
             asyncio.get_running_loop().call_soon(self._retry)
 
-    def _is_enough(self, read: _Read) -> bool:
+    def _is_enough(self, read: Read) -> bool:
         body: FetchRequest = self._request.body
         return (
             read.byte_count >= body.min_bytes
@@ -175,7 +150,7 @@ class Fetch:
             or not self._wanted
         )
 
-    def _wait(self, read: _Read) -> None:
+    def _wait(self, read: Read) -> None:
         body: FetchRequest = self._request.body
         self._missing_bytes = body.min_bytes - read.byte_count
         if self._timer is None:
@@ -183,7 +158,7 @@ class Fetch:
             self._timer = loop.call_later(body.max_wait_ms / 1000, self._time_out)
             self._request.peer.on_close.add(self._stop_waiting)
             for wanted in self._wanted:
-                partition = self._find(wanted)
+                partition = self._reader.find(wanted)
                 if partition is not None:
                     self._waits_at.append(partition)
                     partition.fetch_waiters.add(self)
@@ -208,7 +183,7 @@ class Fetch:
 
     def _look_again(self, *, is_last_look: bool) -> None:
         try:
-            read = self._read()
+            read = self._reader.read(self._wanted)
             if read.cold is not None:
                 self._stop_waiting()
                 self._start_reading_cold(read)
@@ -221,12 +196,12 @@ class Fetch:
             self._stop_waiting()
             self._request.peer.on_failed(self._request, error)
 
-    def _start_reading_cold(self, read: _Read) -> None:
+    def _start_reading_cold(self, read: Read) -> None:
         task = asyncio.get_running_loop().create_task(self._read_cold(read))
         self._broker.cold_fetches.add(task)
         task.add_done_callback(self._broker.cold_fetches.discard)
 
-    async def _read_cold(self, read: _Read) -> None:
+    async def _read_cold(self, read: Read) -> None:
         """Bring what is wanted into the page cache, and answer from there."""
         try:
             for _ in range(COLD_READ_ATTEMPTS_MAX.default * max(len(self._wanted), 1)):
@@ -234,9 +209,9 @@ class Fetch:
                     break
                 wanted, partition = read.cold
                 await partition.log.warm(wanted.fetch_offset, wanted.max_bytes)
-                read = self._read()
+                read = self._reader.read(self._wanted)
             if read.cold is not None:
-                read = self._read(may_block=True)
+                read = self._reader.read(self._wanted, may_block=True)
             if not self._request.peer.is_closed:
                 if self._is_enough(read):
                     self._request.answer(self._response(read))
@@ -245,123 +220,9 @@ class Fetch:
         except Exception as error:  # nobody above would answer
             self._request.peer.on_failed(self._request, error)
 
-    # Reading
-
-    def _find(self, wanted: WantedPartition) -> Partition | None:
-        replicas = self._broker.replicas
-        partition = replicas.find_wanted(wanted.topic_id, wanted.topic, wanted.index)
-        if partition is not None:
-            wanted.topic = partition.topic
-        return partition
-
-    def _read(self, *, may_block: bool = False) -> _Read:
-        rows: list[tuple[WantedPartition, PartitionData]] = []
-        remaining = self._bytes_max
-        total, is_urgent, cold = 0, False, None
-        for wanted in self._wanted:
-            partition = self._find(wanted)
-            if partition is None or not partition.is_leader or self._is_stranger:
-                row = self._missing(wanted)
-            else:
-                try:
-                    found = self._read_one(
-                        partition,
-                        wanted,
-                        min(wanted.max_bytes, remaining),
-                        is_first=total == 0,
-                        may_block=may_block,
-                    )
-                except LogError as error:
-                    found = _failed(wanted.index, error.code)
-                if found is None:
-                    cold = wanted, partition
-                    break
-                row = found
-            count = len(row.records)  # type: ignore[arg-type]
-            if row.error_code or row.diverging_epoch.end_offset >= 0:
-                is_urgent = True
-            total += count
-            remaining -= count
-            rows.append((wanted, row))
-        return _Read(rows, total, is_urgent, cold)
-
-    def _read_one(
-        self,
-        partition: Partition,
-        wanted: WantedPartition,
-        bytes_max: int,
-        *,
-        is_first: bool,
-        may_block: bool,
-    ) -> PartitionData | None:
-        """Read from one partition; None if that would wait for the disk."""
-        log, offset = partition.log, wanted.fetch_offset
-        if 0 <= wanted.current_leader_epoch != partition.leader_epoch:
-            code = partition.check_leader_epoch(wanted.current_leader_epoch)
-            return self._moved(wanted, partition.topic, code)
-        if wanted.last_fetched_epoch >= 0:
-            ended = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.end_offset)
-            if ended.end_offset < 0:
-                return _failed(wanted.index, ErrorCode.OFFSET_OUT_OF_RANGE)
-            if ended.epoch < wanted.last_fetched_epoch or ended.end_offset < offset:
-                row = self._row(log, wanted.index, _EMPTY)
-                row.diverging_epoch = EpochEndOffset(epoch=ended.epoch, end_offset=ended.end_offset)
-                return row
-        up_to = log.last_stable_offset if self._is_committed else log.high_watermark
-        records = log.read(
-            offset, max(bytes_max, 0), up_to=up_to, is_first_whole=is_first, may_block=may_block
-        )
-        if records is None:
-            return None
-        if not is_first and not _has_whole_batch(records):
-            records = _EMPTY
-        row = self._row(log, wanted.index, records)
-        if self._is_committed:
-            row.aborted_transactions = [
-                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                for each in (log.aborted_transactions(offset, up_to) if records else ())
-            ]
-        return row
-
-    def _row(self, log: Log, index: int, records: memoryview) -> PartitionData:
-        return PartitionData(
-            partition_index=index,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.start_offset,
-            aborted_transactions=None,
-            records=records,
-        )
-
-    def _missing(self, wanted: WantedPartition) -> PartitionData:
-        """Say why a partition cannot be read here."""
-        image, name = self._broker.image, wanted.topic
-        if wanted.topic_id != ZERO_TOPIC_ID:
-            topic = image.topic_by_id(wanted.topic_id)
-            if topic is not None:
-                name = topic.name
-            elif not name:
-                return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
-            elif image.topic(name) is not None:
-                # A session that goes on after its topic was deleted and made again.
-                return _failed(wanted.index, ErrorCode.INCONSISTENT_TOPIC_ID)
-        elif self._request.version >= FIRST_WITH_TOPIC_IDS:
-            return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
-        code = self._broker.replicas.explain_missing(name, wanted.index).code
-        return self._moved(wanted, name, code)
-
-    def _moved(self, wanted: WantedPartition, topic: TopicName, code: ErrorCode) -> PartitionData:
-        row = _failed(wanted.index, code)
-        if code in _LEADER_MOVED and self._request.version >= FIRST_WITH_LEADERS:
-            leader = current_leader(self._broker.image, topic, wanted.index)
-            row.current_leader = LeaderIdAndEpoch(
-                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
-            )
-        return row
-
     # Answering
 
-    def _response(self, read: _Read) -> FetchResponse:
+    def _response(self, read: Read) -> FetchResponse:
         session, rows = self._session, read.rows
         if session is not None:
             rows = self._news(session, rows)
@@ -370,12 +231,12 @@ class Fetch:
         )
         for wanted, row in rows:
             if row.records:
-                partition = self._find(wanted)
+                partition = self._reader.find(wanted)
                 if partition is not None:
                     partition.counters.bytes_out += len(row.records)
                     partition.counters.fetch_requests += 1
         leaders = {row.current_leader.leader_id for _, row in rows} - {UNKNOWN}
-        if leaders and not self._is_stranger:  # replicas know where the others are
+        if leaders and not self._reader.is_stranger:  # replicas know where the others are
             response.node_endpoints = [
                 NodeEndpoint(**found._asdict())
                 for found in endpoints(self._broker.image, leaders, self._request.peer.listener)
@@ -405,23 +266,6 @@ class Fetch:
             if row.records:
                 session.move_back(wanted)
         return news
-
-
-def _has_whole_batch(records: memoryview) -> bool:
-    if len(records) < _LENGTH_PREFIX_BYTES:
-        return False
-    length = int.from_bytes(records[_LENGTH_AT:_LENGTH_PREFIX_BYTES])
-    return len(records) >= length + _LENGTH_PREFIX_BYTES
-
-
-def _failed(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=UNKNOWN,
-        aborted_transactions=[] if code in _NOT_HERE else None,
-        records=_EMPTY,
-    )
 
 
 def _by_topic(
