@@ -69,7 +69,7 @@ class Drawn:
 class Rolled:
     """Choices of a seeded Random; lengths around the edges of one-byte varints are frequent."""
 
-    LENGTHS = (0, 1, 2, 3, 7, 40, 126, 127, 128, 300)
+    LENGTHS: tuple[int, ...] = (0, 1, 2, 3, 7, 40, 126, 127, 128, 300)
     ALPHABET = 'abcXYZ-._09 éß漢\U0001f600\n\\"'
 
     def __init__(self, random: Random) -> None:
@@ -93,6 +93,21 @@ class Rolled:
 
     def uuid(self) -> bytes:
         return self.random.randbytes(16)
+
+
+class Filled(Rolled):
+    """Choices of a seeded Random that leave nothing out: two of each list, no null, no zero."""
+
+    ALPHABET = "abcdefgh"
+    LENGTHS = (5, 6)
+
+    def boolean(self) -> bool:
+        return True
+
+    def integer(self, low: int, high: int) -> int:
+        if (low, high) == (0, 3):  # how many elements a list has
+            return 2
+        return self.random.randint(1, min(high, 99))
 
 
 def make_message(message: type[Message], version: int, choices: Choices) -> Message:

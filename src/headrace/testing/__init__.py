@@ -1,5 +1,7 @@
 """What a test needs in place of the world: for this project and for those who build on it.
 
-`disk` is a disk in memory that crashes, fails and fills up by seed, `virtual_loop` an asyncio loop
-whose time passes only when nothing is left to do. Import from the modules.
+`broker` is a real broker in the test's own process, `plugin` has it as pytest fixtures, `faults` is
+what can go wrong with it on demand. `disk` is a disk in memory that crashes, fails and fills up by
+seed, `virtual_loop` an asyncio loop whose time passes only when nothing is left to do. Import from
+the modules.
 """

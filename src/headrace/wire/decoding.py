@@ -5,9 +5,11 @@ memory that the decoded objects may still take; every length is checked against 
 before anything is made from it.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Final
+from struct import Struct as Layout
+from typing import Any, Final
 
 from headrace.wire import primitives
 from headrace.wire.plan import STRUCT, FieldPlan, StructPlan, plan_message
@@ -249,5 +251,14 @@ def _first_cut_off(run: tuple[FieldPlan, ...], variables: Variables) -> str:
 _NUMBER_READERS: Final = {
     kind: Runs(code, lambda layout: layout.unpack_from) for kind, code in LAYOUT_CODES.items()
 }
-_TEXT_READERS: Final = Runs("s", lambda layout: layout.unpack_from)
+
+
+def _text_reader(text: Layout) -> Callable[..., Any]:
+    # Made once for each length that is frequent, so that the limit costs nothing.
+    if text.size > primitives.STRING_BYTES_MAX:
+        primitives.string_too_long(text.size)
+    return text.unpack_from
+
+
+_TEXT_READERS: Final = Runs("s", _text_reader)
 """Quicker than a slice for a name, as no view of it is made."""

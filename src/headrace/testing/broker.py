@@ -1,0 +1,274 @@
+"""A real broker in a test's own process.
+
+    with TestBroker() as broker:
+        broker.create_topic("orders")
+        broker.produce("orders", "one", "two")
+        assert [record.value for record in broker.consume("orders")] == [b"one", b"two"]
+
+It runs on a thread with a loop of its own, so that clients of any kind may block the test's
+thread, or run on the test's loop. `headrace.testing.plugin` has it as pytest fixtures.
+"""
+
+import asyncio
+import concurrent.futures
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import uvloop
+
+from headrace.broker.clock import Clock
+from headrace.broker.node import Node
+from headrace.client import Admin, Consumer, Producer, Start
+from headrace.client.fetched import ConsumedRecord
+from headrace.config import load_settings
+from headrace.testing.faults import Faults
+
+WAIT_SECONDS_MAX: Final = 30
+"""How long anything asked of the broker may take before the test fails."""
+DEFAULTS: Final = {
+    "http.listen": "",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    # A test that connects a hundred times in a row holds the interpreter meanwhile; what does not
+    # fit into the backlog waits a second to be sent again.
+    "socket.listen.backlog.size": "1024",
+}
+
+T = TypeVar("T")
+Value = bytes | str | None
+Row = Value | tuple[Value, Value]
+"""A value, or a key with its value."""
+
+
+class TestBroker:
+    """One node on 127.0.0.1 with a directory of its own. Every method may be called anywhere."""
+
+    __test__ = False  # no class of tests, whatever its name begins with
+
+    def __init__(
+        self, folder: Path | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Take a folder for the data, else a temporary one that goes with the broker.
+
+        `settings` are by Kafka's names, as in server.properties.
+        """
+        self.faults = Faults()
+        self.clock = TestClock(self)
+        self._is_temporary = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="headrace-"))
+        self._settings = {**DEFAULTS, **(settings or {}), "log.dirs": str(self.folder)}
+        self._life: _Life | None = None
+
+    # Life
+
+    def start(self) -> None:
+        """Serve; a broker that was stopped or crashed comes back at the same address."""
+        if self._life is not None:
+            raise RuntimeError("this broker runs already")
+        settings = load_settings(None, {}, self._settings)
+        life = _Life(Node(settings, clock=self.clock.of_node))
+        try:
+            life.run(life.node.start())
+        except BaseException:
+            life.end()
+            raise
+        self._life = life
+        self.faults.attach(life.node.dispatcher)
+        names = (listener.name for listener in life.node.listeners)
+        ports = (f"{each.host}:{each.port}" for each in life.node.listeners)
+        self._settings["listeners"] = ",".join(map("{}://{}".format, names, ports))
+
+    def stop(self) -> None:
+        """End well: drained, flushed, marked as clean. A broker that does not run stays so."""
+        life, self._life = self._life, None
+        if life is not None:
+            life.call(self.faults.close_held)
+            try:
+                life.run(life.node.stop())
+            finally:
+                life.end()
+
+    def restart(self) -> None:
+        """Stop and start again on the same data, at the same address."""
+        self.stop()
+        self.start()
+
+    def crash(self) -> None:
+        """End as by kill -9: nothing is flushed, nobody is told. `start` it again afterwards.
+
+        What the system had taken for writing is there at the next start, as it is after a kill;
+        what only this process knew is gone.
+        """
+        life, self._life = self._life, None
+        if life is None:
+            raise RuntimeError("this broker does not run")
+        life.run(_crash(life.node))
+        life.end()
+
+    def close(self) -> None:
+        """Stop, and remove the data if the folder was made for it."""
+        try:
+            self.stop()
+        finally:
+            if self._is_temporary:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # What it knows
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect, as `host:port`."""
+        return self.node.bootstrap
+
+    @property
+    def node(self) -> Node:
+        """The node itself; belongs to its own thread, see `run`."""
+        return self._running.node
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the broker's loop; give its result."""
+        if self._life is None:
+            work.close()
+        return self._running.run(work)
+
+    @property
+    def _running(self) -> "_Life":
+        if self._life is None:
+            raise RuntimeError("this broker does not run")
+        return self._life
+
+    # Topics and records
+
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a topic, which serves when this returns; give its name."""
+        self.run(self._create_topic(name, partitions, configs or {}))
+        return name
+
+    def produce(self, topic: str, *rows: Row, partition: int | None = None) -> list[int]:
+        """Append records, acknowledged when this returns; give their offsets.
+
+        A record is a value or a pair of key and value, text or bytes.
+        """
+        return self.run(self._produce(topic, rows, partition))
+
+    def consume(self, topic: str, start: int | None = None) -> list[ConsumedRecord]:
+        """Give what a topic holds now, partition after partition, from an offset or the start."""
+        records = self.run(self._consume(topic, Start.BEGINNING if start is None else start))
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+
+    async def _create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        async with Admin(self.bootstrap) as admin:
+            await admin.create_topic(name, partitions, configs=configs)
+
+    async def _produce(self, topic: str, rows: Iterable[Row], partition: int | None) -> list[int]:
+        async with Producer(self.bootstrap) as producer:
+            deliveries = []
+            for row in rows:
+                key, value = row if isinstance(row, tuple) else (None, row)
+                deliveries.append(await producer.send(topic, value, key, partition))
+            return [(await delivery).offset for delivery in deliveries]
+
+    async def _consume(self, topic: str, start: int | Start) -> list[ConsumedRecord]:
+        async with Consumer(self.bootstrap) as consumer:
+            await consumer.assign(topic, start, until_end=True)
+            return [record async for record in consumer]
+
+
+class TestClock:
+    """The broker's wall clock, which records, retention and sessions go by."""
+
+    __test__ = False
+
+    def __init__(self, broker: TestBroker) -> None:
+        self._broker = broker
+        self.of_node = Clock()
+
+    def now_ms(self) -> int:
+        """Give the broker's time in ms since 1970."""
+        return self.of_node.now_ms()
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time have passed; what is due by then is done when this returns."""
+        self._broker.run(_advance(self._broker.node, milliseconds))
+
+
+class _Life:
+    """A node on a thread with a loop, from a start to an end."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("this is the broker's own loop, which cannot wait for itself")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(WAIT_SECONDS_MAX)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise TimeoutError(f"the broker took more than {WAIT_SECONDS_MAX} s") from None
+
+    def call(self, function: Callable[[], None]) -> None:
+        async def call() -> None:
+            function()
+
+        self.run(call())
+
+    def end(self) -> None:
+        """Stop the loop and wait for its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_SECONDS_MAX)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(_cancel_all())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+
+async def _crash(node: Node) -> None:
+    node.crash()
+    # Both only end what would go on to write: a killed process has no threads left.
+    await node.broker.quorum.stop()
+    await _cancel_all()
+
+
+async def _advance(node: Node, milliseconds: int) -> None:
+    node.clock.advance(milliseconds)
+    upkeep = node.upkeep
+    await upkeep.run_retention()
+    await upkeep.run_compaction()
+    await upkeep.run_producer_expiry()
+    await upkeep.run_flushes()
+    await upkeep.run_removal()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,126 @@
+"""Faults of a broker on demand: answers that are late, lost or errors, connections that end.
+
+    headrace.faults.delay("Fetch", 200)
+    headrace.faults.fail("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
+    headrace.faults.clear()
+
+A fault holds for the next `times` requests of an API, or until `clear`; a later one for the same
+API takes its place. A request that meets a fault other than a delay is not carried out.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.dispatch import Fault as Hook
+from headrace.broker.failures import failure_response
+from headrace.broker.request import Peer, Request
+from headrace.errors import ErrorCode
+from headrace.wire import APIS, ApiKey
+
+ApiName: TypeAlias = str | ApiKey
+GoOn: TypeAlias = Callable[[], None]
+Action: TypeAlias = Callable[[Request, GoOn], None]
+
+
+class Faults:
+    """What is to go wrong, by API. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._planned: dict[int, Hook] = {}
+        self._held: set[Peer] = set()
+        """Connections with a request that never gets its answer."""
+
+    def delay(self, api: ApiName, milliseconds: int, *, times: int | None = None) -> None:
+        """Carry requests out that much later. Answers to later requests of a connection wait."""
+
+        def wait(request: Request, go_on: GoOn) -> None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(milliseconds / 1000, _unless_closed, request, go_on)
+
+        self._plan(api, wait, times)
+
+    def drop(self, api: ApiName, *, times: int | None = None) -> None:
+        """Never answer; so no later request of the same connection is answered either."""
+
+        def forget(request: Request, go_on: GoOn) -> None:
+            self._held.add(request.peer)
+            request.peer.on_close.add(lambda: self._held.discard(request.peer))
+
+        self._plan(api, forget, times)
+
+    def fail(self, api: ApiName, code: ErrorCode, *, times: int | None = None) -> None:
+        """Answer with an error, for everything that a request asks."""
+
+        def answer(request: Request, go_on: GoOn) -> None:
+            request.answer(failure_response(request, code, "a fault that the test asked for"))
+
+        self._plan(api, answer, times)
+
+    def close_connection(self, api: ApiName, *, times: int | None = None) -> None:
+        """End the connection instead of an answer."""
+
+        def close(request: Request, go_on: GoOn) -> None:
+            request.peer.close("a fault that the test asked for")
+
+        self._plan(api, close, times)
+
+    def clear(self, api: ApiName | None = None) -> None:
+        """Let everything go well again, or one API. What was dropped stays dropped."""
+        if api is None:
+            self._planned.clear()
+        else:
+            self._planned.pop(_key(api), None)
+
+    def attach(self, dispatcher: Dispatcher) -> None:
+        """Stand before the handlers of a node; a restart has a new one."""
+        dispatcher.faults = self._planned
+
+    def close_held(self) -> None:
+        """End connections that wait for a dropped answer, so that a stop need not wait for them."""
+        for peer in tuple(self._held):
+            peer.close("the answer was dropped, as the test asked")
+
+    def _plan(self, api: ApiName, action: Action, times: int | None) -> None:
+        if times is not None and times < 1:
+            raise ValueError(f"times={times}: a fault happens at least once")
+        key = _key(api)
+        self._planned[key] = Fault(self, key, action, times)
+
+    def end(self, key: int, fault: "Fault") -> None:
+        """Take a fault away that has happened as often as it was to."""
+        if self._planned.get(key) is fault:
+            del self._planned[key]
+
+
+class Fault:
+    """One planned fault, which counts how often it happened."""
+
+    def __init__(self, faults: Faults, key: int, action: Action, times: int | None) -> None:
+        self._faults = faults
+        self._key = key
+        self._action = action
+        self._left = times
+
+    def __call__(self, request: Request, go_on: GoOn) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                self._faults.end(self._key, self)
+        self._action(request, go_on)
+
+
+def _unless_closed(request: Request, go_on: GoOn) -> None:
+    if not request.peer.is_closed:
+        go_on()
+
+
+def _key(api: ApiName) -> int:
+    if isinstance(api, ApiKey):
+        return int(api)
+    for row in APIS.values():
+        if row.name.lower() == api.lower():
+            return int(row.key)
+    names = ", ".join(row.name for row in APIS.values() if "broker" in row.listeners)
+    raise ValueError(f"{api!r} is no API: one of {names}")

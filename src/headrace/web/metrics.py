@@ -1,0 +1,233 @@
+"""What a node counts, as Prometheus reads it. docs/metrics.md is the page for people.
+
+Nothing is kept here: the collector reads plain numbers of the broker when somebody asks. Names are
+ours, in base units; the help text has the name of Kafka's metric where there is one.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+import headrace
+from headrace.broker.counters import LATENCY_BOUNDS_NS, ApiCounters
+from headrace.broker.partition import Partition
+from headrace.broker.upkeep import MEANING_OF_FREED
+from headrace.metadata.state import NO_LEADER
+from headrace.web.families import counter, counters, gauge, gauges
+from headrace.web.topic_metrics import topic_metrics
+from headrace.wire import APIS
+
+if TYPE_CHECKING:
+    from headrace.broker.node import Node
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+NS: Final = 1_000_000_000
+
+
+class NodeMetrics:
+    """The metrics of one node."""
+
+    def __init__(self, node: "Node") -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(NodeCollector(node))
+        ProcessCollector(registry=self.registry)
+
+    def text(self) -> bytes:
+        """Give the page as it is now."""
+        return generate_latest(self.registry)
+
+
+class NodeCollector(Collector):
+    """Reads a node's counters, each time anew."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+
+    def describe(self) -> Iterable[Metric]:
+        """Say nothing: prometheus-client would collect at once to check for names given twice."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._identity()
+        yield from topic_metrics(self._node.broker)
+        yield from self._requests()
+        yield from self._connections()
+        yield from self._partitions()
+        yield from self._loop()
+        yield from self._upkeep()
+
+    def _identity(self) -> Metric:
+        node = self._node
+        labels = (str(node.node_id), node.broker.image.state.cluster_id, headrace.__version__)
+        return gauges(
+            "headrace_node",
+            "1, with the node's id, its cluster and Headrace's version",
+            [(labels, 1)],
+            labels=("node_id", "cluster_id", "version"),
+        )
+
+    def _requests(self) -> Iterator[Metric]:
+        asked = {
+            APIS[key].name: each
+            for key, each in self._node.counters.apis.items()
+            if each.requests or each.errors
+        }
+        yield counters(
+            "headrace_requests",
+            "Requests answered (RequestMetrics RequestsPerSec)",
+            [((name,), each.requests) for name, each in asked.items()],
+            labels=("api",),
+        )
+        yield counters(
+            "headrace_request_errors",
+            "Requests that a handler failed at, each with an incident number in the log",
+            [((name,), each.errors) for name, each in asked.items()],
+            labels=("api",),
+        )
+        seconds = HistogramMetricFamily(
+            "headrace_request_seconds",
+            "From a whole request to its answer (RequestMetrics TotalTimeMs)",
+            labels=("api",),
+        )
+        for name, each in asked.items():
+            seconds.add_metric([name], _buckets(each), each.total_ns / NS)
+        yield seconds
+
+    def _connections(self) -> Iterator[Metric]:
+        counts, traffic = self._node.counters, self._node.traffic
+        yield gauge(
+            "headrace_connections",
+            "Connections of clients (socket-server-metrics connection-count)",
+            len(traffic.connections),
+        )
+        yield counter(
+            "headrace_connections_accepted",
+            "Connections taken (socket-server-metrics connection-creation-total)",
+            counts.connections_accepted,
+        )
+        yield counter(
+            "headrace_connections_refused",
+            "Connections over max.connections or max.connections.per.ip",
+            counts.connections_refused,
+        )
+        yield counter(
+            "headrace_connections_idle_closed",
+            "Connections closed after connections.max.idle.ms (expired-connections-killed-count)",
+            counts.connections_idle_closed,
+        )
+        yield counter(
+            "headrace_undecodable_requests",
+            "Requests that nobody could read or that are not served; each ended its connection",
+            counts.undecodable_requests,
+        )
+        yield gauge(
+            "headrace_in_flight_request_bytes",
+            "Bytes of requests that are not answered; bounded by queued.max.request.bytes",
+            traffic.in_flight_bytes,
+        )
+        yield gauge(
+            "headrace_starved_connections",
+            "Connections that are not read from as queued.max.request.bytes is reached",
+            len(traffic.starved),
+        )
+
+    def _partitions(self) -> Iterator[Metric]:
+        broker = self._node.broker
+        partitions = list(broker.replicas)
+        led = [partition for partition in partitions if partition.is_leader]
+        yield gauge(
+            "headrace_partitions",
+            "Partitions that have a replica here (ReplicaManager PartitionCount)",
+            len(partitions),
+        )
+        yield gauge(
+            "headrace_leader_partitions",
+            "Partitions that this node leads (ReplicaManager LeaderCount)",
+            len(led),
+        )
+        yield gauge(
+            "headrace_under_min_isr_partitions",
+            "Partitions led here with fewer replicas in sync than min.insync.replicas "
+            "(ReplicaManager UnderMinIsrPartitionCount)",
+            sum(map(_is_under_min_isr, led)),
+        )
+        yield gauge(
+            "headrace_offline_partitions",
+            "Partitions here without a leader, or whose log did not open "
+            "(KafkaController OfflinePartitionsCount, ReplicaManager OfflineReplicaCount)",
+            len(broker.folder.offline) + sum(each.leader == NO_LEADER for each in partitions),
+        )
+        yield gauge(
+            "headrace_read_only_partitions",
+            "Partitions whose log takes no more: a full or failing disk",
+            sum(each.log.failure is not None for each in partitions),
+        )
+        yield gauge(
+            "headrace_metadata_leader",
+            "Whether the metadata log has a leader: 1 or 0",
+            int(broker.quorum.driver.state.leader is not None),
+        )
+        yield counter(
+            "headrace_metadata_entries",
+            "Entries of the metadata log that are applied here "
+            "(broker-metadata-metrics last-applied-record-offset)",
+            broker.quorum.driver.applied_index,
+        )
+
+    def _loop(self) -> Iterator[Metric]:
+        counts = self._node.counters
+        yield gauge(
+            "headrace_loop_lag_seconds",
+            "How late the last tick of the loop was",
+            counts.loop_lag_ns / NS,
+        )
+        yield gauge(
+            "headrace_loop_lag_max_seconds",
+            "How late any tick of the loop was since the start",
+            counts.loop_lag_ns_max / NS,
+        )
+
+    def _upkeep(self) -> Iterator[Metric]:
+        done = self._node.upkeep.counters
+        yield counters(
+            "headrace_upkeep_runs",
+            "How often each kind of background work ran",
+            [((name,), each.runs) for name, each in done.items()],
+            labels=("work",),
+        )
+        yield counters(
+            "headrace_upkeep_failures",
+            "How often it failed, each time with a line in the log",
+            [((name,), each.failures) for name, each in done.items()],
+            labels=("work",),
+        )
+        yield counters(
+            "headrace_upkeep_freed",
+            "What it did: "
+            + ", ".join(f"{name}: {meaning}" for name, meaning in MEANING_OF_FREED.items()),
+            [((name,), each.freed) for name, each in done.items()],
+            labels=("work",),
+        )
+        yield gauges(
+            "headrace_upkeep_last_seconds",
+            "How long it took last time",
+            [((name,), each.last_duration_ns / NS) for name, each in done.items()],
+            labels=("work",),
+        )
+
+
+def _is_under_min_isr(partition: Partition) -> bool:
+    return len(partition.isr) < partition.min_insync_replicas
+
+
+def _buckets(counters: ApiCounters) -> list[tuple[str, float]]:
+    """Give how many requests took at most each bound, as Prometheus wants it: summed up."""
+    buckets, so_far = [], 0
+    for bound_ns, count in zip(LATENCY_BOUNDS_NS, counters.buckets, strict=False):
+        so_far += count
+        buckets.append((str(bound_ns / NS), float(so_far)))
+    return [*buckets, ("+Inf", float(sum(counters.buckets)))]

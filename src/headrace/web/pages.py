@@ -1,0 +1,42 @@
+"""What is at which address of the HTTP port."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from headrace.web.health import explain_unready
+from headrace.web.metrics import CONTENT_TYPE, NodeMetrics
+
+if TYPE_CHECKING:
+    from headrace.broker.node import Node
+
+
+def application(node: "Node") -> Starlette:
+    """Give the pages of a node as an ASGI application."""
+    metrics = NodeMetrics(node)
+
+    async def healthz(request: Request) -> Response:
+        """The loop turns: this line is the proof."""
+        await asyncio.sleep(0)
+        return PlainTextResponse("the loop turns\n")
+
+    async def readyz(request: Request) -> Response:
+        """Whether clients are served, else why not."""
+        reason = explain_unready(node)
+        if reason is None:
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse(f"{reason}\n", status_code=503)
+
+    async def page_of_metrics(request: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    routes = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", page_of_metrics),
+    ]
+    return Starlette(routes=routes)
