@@ -10,7 +10,14 @@ from typing import Any
 from bench.measure import Figure, report, seconds_side_by_side
 from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
 from headrace.metadata.applier import Applier
-from headrace.metadata.ddl import Assignment, ChangePartition, CreateTopic, Ddl, encode_ddl
+from headrace.metadata.ddl import (
+    Assignment,
+    ChangePartition,
+    CreateTopic,
+    Ddl,
+    RegisterBroker,
+    encode_ddl,
+)
 from headrace.metadata.entries import Batch, CatalogDdl, encode_entry
 from headrace.metadata.image import Image
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
@@ -48,11 +55,13 @@ def build() -> tuple[Applier, list[str]]:
     gc.collect()
     before = resident_bytes()
     applier = Applier(Image())
-    created = seconds(lambda: applier.apply(enumerate(creations, 1)))
+    brokers = [RegisterBroker(number, number.to_bytes(16), ()) for number in range(BROKERS)]
+    applier.apply([(1, data_of(brokers))])
+    created = seconds(lambda: applier.apply(enumerate(creations, 2)))
     gc.collect()
     kept = resident_bytes() - before
     changes = [change(number) for number in range(20_000)]
-    index = TOPICS
+    index = TOPICS + 1
     single = [(index := index + 1, data_of([each])) for each in changes[:10_000]]
     batched = [
         (index := index + 1, data_of(changes[first : first + BATCH_ENTRIES]))

@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,12 +18,15 @@ POLL_SECONDS = 0.05
 
 
 @contextmanager
-def kafka(folder: Path, *, is_killed: bool = False) -> Iterator[str]:
+def kafka(
+    folder: Path, *, is_killed: bool = False, extra: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Run a broker on the folder, formatted if it is new; give its address.
 
-    At the end it is stopped cleanly, or killed as a crash does.
+    At the end it is stopped cleanly, or killed as a crash does. `extra` has more of its settings.
     """
     settings = folder.with_name(f"{folder.name}.properties")
+    more = "\n".join(f"{name}={value}" for name, value in (extra or {}).items())
     port, controller_port = _free_ports(2)
     settings.write_text(
         f"""
@@ -40,6 +43,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
+{more}
 """
     )
     if not folder.exists():

@@ -7,6 +7,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.coordinators import Groups
 from headrace.broker.counters import Counters
 from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.offset_verification import OffsetVerifier, nobody_coordinates
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.replicas import Replicas
 from headrace.broker.telemetry import Telemetry
@@ -42,6 +43,8 @@ class Broker:
     """Where the logs are, as the operator named it."""
     clock: Clock = field(default_factory=Clock)
     counters: Counters = field(default_factory=Counters)
+    verify_offsets: OffsetVerifier = nobody_coordinates
+    """Whether offsets may be committed in a transaction."""
     served_apis: tuple[Api, ...] = ()
     """What clients may ask for; the dispatcher says."""
     cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)

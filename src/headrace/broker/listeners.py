@@ -10,6 +10,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from headrace.config import (
+    SOCKET_LISTEN_BACKLOG_SIZE,
+    SOCKET_RECEIVE_BUFFER_BYTES,
+    SOCKET_SEND_BUFFER_BYTES,
+    Settings,
+)
 from headrace.errors import HeadraceError
 from headrace.metadata.state import Endpoint
 
@@ -41,10 +47,11 @@ def parse_listener(text: str) -> Address:
 class Listener:
     """One bound socket, which takes connections once it serves."""
 
-    def __init__(self, address: Address, backlog: int) -> None:
+    def __init__(self, address: Address, settings: Settings) -> None:
         self.name = address.name
         self._socket = _bind(address)
-        self._backlog = backlog
+        _set_buffers(self._socket, settings)
+        self._backlog = settings[SOCKET_LISTEN_BACKLOG_SIZE]
         self.host = address.host
         self.port: int = self._socket.getsockname()[1]
         self._server: asyncio.Server | None = None
@@ -104,6 +111,16 @@ def _bind(address: Address) -> socket.socket:
             ) from None
         raise CannotListen(f"{name}: cannot listen on {host}:{port}: {error.strerror}") from None
     return bound
+
+
+def _set_buffers(listening: socket.socket, settings: Settings) -> None:
+    """Size the kernel's buffers; connections have what their listener has."""
+    for option, setting in (
+        (socket.SO_SNDBUF, SOCKET_SEND_BUFFER_BYTES),
+        (socket.SO_RCVBUF, SOCKET_RECEIVE_BUFFER_BYTES),
+    ):
+        if settings[setting] >= 0:
+            listening.setsockopt(socket.SOL_SOCKET, option, settings[setting])
 
 
 def find_holder(port: int) -> str:

@@ -29,7 +29,8 @@ from headrace.broker.listeners import Listener, advertised_endpoints, parse_list
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.replicas import Replicas, TopicSettings
 from headrace.broker.telemetry import Telemetry
-from headrace.broker.traffic import Traffic
+from headrace.broker.topic_offsets import forget_offsets
+from headrace.broker.traffic import Traffic, connection_limits
 from headrace.broker.upkeep import Upkeep
 from headrace.config import Settings, effective_topic_configs
 from headrace.ids import BrokerId, TopicId, TopicName, topic_id_text
@@ -47,7 +48,7 @@ from headrace.metadata.ddl import (
     encode_ddl,
 )
 from headrace.metadata.entries import Batch, CatalogDdl
-from headrace.metadata.events import ConfigsChanged
+from headrace.metadata.events import ConfigsChanged, TopicDeleted
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
@@ -146,9 +147,7 @@ class Node:
         self._disk = RealDisk(self.data)
         self._disk.lock()
         for text in settings[config.LISTENERS]:
-            self.listeners.append(
-                Listener(parse_listener(text), settings[config.SOCKET_LISTEN_BACKLOG_SIZE])
-            )
+            self.listeners.append(Listener(parse_listener(text), settings))
         quorum = MetadataQuorum(
             self.node_id,
             self._disk,
@@ -251,6 +250,8 @@ class Node:
         for event in outcome.events:
             if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
                 self._limit_traffic()
+            elif isinstance(event, TopicDeleted):
+                forget_offsets(self._broker.groups, event.name)
 
     def _on_restored(self, image: Image) -> None:
         if self._broker is not None:
@@ -261,6 +262,7 @@ class Node:
         current = self.broker.current_settings()
         self.traffic.connections_max = current[config.MAX_CONNECTIONS]
         self.traffic.connections_per_ip_max = current[config.MAX_CONNECTIONS_PER_IP]
+        self.traffic.connections_max_of = connection_limits(current)
 
     def _topic_settings(self, topic: TopicName) -> TopicSettings:
         assert self._quorum is not None

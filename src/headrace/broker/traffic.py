@@ -1,8 +1,12 @@
 """All connections of a node together: how many there are, and what they may make it hold."""
 
+from collections.abc import Mapping
+from contextlib import suppress
+from socket import getaddrinfo
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.counters import Counters
+from headrace.config import MAX_CONNECTIONS_PER_IP_OVERRIDES, Settings
 
 if TYPE_CHECKING:
     from headrace.broker.connection import Connection
@@ -32,6 +36,8 @@ class Traffic:
         """Whether there is a limit to the bytes of requests at all."""
         self.connections_max = connections_max
         self.connections_per_ip_max = connections_per_ip_max
+        self.connections_max_of: Mapping[str, int] = {}
+        """Other limits for some addresses."""
         self.connections: set[Connection] = set()
         self.in_flight_bytes = 0
         """Of requests that are not answered; if bounded, of those too that are still coming."""
@@ -52,7 +58,7 @@ class Traffic:
             return f"there are {self.connections_max} already (max.connections)"
         host = connection.address.rpartition(":")[0]
         count = self._per_host.get(host, 0)
-        if count >= self.connections_per_ip_max:
+        if count >= self.connections_max_of.get(host, self.connections_per_ip_max):
             counters.connections_refused += 1
             return f"{host} has {count} already (max.connections.per.ip)"
         self._per_host[host] = count + 1
@@ -84,3 +90,15 @@ class Traffic:
                 self.starved.pop().look_at_limits()
         finally:
             self._is_feeding = False
+
+
+def connection_limits(settings: Settings) -> dict[str, int]:
+    """Give the addresses that max.connections.per.ip.overrides names, in every form they have."""
+    limits = {}
+    for pair in filter(None, settings[MAX_CONNECTIONS_PER_IP_OVERRIDES].split(",")):
+        host, _, count = pair.strip().rpartition(":")
+        with suppress(OSError):  # a name that nobody knows
+            for *_, address in getaddrinfo(host, None):
+                limits[str(address[0])] = int(count)
+        limits[host] = int(count)
+    return limits

@@ -33,3 +33,12 @@ TOPIC_OPERATIONS: Final = operation_bits(
 CLUSTER_OPERATIONS: Final = operation_bits(
     set(Operation) - {Operation.READ, Operation.WRITE, Operation.DELETE}
 )
+GROUP_OPERATIONS: Final = operation_bits(
+    {
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    }
+)

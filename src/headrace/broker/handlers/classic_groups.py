@@ -1,0 +1,147 @@
+"""JoinGroup, versions 0 to 9, SyncGroup, 0 to 5, Heartbeat, 0 to 4, and LeaveGroup, 0 to 5.
+
+The classic group protocol. JoinGroup: KIP-62 (a rebalance timeout, from 1; before, the session's is
+it), KIP-394 (a member fetches its id first, from 4), KIP-345 (static members, from 5), KIP-559 (the
+protocol's type is in the answer, from 7), KIP-800 (a reason, from 8), KIP-814 (a leader that need
+not assign, from 9). SyncGroup: type and name of the protocol are to be named from 5 on. LeaveGroup:
+many members at once from 3 on. Joins and syncs wait for other members: who waits costs no task.
+
+Left out: members that join a consumer group by this protocol (KIP-848's migration).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.request import LATER, Answer, Handler, Request
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.classic_join import Joiner, join
+from headrace.groups.classic_leave import leave
+from headrace.groups.classic_sync import heartbeat, sync
+from headrace.groups.state import GroupsState
+from headrace.wire import ApiKey
+from headrace.wire.messages.heartbeat_request import HeartbeatRequest
+from headrace.wire.messages.heartbeat_response import HeartbeatResponse
+from headrace.wire.messages.join_group_request import JoinGroupRequest
+from headrace.wire.messages.join_group_response import JoinGroupResponse
+from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from headrace.wire.messages.leave_group_response import LeaveGroupResponse
+from headrace.wire.messages.sync_group_request import SyncGroupRequest
+from headrace.wire.messages.sync_group_response import SyncGroupResponse
+
+FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
+FIRST_WITH_FETCHED_IDS: Final = 4
+FIRST_WITH_NO_PROTOCOL: Final = 7
+"""The version of JoinGroup from which an answer that names no protocol says null."""
+FIRST_WITH_SKIPPED_ASSIGNMENT: Final = 9
+FIRST_WITH_PROTOCOL: Final = 5
+"""The version of SyncGroup from which a member names the protocol that it follows."""
+FIRST_WITH_MANY: Final = 3
+"""The version of LeaveGroup from which many may leave at once."""
+
+Operation = Callable[[GroupsState, int], Outcome]
+
+
+def handle_join_group(broker: Broker, request: Request) -> Answer:
+    body: JoinGroupRequest = request.body
+    if request.version < FIRST_WITH_REBALANCE_TIMEOUT:
+        body.rebalance_timeout_ms = body.session_timeout_ms
+    joiner = Joiner(
+        request.client_id or "",
+        client_host(request.peer.address),
+        fetches_id=request.version >= FIRST_WITH_FETCHED_IDS,
+        skips_assignment=request.version >= FIRST_WITH_SKIPPED_ASSIGNMENT,
+    )
+
+    def reply(answer: JoinGroupResponse | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            answer = JoinGroupResponse(
+                error_code=answer.code, protocol_name=None, member_id=body.member_id
+            )
+        if answer.protocol_name is None and request.version < FIRST_WITH_NO_PROTOCOL:
+            answer.protocol_name = ""
+        request.answer(answer)
+
+    return _write(
+        broker, body.group_id, lambda state, now_ms: join(state, body, joiner, now_ms, reply), reply
+    )
+
+
+def handle_sync_group(broker: Broker, request: Request) -> Answer:
+    body: SyncGroupRequest = request.body
+
+    def reply(answer: SyncGroupResponse | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            answer = SyncGroupResponse(error_code=answer.code)
+        request.answer(answer)
+
+    names_none = body.protocol_type is None or body.protocol_name is None
+    if request.version >= FIRST_WITH_PROTOCOL and names_none:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return _write(
+        broker, body.group_id, lambda state, now_ms: sync(state, body, now_ms, reply), reply
+    )
+
+
+def handle_heartbeat(broker: Broker, request: Request) -> Answer:
+    body: HeartbeatRequest = request.body
+
+    def reply(answer: HeartbeatResponse | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            # While groups are loaded nobody is missed: sessions begin anew behind it.
+            is_loading = answer.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            answer = HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else answer.code)
+        request.answer(answer)
+
+    return _write(
+        broker, body.group_id, lambda state, now_ms: heartbeat(state, body, now_ms, reply), reply
+    )
+
+
+def handle_leave_group(broker: Broker, request: Request) -> Answer:
+    body: LeaveGroupRequest = request.body
+    is_single = request.version < FIRST_WITH_MANY
+    if is_single:
+        body.members = [MemberIdentity(member_id=body.member_id)]
+
+    def reply(answer: LeaveGroupResponse | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            answer = LeaveGroupResponse(error_code=answer.code)
+        elif is_single:
+            answer = LeaveGroupResponse(error_code=answer.members[0].error_code)
+        request.answer(answer)
+
+    return _write(
+        broker, body.group_id, lambda state, now_ms: leave(state, body, now_ms, reply), reply
+    )
+
+
+def client_host(address: str) -> str:
+    """Give where a member is, as Kafka's tools show it: an address in Java's form, no port."""
+    return "/" + address.rpartition(":")[0].strip("[]")
+
+
+def _write(broker: Broker, group_id: str, operation: Operation, reply: Reply) -> Answer:
+    """Do an operation where the group is coordinated; whatever comes of it goes to the reply."""
+
+    def on_machine(machine: Any, now_ms: int) -> Outcome:
+        return operation(machine.state, now_ms)
+
+    try:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "an empty group id")
+        shard = broker.groups.shard(group_id)
+    except KafkaError as error:
+        reply(error)
+        return LATER
+    shard.write(on_machine, reply)
+    return LATER
+
+
+HANDLERS: Final[dict[ApiKey, Handler]] = {
+    ApiKey.JOIN_GROUP: handle_join_group,
+    ApiKey.SYNC_GROUP: handle_sync_group,
+    ApiKey.HEARTBEAT: handle_heartbeat,
+    ApiKey.LEAVE_GROUP: handle_leave_group,
+}

@@ -1,0 +1,131 @@
+"""FindCoordinator, versions 0 to 6.
+
+KIP-98 (transactions, from 1), KIP-699 (many keys at once, from 4), KIP-932 (share partitions, from
+6). The first who asks for a coordinator has its topic created, and is answered when it is there;
+Kafka answers COORDINATOR_NOT_AVAILABLE meanwhile. An empty group id has a coordinator like any
+other: offsets could always be committed for it.
+
+The coordinator of a share partition is not served: a well-formed key is COORDINATOR_NOT_AVAILABLE,
+as from a Kafka whose topic for it cannot be created.
+"""
+
+import contextlib
+from collections.abc import Coroutine
+from enum import IntEnum
+from typing import Any, Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.handlers.reach import Reach
+from headrace.broker.internal_topics import (
+    GROUPS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    create_internal_topic,
+)
+from headrace.broker.request import Handler, Request
+from headrace.coordinator.placement import partition_for
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName, parse_topic_id
+from headrace.wire import ApiKey
+from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.messages.find_coordinator_response import (
+    Coordinator,
+    FindCoordinatorResponse,
+)
+
+FIRST_BATCHED: Final = 4
+FIRST_WITH_SHARE: Final = 6
+NO_NODE: Final = -1
+NO_ERROR: Final = "NONE"
+"""The message that Kafka has in answers without an error before they were batched."""
+
+
+class KeyType(IntEnum):
+    """Kafka's numbers of what is coordinated."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+def handle_find_coordinator(
+    broker: Broker, request: Request
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    topic = _TOPICS.get(request.body.key_type)
+    if topic is not None and broker.image.topic(topic) is None:
+        return _create_and_answer(broker, request, topic)
+    return _answer(broker, request)
+
+
+async def _create_and_answer(
+    broker: Broker, request: Request, topic: TopicName
+) -> FindCoordinatorResponse:
+    if request.version < FIRST_BATCHED or request.body.coordinator_keys:
+        with contextlib.suppress(KafkaError):  # logged; the answer says that there is nobody
+            await create_internal_topic(broker, topic)
+    return _answer(broker, request)
+
+
+def _answer(broker: Broker, request: Request) -> FindCoordinatorResponse:
+    body: FindCoordinatorRequest = request.body
+    reach = Reach(broker.image, request.peer.listener)
+    if request.version >= FIRST_BATCHED:
+        return FindCoordinatorResponse(
+            coordinators=[_find(broker, request, key, reach) for key in body.coordinator_keys]
+        )
+    found = _find(broker, request, body.key, reach)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message or _MESSAGES.get(found.error_code, NO_ERROR),
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(broker: Broker, request: Request, key: str, reach: Reach) -> Coordinator:
+    key_type = request.body.key_type
+    topic = _TOPICS.get(key_type)
+    if topic is None:
+        if key_type != KeyType.SHARE:
+            code = ErrorCode.INVALID_REQUEST
+            return _nobody(key, code, f"{key_type} is no type of key: 0 to 2 are")
+        is_legal = request.version >= FIRST_WITH_SHARE and _is_share_partition(key)
+        return _nobody(
+            key, ErrorCode.COORDINATOR_NOT_AVAILABLE if is_legal else ErrorCode.INVALID_REQUEST
+        )
+    found = broker.image.topic(topic)
+    if found is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    leader, code = reach.leader(found.partitions[partition_for(key, len(found.partitions))])
+    if code != ErrorCode.NONE:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    endpoint = reach.endpoints[leader]
+    return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)
+
+
+def _nobody(key: str, code: ErrorCode, message: str = "") -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NO_NODE, port=NO_NODE, error_code=code, error_message=message
+    )
+
+
+def _is_share_partition(key: str) -> bool:
+    """Whether a key is `group:topic id:partition`; the group may have colons in it."""
+    group, topic_id, partition = ("", "", *key.rsplit(":", 2))[-3:]
+    try:
+        parse_topic_id(topic_id)
+        int(partition)
+    except ValueError:
+        return False
+    return bool(group)
+
+
+_TOPICS: Final[dict[int, TopicName]] = {
+    KeyType.GROUP: GROUPS_TOPIC,
+    KeyType.TRANSACTION: TRANSACTIONS_TOPIC,
+}
+_MESSAGES: Final[dict[int, str]] = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.INVALID_REQUEST: "This key has no coordinator that this version can ask for.",
+}
+HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.FIND_COORDINATOR: handle_find_coordinator}

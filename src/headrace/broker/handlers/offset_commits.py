@@ -1,0 +1,226 @@
+"""OffsetCommit, versions 2 to 10, and TxnOffsetCommit, versions 0 to 5.
+
+OffsetCommit: KIP-320 (leader epochs, from 6), KIP-345 (static members, from 7), KIP-848 (members of
+consumer groups, from 9), KIP-516 (topic ids, from 10). Retention is the client's up to 4, and the
+broker's from then on. Topics and partitions have to exist. Without a generation it is a tool, or a
+consumer that assigns partitions for itself.
+
+TxnOffsetCommit: KIP-98, KIP-447 (the group's members are checked, from 3), KIP-890 (from 5 the
+partition of the group joins the transaction by this very request). What is committed counts when
+the transaction is.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from headrace.broker.broker import Broker
+from headrace.broker.request import LATER, Answer, Handler, Request
+from headrace.coordinator.shard import Shard
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.kinds import Committer
+from headrace.groups.machine import GroupsMachine
+from headrace.groups.offset_commits import Commit, Refused, TopicOffsets, commit_offsets
+from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
+from headrace.metadata.image import Image
+from headrace.metadata.state import Topic
+from headrace.wire import ApiKey
+from headrace.wire.messages.offset_commit_request import OffsetCommitRequest
+from headrace.wire.messages.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from headrace.wire.messages.txn_offset_commit_response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+FIRST_BY_ID: Final = 10
+FIRST_WITH_LOADING: Final = 2
+"""The version of TxnOffsetCommit from which a producer knows that a coordinator may be loading."""
+
+
+def handle_offset_commit(broker: Broker, request: Request) -> Answer:
+    body: OffsetCommitRequest = request.body
+    asked = _sort_out(broker.image, body.topics, is_by_id=request.version >= FIRST_BY_ID)
+    if not asked.existing:
+        return OffsetCommitResponse(topics=_offset_rows(asked, {}))
+    committer = Committer(
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id_or_member_epoch,
+        request.version,
+    )
+    commit = Commit(body.group_id, asked.existing, committer, body.retention_time_ms)
+
+    def reply(answer: "Refused | KafkaError") -> None:
+        request.answer(OffsetCommitResponse(topics=_offset_rows(asked, answer)))
+
+    try:
+        shard = broker.groups.shard(body.group_id)
+    except KafkaError as error:
+        return OffsetCommitResponse(topics=_offset_rows(asked, error))
+    shard.write(lambda machine, now_ms: commit_offsets(machine.state, commit, now_ms, reply), reply)
+    return LATER
+
+
+def handle_txn_offset_commit(broker: Broker, request: Request) -> Answer:
+    body: TxnOffsetCommitRequest = request.body
+    asked = _sort_out(broker.image, body.topics, is_by_id=False)
+
+    def reply(answer: "Refused | KafkaError") -> None:
+        if isinstance(answer, KafkaError) and request.version < FIRST_WITH_LOADING:
+            answer = _before_loading_was_known(answer)
+        request.answer(TxnOffsetCommitResponse(topics=_txn_rows(asked, answer)))
+
+    if not asked.existing:
+        return TxnOffsetCommitResponse(topics=_txn_rows(asked, {}))
+    if not body.group_id:
+        reply(KafkaError(ErrorCode.INVALID_GROUP_ID, "offsets of a transaction need a group id"))
+        return LATER
+    committer = Committer(
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id,
+        request.version,
+        is_transactional=True,
+    )
+    # Without the topics' ids, as Kafka writes it: the request does not have them.
+    topics = [topic._replace(topic_id=ZERO_TOPIC_ID) for topic in asked.existing]
+    commit = Commit(body.group_id, topics, committer)
+
+    def on_verified(error: KafkaError | None) -> None:
+        if error is not None:
+            reply(error)
+            return
+        try:
+            shard = broker.groups.shard(body.group_id)
+            _check_epoch(shard, body)
+        except KafkaError as refused:
+            reply(refused)
+            return
+        shard.write_transactional(
+            lambda machine, now_ms: commit_offsets(machine.state, commit, now_ms, reply),
+            reply,
+            producer_id=body.producer_id,
+            producer_epoch=body.producer_epoch,
+        )
+
+    broker.verify_offsets(body, request.version, on_verified)
+    return LATER
+
+
+def _check_epoch(shard: Shard[GroupsMachine], body: TxnOffsetCommitRequest) -> None:
+    """Refuse what the log would: a batch of a producer that another has replaced.
+
+    Asked before it is written, because a write that fails makes the shard begin anew.
+    """
+    known = shard.journal.log.producers.get(body.producer_id)
+    if known is not None and body.producer_epoch < known.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {body.producer_id} has epoch {body.producer_epoch}; "
+            f"one with epoch {known.epoch} has taken over",
+        )
+
+
+def _before_loading_was_known(error: KafkaError) -> KafkaError:
+    """Say it in a word that does not end producers of that time."""
+    if error.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return error
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+
+
+# What is asked for
+
+
+class _Asked(NamedTuple):
+    """The partitions of a request: those that exist, and those that do not."""
+
+    existing: list[TopicOffsets]
+    missing: list[tuple[str, bytes, list[int], ErrorCode]]
+    """Topics by name or id, with partitions and why nothing is committed for them."""
+
+
+def _sort_out(image: Image, topics: Iterable[Any], *, is_by_id: bool) -> _Asked:
+    """Look up what is to be committed."""
+    asked = _Asked([], [])
+    for topic in topics:
+        partitions = topic.partitions
+        found = _find(image, topic, is_by_id=is_by_id)
+        if found is None:
+            indexes = [each.partition_index for each in partitions]
+            if is_by_id:
+                asked.missing.append(("", topic.topic_id, indexes, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                asked.missing.append((topic.name, ZERO_TOPIC_ID, indexes, code))
+            continue
+        count = len(found.partitions)
+        beyond = [
+            each.partition_index for each in partitions if not 0 <= each.partition_index < count
+        ]
+        if beyond:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            asked.missing.append((found.name, found.topic_id, beyond, code))
+            partitions = [each for each in partitions if 0 <= each.partition_index < count]
+        if partitions:
+            asked.existing.append(TopicOffsets(found.name, found.topic_id, partitions))
+    return asked
+
+
+def _find(image: Image, topic: Any, *, is_by_id: bool) -> Topic | None:
+    if is_by_id:
+        return image.topic_by_id(TopicId(topic.topic_id))
+    return image.topic(TopicName(topic.name))
+
+
+# The answer
+
+
+class _Rows(NamedTuple):
+    """The types of an answer's rows."""
+
+    topic: Callable[..., Any]
+    partition: Callable[..., Any]
+
+    def __call__(self, asked: _Asked, answer: "Refused | KafkaError") -> list[Any]:
+        """Give the rows of topics: what is missing comes first, as Kafka has it."""
+        code_for_all = answer.code if isinstance(answer, KafkaError) else ErrorCode.NONE
+        refused = {} if isinstance(answer, KafkaError) else answer
+        rows: list[Any] = []
+        by_topic: dict[tuple[str, bytes], Any] = {}
+        for name, topic_id, indexes, code in asked.missing:
+            row = by_topic.get((name, topic_id))
+            if row is None:
+                row = by_topic[name, topic_id] = self.topic(name, topic_id, [])
+                rows.append(row)
+            row.partitions += [self.partition(index, code) for index in indexes]
+        for name, topic_id, partitions in asked.existing:
+            committed = [
+                self.partition(
+                    each.partition_index,
+                    refused.get((name, each.partition_index), code_for_all)
+                    if refused
+                    else code_for_all,
+                )
+                for each in partitions
+            ]
+            if (row := by_topic.get((name, topic_id))) is not None:
+                row.partitions += committed
+            else:
+                rows.append(self.topic(name, topic_id, committed))
+        return rows
+
+
+_offset_rows: Final = _Rows(OffsetCommitResponseTopic, OffsetCommitResponsePartition)
+_txn_rows: Final = _Rows(
+    lambda name, _, partitions: TxnOffsetCommitResponseTopic(name, partitions),
+    TxnOffsetCommitResponsePartition,
+)
+HANDLERS: Final[dict[ApiKey, Handler]] = {
+    ApiKey.OFFSET_COMMIT: handle_offset_commit,
+    ApiKey.TXN_OFFSET_COMMIT: handle_txn_offset_commit,
+}
