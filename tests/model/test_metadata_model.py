@@ -292,7 +292,11 @@ def three(*brokers: int) -> ddl.Assignment:
     return ddl.Assignment(chosen, chosen, brokers[0])
 
 
+BROKERS: list[Entry | Resolve] = [
+    plain(ddl.RegisterBroker(node, bytes(16), (), is_fenced=True)) for node in NODES
+]
 BEGINNING: list[Entry | Resolve] = [
+    *BROKERS,
     *KINDS[len(DDLS) + 1],
     entries.TopologyChange(entries.PromoteToVoter(1)),
     entries.TopologyChange(entries.PromoteToVoter(2)),
@@ -303,7 +307,7 @@ BEGINNING: list[Entry | Resolve] = [
 """A cluster that there is something to do with; a sequence begins with it or with nothing."""
 sequences = st.builds(
     lambda beginning, rest: beginning + rest,
-    st.sampled_from([[], BEGINNING]),
+    st.sampled_from([[], BROKERS, BEGINNING]),
     st.lists(st.sampled_from(KINDS).flatmap(st.sampled_from), min_size=30, max_size=80),
 )
 
@@ -398,6 +402,7 @@ def check_image(image: Image) -> None:
             assert set(partition.isr) <= set(partition.replicas)
             assert partition.leader == NO_LEADER or partition.leader in partition.isr
             assert set(partition.adding) < set(partition.replicas)
+            assert all(image.broker(each) is not None for each in partition.replicas)
             assert image.slot(partition.vshard_id) == (topic, index)
             group_id = image.group_id(partition.vshard_id)
             assert image.vshard_of_group(group_id) == partition.vshard_id

@@ -10,7 +10,7 @@ little later than the one numbered before it.
     deliver [1>2]    deliver, until nothing is left     drop [1>2]   lose what waits
     swap 1>2         let the last overtake the others   twice 1>2    send the first again
     cut 3 / heal     lose all to and from a node        hold 1 / release 1   a slow disk
-    propose 1 text   add-learner 1 4  promote 1 4  remove 1 3  transfer 1 2  read 1 7  snapshot 1
+    propose 1 text   add-learner 1 4  promote 1 4  remove 1 3  transfer 1 2  read 1 7 8  snapshot 1
     restart 1        from its disk                      status / log [1]     say how it is
 """
 
@@ -73,22 +73,21 @@ class ScriptedNode:
     def work(self) -> None:
         """Do what the core wants, saying so."""
         self.note_change()
-        while self.waiting is None:
-            ready = self.raft.ready(self.world.now_ms)
-            if ready is None:
-                return
+        while (ready := self.raft.ready(self.world.now_ms)) is not None:
             self.world.send(ready.early_messages)
+            if ready.wants_snapshot:
+                self.raft.offer_snapshot(self.stored.snapshot)
             if self.is_held and ready.must_persist:
                 self.waiting = ready
                 self.world.say(f"{self.node}: is storing{describe_stored(ready)}")
-                return
-            self.finish(ready)
+            else:
+                self.finish(ready)
 
     def finish(self, ready: Ready) -> None:
         if ready.must_persist:
             self.world.say(f"{self.node}: stored{describe_stored(ready)}")
             self.store(ready)
-        self.raft.persisted(ready, self.world.now_ms)
+            self.raft.persisted(ready, self.world.now_ms)
         self.world.send(ready.messages)
         if ready.snapshot is not None:
             self.applied = ready.snapshot.data.decode().split(",")[:-1]
@@ -267,8 +266,10 @@ class ScriptedQuorum:
     def do_transfer(self, node: str, other: str) -> None:
         self.ask(node, lambda raft: raft.transfer(BrokerId(int(other)), self.now_ms))
 
-    def do_read(self, node: str, read_id: str) -> None:
-        self.ask(node, lambda raft: raft.read(int(read_id), self.now_ms))
+    def do_read(self, node: str, *read_ids: str) -> None:
+        for read_id in read_ids[:-1]:
+            self.nodes[BrokerId(int(node))].raft.read(int(read_id), self.now_ms)
+        self.ask(node, lambda raft: raft.read(int(read_ids[-1]), self.now_ms))
 
     def ask(self, node: str, question: Callable[[Raft], object]) -> None:
         each = self.nodes[BrokerId(int(node))]
@@ -280,7 +281,7 @@ class ScriptedQuorum:
         log = each.raft.state.log
         data = "".join(text + "," for text in each.applied).encode()
         snapshot = each.raft.make_snapshot(log.applied, data)
-        each.raft.compact(snapshot)
+        each.raft.compact(snapshot.mark())
         entries = list(log.entries)
         each.stored = Stored(
             snapshot, each.stored.hard_state, log.base_index, log.base_term, entries

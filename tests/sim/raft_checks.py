@@ -11,9 +11,9 @@ from zlib import crc32
 
 import msgspec
 
-from headrace.raft.entries import Entry, HardState
-from headrace.raft.entry_log import EntryLog
-from headrace.raft.ready import Ready, Stored
+from headrace.raft.core import Raft
+from headrace.raft.entries import Entry, EntryKind
+from headrace.raft.ready import Ready
 from headrace.raft.state import Role
 
 if TYPE_CHECKING:
@@ -27,35 +27,38 @@ class Violation(AssertionError):
 class Machine:
     """The state that the log is of: a checksum of everything applied, so that order counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._life = node.life
         self.index = 0
         self.digest = 0
 
-    def apply(self, data: bytes) -> None:
-        self.digest = crc32(data, self.digest)
+    def apply(self, index: int, data: bytes) -> None:
+        if self._life == self._node.life:
+            self._node.world.checks.check_applied(self._node, index, data)
+        self.index, self.digest = index, crc32(data, self.digest)
+        if self._life == self._node.life:
+            self._node.world.checks.note_state(self._node)
 
-    def save(self) -> bytes:
+    def snapshot(self) -> bytes:
         return msgspec.msgpack.encode((self.index, self.digest, b"." * 150))
 
-    @classmethod
-    def load(cls, data: bytes) -> "Machine":
-        machine = cls()
-        if data:
-            machine.index, machine.digest, _ = msgspec.msgpack.decode(data)
-        return machine
+    def restore(self, index: int, data: bytes) -> None:
+        self.index, self.digest, _ = msgspec.msgpack.decode(data)
+        if self._life == self._node.life:
+            self._node.world.checks.check_restored(self._node, index)
 
 
 class Promised:
     """What a node had confirmed when it went down, and what it was storing."""
 
-    def __init__(
-        self, log: EntryLog, durable: HardState, snapshot_index: int, storing: Ready | None
-    ) -> None:
+    def __init__(self, raft: Raft, snapshot_index: int, storing: Ready | None) -> None:
+        log = raft.state.log
         self.terms = {
             entry.index: entry.term for entry in log.entries if entry.index <= log.persisted
         }
         self.snapshot_index = snapshot_index
-        self.durable = durable
+        self.durable = raft.durable
         self.pending = storing.hard_state if storing is not None else None
 
 
@@ -68,8 +71,10 @@ class Checks:
         self.entries: dict[tuple[int, int], tuple[bytes, int]] = {}
         """By index and term: content, and the term of the entry before."""
         self.committed: dict[int, Entry] = {}
+        self.lost: set[bytes] = set()
+        """Proposals that were said to be lost for sure."""
         self.states: dict[int, int] = {0: 0}
-        """Digest of the state after each index."""
+        """Digest of the state after each proposal."""
         self.promised: dict[int, Promised] = {}
         self.reads = 0
         self._led_commits: dict[int, int] = {}
@@ -135,22 +140,51 @@ class Checks:
             if known != (content, before):
                 raise Violation(f"node {node.number} has another entry {entry.index}/{entry.term}")
 
-    def check_applied(self, node: "Node", entry: Entry) -> None:
-        if entry.index != node.machine.index + 1:
-            raise Violation(f"node {node.number} applies {entry.index} after {node.machine.index}")
-        known = self.committed.setdefault(entry.index, entry)
-        if known != entry:
-            raise Violation(f"node {node.number} commits {entry}, committed was {known}")
+    def check_applied(self, node: "Node", index: int, data: bytes) -> None:
+        """Check a proposal that is applied, and what takes an index before it but is none."""
+        assert node.raft is not None
+        log = node.raft.state.log
+        if index <= node.machine.index:
+            raise Violation(f"node {node.number} applies {index} after {node.machine.index}")
+        for at in range(max(node.machine.index, log.base_index) + 1, index + 1):
+            entry = log.entries[at - log.base_index - 1]
+            if (entry.kind is EntryKind.DATA) != (at == index):
+                raise Violation(f"node {node.number} applies {index} after {node.machine.index}")
+            known = self.committed.setdefault(at, entry)
+            if known != entry:
+                raise Violation(f"node {node.number} commits {entry}, committed was {known}")
+        if self.committed[index].data != data:
+            raise Violation(f"node {node.number} applies something else at {index}")
+        if data in self.lost:
+            raise Violation(f"node {node.number} commits {data!r}, which was lost for sure")
+        self._world.say(f"{node.number} applies {index}")
 
-    def note_state(self, node: "Node", index: int) -> None:
-        known = self.states.setdefault(index, node.machine.digest)
-        if known != node.machine.digest:
-            raise Violation(f"node {node.number} is in another state at {index}")
+    def note_state(self, node: "Node") -> None:
+        machine = node.machine
+        known = self.states.setdefault(machine.index, machine.digest)
+        if known != machine.digest:
+            raise Violation(f"node {node.number} is in another state at {machine.index}")
 
-    def check_state(self, node: "Node", index: int) -> None:
+    def check_restored(self, node: "Node", index: int) -> None:
         """Check a state that came from a snapshot."""
-        if node.machine.index != index or self.states.get(index) != node.machine.digest:
+        machine = node.machine
+        self._world.say(f"{node.number} restores {index}")
+        skipped = (self.committed.get(at) for at in range(machine.index + 1, index + 1))
+        if any(entry is not None and entry.kind is EntryKind.DATA for entry in skipped):
+            raise Violation(f"node {node.number} restored too old a state at {index}")
+        if machine.index > index or self.states.get(machine.index) != machine.digest:
             raise Violation(f"node {node.number} restored another state at {index}")
+
+    def check_confirmed(self, node: "Node", index: int, value: bytes) -> None:
+        """Check a proposal that its proposer was told is committed."""
+        known = self.committed.get(index)
+        if known is None or known.data != value:
+            raise Violation(f"node {node.number} confirmed {value!r} at {index}, there is {known}")
+
+    def note_lost(self, node: "Node", value: bytes) -> None:
+        self.lost.add(value)
+        if any(entry.data == value for entry in self.committed.values()):
+            raise Violation(f"node {node.number} calls {value!r} lost, but it is committed")
 
     def read_floor(self) -> int:
         """Give what a read that begins now must at least see."""
@@ -164,26 +198,23 @@ class Checks:
         if index < floor:
             raise Violation(f"node {node.number} read at {index}, {floor} was committed before")
 
-    def remember(self, node: "Node", storing: Ready | None) -> None:
-        raft = node.raft
-        assert raft is not None
-        self.promised[node.number] = Promised(
-            raft.state.log, raft.durable, node.snapshot_index, storing
-        )
+    def remember(self, node: "Node") -> None:
+        assert node.raft is not None
+        self.promised[node.number] = Promised(node.raft, node.snapshot_index, node.storing)
 
-    def check_recovered(self, node: "Node", stored: Stored) -> None:
+    def check_recovered(self, node: "Node") -> None:
         """Check that a disk has what its node confirmed before it went down."""
         promised = self.promised.pop(node.number, None)
-        if promised is None:
+        raft = node.raft
+        if promised is None or raft is None:
             return
-        hard_state = stored.hard_state
-        if hard_state not in (promised.durable, promised.pending):
-            raise Violation(f"node {node.number} forgot {promised.durable}: {hard_state}")
-        if stored.snapshot.index < promised.snapshot_index:
+        log = raft.state.log
+        if raft.durable not in (promised.durable, promised.pending):
+            raise Violation(f"node {node.number} forgot {promised.durable}: {raft.durable}")
+        if log.snapshot.index < promised.snapshot_index:
             raise Violation(f"node {node.number} lost snapshot {promised.snapshot_index}")
-        terms = {entry.index: entry.term for entry in stored.entries}
         for index, term in promised.terms.items():
-            if index > stored.snapshot.index and terms.get(index) != term:
+            if index > log.snapshot.index and log.term_at(index) != term:
                 raise Violation(f"node {node.number} lost its confirmed entry {index}/{term}")
 
     # The end
@@ -198,7 +229,7 @@ class Checks:
             return False
         assert leader.raft is not None
         members = leader.raft.state.membership.members
-        return all(world.nodes[member].machine.index >= leader.machine.index for member in members)
+        return all(world.nodes[member].machine.index == leader.machine.index for member in members)
 
     def check_end(self) -> None:
         if not self.is_settled():

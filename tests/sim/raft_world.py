@@ -1,34 +1,36 @@
 """Nodes of a quorum in a world that follows from a seed, and is against them.
 
-Cores and storages are the product's; time, network, disks, clients and operators are simulated:
-messages are lost, doubled and reordered, links are cut one way or both, machines lose power in
-the middle of a write, disks fail to sync, clocks drift, members come and go. What must hold is
-checked at every step by `raft_checks`; a breach raises `Violation`.
+Drivers, cores and storages are the product's; time, network, disks, clients and operators are
+simulated: messages are lost, doubled and reordered, links are cut one way or both, machines lose
+power in the middle of a write, disks are slow or fail to sync, clocks drift, members come and go.
+What must hold is checked at every step by `raft_checks`; a breach raises `Violation`.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from heapq import heappop, heappush
 from random import Random
+from typing import Any
 
-from headrace.errors import HeadraceError
 from headrace.ids import BrokerId
 from headrace.raft.core import Raft
-from headrace.raft.entries import Entry, EntryKind
-from headrace.raft.errors import CorruptRaftLog, RaftError
+from headrace.raft.disk_thread import Then, Work
+from headrace.raft.driver import RaftDriver
+from headrace.raft.entries import Snapshot
+from headrace.raft.errors import CorruptRaftLog, ProposalLost, RaftError
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Message, decode_message, encode_message
-from headrace.raft.ready import Proposed, Ready
+from headrace.raft.ready import Ready
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Role
-from headrace.raft.storage import RaftStorage, open_storage
 from headrace.testing.disk import PowerLost, SimulatedDisk
+from headrace.testing.virtual_loop import run_virtual
 from tests.sim.raft_checks import Checks, Machine, Violation
+from tests.sim.virtual_host import VirtualHost, VirtualWorker
 
 CHAOS_MS = 2500.0
 CALM_MS = 4000.0
-SNAPSHOT_ENTRIES = 15
 SPARE_NODES = 2
 """How many nodes operators may add to the first ones."""
 
@@ -38,7 +40,6 @@ class World:
 
     def __init__(self, seed: int, voters: int = 3, *, is_lying: bool = False) -> None:
         self.random = Random(seed)
-        self.now_ms = 0.0
         self.trace: list[str] = []
         self.checks = Checks(self)
         self.is_lying = is_lying
@@ -56,6 +57,8 @@ class World:
             kept_entries=self.random.choice((0, 3, 10)),
             promotion_lag_entries_max=50,
             segment_bytes=2000,
+            snapshot_trigger_bytes=1000,
+            proposal_timeout_ms=1000,
         )
         self.loss = self.random.choice((0.0, 0.02, 0.1))
         self.cruelty = self.random.choice((0.0, 0.3, 0.8))
@@ -63,45 +66,71 @@ class World:
         self.zeal = self.random.choice((1, 1, 4))
         """How many changes of members operators try at once."""
         self.cut: set[tuple[BrokerId, BrokerId]] = set()
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._event_count = 0
         self._value_count = 0
         self.is_calm = False
-        first = tuple(BrokerId(number) for number in range(1, voters + 1))
+        self.seed = seed
+        self._voters = voters
         self.nodes: dict[BrokerId, Node] = {}
-        for number in range(1, voters + SPARE_NODES + 1):
-            bootstrap = Membership(first) if number <= voters else Membership()
-            self.nodes[BrokerId(number)] = Node(self, BrokerId(number), bootstrap, seed)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self) -> None:
-        for node in self.nodes.values():
+        """Play the seed and raise Violation at the first breach."""
+        run_virtual(self._play())
+
+    async def _play(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._end = self.loop.create_future()
+        # Whatever a callback raises is a breach, or a mistake in here.
+        self.loop.set_exception_handler(lambda _, context: self.breach(context.get("exception")))
+        first = tuple(BrokerId(number) for number in range(1, self._voters + 1))
+        for number in range(1, self._voters + SPARE_NODES + 1):
+            bootstrap = Membership(first) if number <= self._voters else Membership()
+            node = self.nodes[BrokerId(number)] = Node(self, BrokerId(number), bootstrap)
             node.start()
         for at_ms in range(10, int(CHAOS_MS), 7):
-            self.at(at_ms, self.act)
+            self.after(at_ms, self.act)
         for at_ms in range(50, int(CHAOS_MS), 60):
-            self.at(at_ms, self.harm)
-        self.at(CHAOS_MS, self.calm_down)
+            self.after(at_ms, self.harm)
+        self.after(CHAOS_MS, self.calm_down)
         for at_ms in range(int(CHAOS_MS) + 300, int(CHAOS_MS + CALM_MS), 300):
-            self.at(at_ms, self.propose_to_leader)
-        self.play(CHAOS_MS + CALM_MS)
-        self.checks.check_end()
+            self.after(at_ms, self.propose_to_leader)
+        for at_ms in range(int(CHAOS_MS) + 10, int(CHAOS_MS + CALM_MS), 10):
+            self.after(at_ms, self.end_if_settled)
+        self.after(CHAOS_MS + CALM_MS, self.end)
+        try:
+            await self._end
+            self.checks.check_end()
+        finally:
+            for node in self.nodes.values():
+                await node.end()
 
-    def play(self, until_ms: float) -> None:
-        while self._events and self._events[0][0] <= until_ms:
-            self.now_ms, _, act = heappop(self._events)
-            act()
-            if self.is_calm and self.checks.is_settled():
-                return
+    def end_if_settled(self) -> None:
+        if self.checks.is_settled():
+            self.end()
 
-    def at(self, at_ms: float, act: Callable[[], None]) -> None:
-        self._event_count += 1
-        heappush(self._events, (max(at_ms, self.now_ms), self._event_count, act))
+    def end(self) -> None:
+        if not self._end.done():
+            self._end.set_result(None)
+
+    def breach(self, error: BaseException | None) -> None:
+        if not self._end.done():
+            self._end.set_exception(error or Violation("something failed"))
 
     def after(self, delay_ms: float, act: Callable[[], None]) -> None:
-        self.at(self.now_ms + delay_ms, act)
+        self.loop.call_later(delay_ms / 1000, act)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._note_done)
+
+    def _note_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.breach(task.exception())
 
     def say(self, line: str) -> None:
-        self.trace.append(f"{self.now_ms:.3f} {line}")
+        self.trace.append(f"{self.loop.time() * 1000:.3f} {line}")
 
     # The network
 
@@ -118,9 +147,9 @@ class World:
                 self.after(delay_ms, partial(self.arrive, message.to, data))
 
     def arrive(self, to: BrokerId, data: bytes) -> None:
-        node = self.nodes.get(to)
-        if node is not None and node.raft is not None:
-            node.receive(decode_message(data))
+        driver = self.nodes[to].driver
+        if driver is not None:
+            driver.receive([decode_message(data)])
 
     # Clients and operators
 
@@ -129,31 +158,33 @@ class World:
         kind = self.random.random()
         if kind < 0.55:
             leader = self.leader() if self.random.random() < 0.7 else node
-            (leader or node).propose(self.new_value())
+            self.spawn((leader or node).propose(self.new_value()))
         elif kind < 0.88:
             for each in self.nodes.values():  # above all those who wrongly believe that they lead
                 if each is node or (each.raft and each.raft.state.role is Role.LEADER):
-                    each.read()
+                    self.spawn(each.read())
         elif kind < 0.94:
             for _ in range(self.zeal):
-                self.change_members()
+                self.spawn(self.change_members())
         elif (leader := self.leader()) is not None:
-            leader.ask(lambda raft, now: raft.transfer(node.number, now))
+            leader.transfer(node.number)
             if self.random.random() < 0.5:
                 self.after(self.random.uniform(0, 6), leader.isolate)
 
-    def change_members(self) -> None:
+    async def change_members(self) -> None:
         leader = self.leader()
-        if leader is None or leader.raft is None:
+        if leader is None or leader.driver is None:
             return
-        membership = leader.raft.state.membership
+        driver = leader.driver
+        membership = driver.state.membership
         number = self.random.choice(list(self.nodes))
-        if number in membership.learners and number != leader.number:
-            leader.ask(lambda raft, now: raft.promote(number, now))
-        elif number not in membership.voters:
-            leader.ask(lambda raft, now: raft.add_learner(number, now))
-        elif self.random.random() < 0.5:
-            leader.ask(lambda raft, now: raft.remove(number, now))
+        with suppress(RaftError):
+            if number in membership.learners and number != leader.number:
+                await driver.promote(number)
+            elif number not in membership.voters:
+                await driver.add_learner(number)
+            elif self.random.random() < 0.5:
+                await driver.remove(number)
 
     def new_value(self) -> bytes:
         self._value_count += 1
@@ -162,7 +193,7 @@ class World:
     def propose_to_leader(self) -> None:
         leader = self.leader()
         if leader is not None:
-            leader.propose(self.new_value())
+            self.spawn(leader.propose(self.new_value()))
 
     def leader(self) -> "Node | None":
         """Give who leads in the highest term, if anybody does."""
@@ -196,7 +227,7 @@ class World:
                 (a, b) for a in self.nodes for b in self.nodes if (a in side) != (b in side)
             }
         elif kind < 0.72:
-            node.sync_ms = self.random.choice((0.3, 2.0, 60.0))
+            node.sync_ms = self.random.choice((0.3, 2.0, 60.0, 400.0))
         elif kind < 0.78 and (leader := self.leader()) is not None:
             leader.lose_power()
         else:
@@ -221,53 +252,64 @@ class World:
         for node in self.nodes.values():
             node.sync_ms = 0.3
             node.disk.heal()
-            if node.raft is None:
-                node.start()
+            node.start()
 
 
 class Node:
-    """A machine: a disk, a clock that drifts, and while it is on a core with its storage."""
+    """A machine: a disk, a clock that drifts, and while it is on a driver."""
 
-    def __init__(self, world: World, number: BrokerId, bootstrap: Membership, seed: int) -> None:
+    def __init__(self, world: World, number: BrokerId, bootstrap: Membership) -> None:
         self.world = world
         self.number = number
         self.bootstrap = bootstrap
-        self.disk = SimulatedDisk(seed * 100 + number)
+        self.disk = SimulatedDisk(world.seed * 100 + number)
         if world.is_lying:
             self.disk.lose_sync("*.raft")
-        self.random = Random(f"{seed} {number}")
+        self.random = Random(f"{world.seed} {number}")
         drift = 1.05 if world.settings.has_lease_reads else 1.5
         self.clock_rate = drift ** self.random.uniform(-1, 1)
         self.clock_offset_ms = self.random.uniform(0, 100_000)
         self.sync_ms = 0.3
-        self.machine = Machine()
-        self.raft: Raft | None = None
-        self.storage: RaftStorage
-        self.storing: Ready | None = None
         self.life = 0
-        """Counts starts, so that events of an earlier life are void."""
-        self.timer_ms: float | None = None
-        self.reads: dict[int, int] = {}
-        self.read_count = 0
-        self.proposals: dict[int, tuple[int, bytes]] = {}
+        """Counts starts and ends, so that what an earlier life does is void."""
+        self.machine = Machine(self)
+        self.host: WatchedHost
+        self.driver: RaftDriver | None = None
+        self.storing: Ready | None = None
         self.snapshot_index = 0
+        """Of the last snapshot that is durable."""
+
+    @property
+    def raft(self) -> Raft | None:
+        return self.driver._raft if self.driver is not None else None
 
     @property
     def term(self) -> int:
         return self.raft.state.term if self.raft is not None else -1
 
-    def local_ms(self) -> int:
-        return int(self.world.now_ms * self.clock_rate + self.clock_offset_ms)
-
     # Life and death
 
     def start(self) -> None:
-        if self.raft is not None:
-            return
+        if self.driver is None:
+            self.life += 1
+            self.world.spawn(self._live(self.life))
+
+    async def _live(self, life: int) -> None:
+        """Start, and see to what follows when the driver stops by itself."""
+        self.machine = Machine(self)
+        self.host = WatchedHost(self)
+        driver = RaftDriver(
+            self.number,
+            self.disk,
+            "raft",
+            machine=self.machine,
+            transport=Link(self),
+            settings=self.world.settings,
+            jitter=self.random.randrange,
+            host=self.host,
+        )
         try:
-            self.storage, stored = open_storage(
-                self.disk, "raft", bootstrap=self.bootstrap, segment_bytes=2000
-            )
+            await driver.start(bootstrap=self.bootstrap)
         except (OSError, PowerLost) as error:
             if isinstance(error, PowerLost):
                 self.disk.crash()
@@ -275,41 +317,52 @@ class Node:
             return
         except CorruptRaftLog as error:
             raise Violation(f"node {self.number} cannot start: {error}") from error
-        self.world.checks.check_recovered(self, stored)
-        self.life += 1
-        self.machine = Machine.load(stored.snapshot.data)
-        self.snapshot_index = stored.snapshot.index
-        self.world.checks.check_state(self, stored.snapshot.index)
-        self.raft = Raft(
-            self.number,
-            settings=self.world.settings,
-            stored=stored,
-            jitter=self.random.randrange,
-            now_ms=self.local_ms(),
-        )
+        self.driver, self.storing = driver, None
+        assert self.raft is not None
         self.world.say(f"{self.number} starts at {self.raft.state.log.last_index}")
-        self.work()
+        self.world.checks.check_recovered(self)
+        self.look()
+        reason = await driver.wait_stopped()
+        if life == self.life:
+            if not reason.startswith(("OSError", "PowerLost")):
+                raise Violation(f"node {self.number} stopped: {reason}")
+            self.world.say(f"{self.number} stops: {reason}")
+            self.world.checks.remember(self)
+            if self.random.random() < 0.5:
+                self.disk.crash()
+            self.go_down()
 
     def kill(self) -> None:
         """End the process; what it wrote is in the page cache."""
-        if self.raft is not None:
+        if self.driver is not None:
             self.world.say(f"{self.number} is killed")
-            self.world.checks.remember(self, None)
-            self.stop()
+            self.world.checks.remember(self)
+            self.host.kill(finishing=self.random.random() < 0.5)
+            self.go_down()
 
     def lose_power(self) -> None:
         """Crash the machine, perhaps in the middle of what it is storing."""
-        if self.raft is None or self.world.is_calm:
+        if self.driver is None or self.world.is_calm:
             return
         self.world.say(f"{self.number} loses power")
-        storing = self.storing
-        if storing is not None:
-            self.disk.lose_power_after(self.random.randrange(6))
-            with suppress(PowerLost, OSError):
-                self.storage.store(storing)
-        self.world.checks.remember(self, storing)
+        self.world.checks.remember(self)
+        self.disk.lose_power_after(self.random.randrange(6))
+        self.host.kill(finishing=True)
         self.disk.crash()
-        self.stop()
+        self.go_down()
+
+    def go_down(self) -> None:
+        assert self.driver is not None
+        self.life += 1
+        self.world.spawn(self.driver.stop())
+        self.driver = self.storing = None
+        self.world.after(self.random.uniform(5, 300), self.start)
+
+    async def end(self) -> None:
+        if self.driver is not None:
+            self.life += 1
+            self.host.kill(finishing=False)
+            await self.driver.stop()
 
     def isolate(self) -> None:
         """Cut every link of this node."""
@@ -319,156 +372,117 @@ class Node:
         self.world.cut |= {(self.number, other) for other in others}
         self.world.cut |= {(other, self.number) for other in others}
 
-    def stop(self) -> None:
-        self.raft = None
-        self.storing = None
-        self.timer_ms = None
-        self.reads.clear()
-        self.proposals.clear()
-        self.life += 1
-        self.world.after(self.random.uniform(5, 300), self.start)
+    # What is seen of its work
 
-    # Work
-
-    def receive(self, message: Message) -> None:
-        assert self.raft is not None
-        self.raft.step(message, self.local_ms())
-        self.work()
-
-    def work(self) -> None:
-        """Do what the core wants, until it wants nothing or waits for the disk."""
-        while self.raft is not None:
-            self.world.checks.check_node(self)
-            if self.storing is not None:
-                break
-            self.save_if_due()
-            if self.raft is None:
-                return
-            ready = self.raft.ready(self.local_ms())
-            if ready is None:
-                break
-            self.world.checks.check_ready(self, ready)
-            self.world.send(ready.early_messages)
-            self.apply(ready.committed)
-            self.storing = ready
-            if ready.must_persist:
-                delay_ms = self.sync_ms * self.random.uniform(0.5, 2.0)
-                self.world.after(delay_ms, partial(self.finish, self.life))
-                break
-            self.finish(self.life)
-        self.set_timer()
-
-    def finish(self, life: int) -> None:
-        """Store what is being stored, at the end of the time that it takes."""
-        ready = self.storing
-        if life != self.life or ready is None or self.raft is None:
-            return
-        if ready.must_persist:
-            try:
-                self.storage.store(ready)
-            except (OSError, PowerLost) as error:
-                self.world.say(f"{self.number} stops: {error}")
-                self.world.checks.remember(self, ready)
-                if isinstance(error, PowerLost) or self.random.random() < 0.5:
-                    self.disk.crash()
-                self.stop()
-                return
-        self.storing = None
-        self.raft.persisted(ready, self.local_ms())
-        if ready.snapshot is not None:
-            self.machine = Machine.load(ready.snapshot.data)
-            self.snapshot_index = ready.snapshot.index
-            self.world.say(f"{self.number} restores {ready.snapshot.index}")
-            self.world.checks.check_state(self, ready.snapshot.index)
-            self.proposals.clear()
-        self.world.send(ready.messages)
-        for read_id, index in ready.reads:
-            self.world.checks.check_read(self, index, self.reads.pop(read_id))
-        for read_id in ready.dropped_reads:
-            del self.reads[read_id]
-        if ready.must_persist:  # else `work` is the caller and goes on
-            self.work()
-
-    def apply(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self.world.checks.check_applied(self, entry)
-            if entry.kind is EntryKind.DATA:
-                self.machine.apply(entry.data)
-            self.machine.index = entry.index
-            self.world.checks.note_state(self, entry.index)
-            proposed = self.proposals.pop(entry.index, None)
-            if proposed is not None and proposed[0] == entry.term and proposed[1] != entry.data:
-                raise Violation(f"node {self.number} confirmed another value at {entry.index}")
-        if entries:
-            self.world.say(f"{self.number} applies {entries[0].index}..{entries[-1].index}")
-
-    def save_if_due(self) -> None:
-        raft = self.raft
-        assert raft is not None
-        if self.machine.index - self.snapshot_index < SNAPSHOT_ENTRIES:
-            return
-        snapshot = raft.make_snapshot(self.machine.index, self.machine.save())
-        kept_from = snapshot.index - self.world.settings.kept_entries
-        if not self.world.is_calm and self.random.random() < 0.1:
-            self.disk.lose_power_after(self.random.randrange(8))
+    def look(self, ready: Ready | None = None) -> None:
+        """Check the node as it is now, and what it is about to store."""
         try:
-            self.storage.store_snapshot(snapshot)
-            self.storage.compact(kept_from)
-        except PowerLost:
-            self.world.say(f"{self.number} loses power in a snapshot")
-            self.world.checks.remember(self, None)
-            self.disk.crash()
-            self.stop()
-            return
-        raft.compact(snapshot)
-        self.snapshot_index = snapshot.index
+            self._check(ready)
+        except Violation as breach:  # no matter of the driver's, which called
+            self.world.breach(breach)
 
-    def set_timer(self) -> None:
+    def _check(self, ready: Ready | None) -> None:
         raft = self.raft
         if raft is None:
             return
-        due_ms = (raft.deadline_ms() + 1 - self.clock_offset_ms) / self.clock_rate
-        if self.timer_ms is None or due_ms < self.timer_ms:
-            self.timer_ms = due_ms
-            self.world.at(due_ms, partial(self.tick, self.life))
+        if self.driver is not None and self.driver.refused_messages:
+            raise Violation(f"node {self.number} got a message that no node sends")
+        is_installing = self.storing is not None and self.storing.snapshot is not None
+        if raft.state.log.installing is None and not is_installing:
+            self.snapshot_index = raft.state.log.snapshot.index
+        self.world.checks.check_node(self)
+        if ready is not None:
+            self.world.checks.check_ready(self, ready)
 
-    def tick(self, life: int) -> None:
-        if life != self.life or self.raft is None:
-            return
-        self.timer_ms = None
-        now_ms = self.local_ms()
-        if now_ms >= self.raft.deadline_ms():
-            self.raft.tick(now_ms)
-        self.work()
-        self.set_timer()
+    def begin_work(self, work: Work) -> None:
+        what = work.args[0] if isinstance(work, partial) and work.args else None
+        if isinstance(what, Ready):
+            self.storing = what
+            self.look(what)
+        elif isinstance(what, Snapshot) and self.random.random() < 0.1:
+            self.world.after(self.sync_ms / 2, self.lose_power)
+
+    def end_work(self, work: Work) -> None:
+        if isinstance(work, partial) and work.args and work.args[0] is self.storing:
+            self.storing = None
+        self.look()
 
     # What others ask for
 
-    def ask(self, question: Callable[[Raft, int], object]) -> bool:
-        """Ask the core, and say whether it agreed."""
-        if self.raft is None:
-            return False
+    async def propose(self, value: bytes) -> None:
+        if self.driver is None:
+            return
         try:
-            question(self.raft, self.local_ms())
+            index = await self.driver.propose(value)
+        except ProposalLost:
+            self.world.checks.note_lost(self, value)
         except RaftError:
-            return False
-        self.work()
-        return True
-
-    def propose(self, value: bytes) -> None:
-        if self.raft is None:
             return
+        else:
+            self.world.checks.check_confirmed(self, index, value)
+
+    async def read(self) -> None:
+        if self.driver is None:
+            return
+        floor = self.world.checks.read_floor()
         try:
-            proposed = self.raft.propose(value, self.local_ms())
-        except HeadraceError:
+            index = await self.driver.read_index()
+        except RaftError:
             return
-        assert isinstance(proposed, Proposed)
-        self.proposals[proposed.index] = (proposed.term, value)
-        self.work()
+        self.world.checks.check_read(self, index, floor)
 
-    def read(self) -> None:
-        self.read_count += 1
-        read_id = self.read_count
-        self.reads[read_id] = self.world.checks.read_floor()
-        if not self.ask(lambda raft, now: raft.read(read_id, now)):
-            self.reads.pop(read_id, None)
+    def transfer(self, target: BrokerId) -> None:
+        assert self.driver is not None
+        with suppress(RaftError):
+            self.driver.transfer(target)
+
+
+class Link:
+    """The way from one life of a node to the others."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._life = node.life
+
+    def send(self, messages: list[Message]) -> None:
+        if self._life == self._node.life:
+            self._node.look()
+            self._node.world.send(messages)
+
+
+class WatchedHost(VirtualHost):
+    """The clock and the disk threads of one life of a node."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(
+            lambda: node.sync_ms * node.random.uniform(0.5, 2.0) / 1000,
+            clock_rate=node.clock_rate,
+            clock_offset_ms=node.clock_offset_ms,
+        )
+        self.node = node
+        self.life = node.life
+
+    def make_worker(self, name: str) -> VirtualWorker:
+        worker = WatchedWorker(self)
+        self.workers.append(worker)
+        return worker
+
+
+class WatchedWorker(VirtualWorker):
+    """Lets the world see what begins and what has ended."""
+
+    def __init__(self, host: WatchedHost) -> None:
+        super().__init__(host)
+        self._watched = host
+
+    def run(self, work: Work, then: Then) -> None:
+        host = self._watched
+
+        def then_look(error: BaseException | None) -> None:
+            then(error)
+            if error is None and host.life == host.node.life:
+                host.node.end_work(work)
+
+        if host.life == host.node.life:
+            host.node.begin_work(work)
+        super().run(work, then_look)

@@ -5,12 +5,14 @@ checks; that something does, within a bounded number of seeds, is what gives a c
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from headrace.ids import BrokerId as NodeId
 from headrace.raft import core, elections, reads, replication
 from headrace.raft.core import Raft
+from headrace.raft.driver import RaftDriver
 from headrace.raft.entries import Entry, HardState
 from headrace.raft.entry_log import EntryLog
 from headrace.raft.membership import Membership
@@ -66,35 +68,18 @@ def vote_twice(patch: Patch) -> None:
 def apply_an_entry_twice(patch: Patch) -> None:
     real = EntryLog.take_committed
 
-    def take_committed(self: EntryLog) -> list[Entry]:
-        taken = real(self)
+    def take_committed(self: EntryLog, count_max: int) -> list[Entry]:
+        taken = real(self, count_max)
         return [*taken, taken[-1]] if len(taken) > 3 else taken
 
     patch.setattr(EntryLog, "take_committed", take_committed)
 
 
 def answer_before_the_disk(patch: Patch) -> None:
-    real = Raft.ready
+    def sort_outbox(self: Raft) -> tuple[list[Message], list[Message]]:
+        return self.state.outbox, []
 
-    def ready(self: Raft, now_ms: int) -> Ready | None:
-        made = real(self, now_ms)
-        if made is None:
-            return None
-        early = [*made.early_messages, *made.messages]
-        hasty = Ready(
-            early,
-            made.snapshot,
-            made.hard_state,
-            made.entries,
-            [],
-            made.committed,
-            made.reads,
-            made.dropped_reads,
-        )
-        self._storing = hasty
-        return hasty
-
-    patch.setattr(Raft, "ready", ready)
+    patch.setattr(Raft, "_sort_outbox", sort_outbox)
 
 
 def vote_for_any_log(patch: Patch) -> None:
@@ -190,6 +175,17 @@ def keep_a_torn_tail(patch: Patch) -> None:
     patch.setattr(SimulatedFile, "truncate", lambda self, size: None)
 
 
+def go_on_before_the_disk(patch: Patch) -> None:
+    """Take what a thread has only begun for done."""
+
+    def store(self: RaftDriver, ready: Ready) -> None:
+        self._log_worker.run(partial(self._storage.store, ready), lambda error: None)
+        self._note_stored(ready)
+        self._wake()
+
+    patch.setattr(RaftDriver, "_store", store)
+
+
 BUGS: list[Callable[[Patch], None]] = [
     skip_fsync,
     forget_the_term_check,
@@ -209,6 +205,7 @@ BUGS: list[Callable[[Patch], None]] = [
     commit_what_the_leader_says,
     change_many_members_at_once,
     keep_a_torn_tail,
+    go_on_before_the_disk,
 ]
 
 

@@ -15,14 +15,15 @@ from typing import Final
 
 from headrace.ids import BrokerId
 from headrace.log.disk import Disk
-from headrace.metadata.applier import Applier, Watchers
+from headrace.metadata.applier import Applier, Outcome, Watchers
 from headrace.metadata.ddl import Ddl, encode_ddl
 from headrace.metadata.entries import CatalogDdl, Entry, encode_entry
 from headrace.metadata.image import Image
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
-from headrace.raft.driver import RaftDriver, Transport
+from headrace.raft.driver import RaftDriver
 from headrace.raft.explain import explain
 from headrace.raft.membership import Membership
+from headrace.raft.ports import Transport
 from headrace.raft.settings import RaftSettings
 
 FOLDER: Final = "__cluster_metadata"
@@ -66,10 +67,19 @@ class MetadataQuorum:
         Refused if it was committed but is not allowed as the image is; RaftError if it was not
         committed, or nobody knows (see `RaftDriver.propose`).
         """
+        outcome = await self.propose_for_outcome(change)
+        outcome.raise_if_refused()
+        return outcome.index
+
+    async def propose_for_outcome(self, change: Entry | Ddl) -> Outcome:
+        """Give what a change did, applied here: its events, and what of it was refused.
+
+        For who needs the events of just this entry (which producer ids an allocation gave), or
+        proposes a batch and answers for each of its parts. RaftError as `propose` has it.
+        """
         entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
         index = await self.driver.propose(encode_entry(entry))
-        self._machine.applier.outcome(index).raise_if_refused()
-        return index
+        return self._machine.applier.outcome(index)
 
     async def read(self) -> Image:
         """Give the image with everything in it that was committed before the call, anywhere."""

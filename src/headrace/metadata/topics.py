@@ -43,7 +43,7 @@ def create_topic(image: Image, ddl: CreateTopic) -> list[Event]:
             ErrorCode.TOPIC_ALREADY_EXISTS,
             f"topic id {topic_id_text(ddl.topic_id)} is taken: propose another one",
         )
-    _check_assignments(ddl.name, ddl.partitions, TOPIC_PARTITIONS_MAX)
+    _check_assignments(image, ddl.name, ddl.partitions, TOPIC_PARTITIONS_MAX)
     partitions = [_partition(image, assignment) for assignment in ddl.partitions]
     image.add_topic(Topic(ddl.name, ddl.topic_id, partitions, ddl.is_internal))
     events: list[Event] = [TopicCreated(ddl.name, ddl.topic_id)]
@@ -86,7 +86,7 @@ def add_partitions(image: Image, ddl: AddPartitions) -> list[Event]:
             ErrorCode.INVALID_PARTITIONS,
             f"topic {topic.name} has {first} partitions, not {ddl.expected_count}: ask again",
         )
-    _check_assignments(topic.name, ddl.partitions, TOPIC_PARTITIONS_MAX - first)
+    _check_assignments(image, topic.name, ddl.partitions, TOPIC_PARTITIONS_MAX - first)
     image.add_partitions(topic, [_partition(image, each) for each in ddl.partitions])
     topic.version += 1
     end = PartitionIndex(len(topic.partitions))
@@ -114,6 +114,8 @@ def change_partition(image: Image, ddl: ChangePartition) -> list[Event]:
             f"{name} is in partition epoch {current.partition_epoch}, not "
             f"{ddl.expected_partition_epoch}",
         )
+    if ddl.replicas is not None:
+        _check_registered(image, name, set(ddl.replicas).difference(current.replicas))
     changes = {field: value for field in _CHANGEABLE if (value := getattr(ddl, field)) is not None}
     return set_partition(image, topic, ddl.partition, **changes)
 
@@ -135,7 +137,9 @@ def _partition(image: Image, assignment: Assignment) -> Partition:
     return Partition(replicas, isr, BrokerId(assignment.leader), image.next_vshard())
 
 
-def _check_assignments(name: str, assignments: tuple[Assignment, ...], room: int) -> None:
+def _check_assignments(
+    image: Image, name: str, assignments: tuple[Assignment, ...], room: int
+) -> None:
     if not 1 <= len(assignments) <= room:
         raise refuse(
             ErrorCode.INVALID_PARTITIONS,
@@ -146,6 +150,21 @@ def _check_assignments(name: str, assignments: tuple[Assignment, ...], room: int
             assignment.replicas, assignment.isr, BrokerId(assignment.leader), vshard_id=0
         )
         check_partition(f"{name}-{index}", partition)
+    _check_registered(image, name, {each for one in assignments for each in one.replicas})
+
+
+def _check_registered(image: Image, name: str, brokers: set[BrokerId]) -> None:
+    """Refuse replicas on brokers that are not there, which nobody could move away again.
+
+    Here and not only before the proposal, as the broker may have been unregistered in between.
+    Fenced ones are fine: they are expected back.
+    """
+    unknown = sorted(each for each in brokers if image.broker(each) is None)
+    if unknown:
+        raise refuse(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{name} cannot have replicas on brokers {unknown}: no such brokers are registered",
+        )
 
 
 _CHANGEABLE: Final = (

@@ -4,14 +4,17 @@
     raft.step(message, now_ms); proposed = raft.propose(data, now_ms); raft.tick(now_ms)
     while (ready := raft.ready(now_ms)) is not None:
         send(ready.early_messages)
-        store(ready.snapshot, ready.hard_state, ready.entries)  # durable when this returns
-        raft.persisted(ready, now_ms)
-        send(ready.messages)
-        restore(ready.snapshot); apply(ready.committed); answer(ready.reads)
+        apply(ready.committed)
+        if ready.must_persist:
+            store(ready.snapshot, ready.hard_state, ready.entries)  # durable when this returns
+            raft.persisted(ready, now_ms)
+            restore(ready.snapshot); send(ready.messages)
+        answer(ready.reads)
 
 Same state and input, same output: there is no clock, disk, network or chance in here. Inputs may
-come while a Ready is being stored; the next Ready is taken after `persisted`. Every input ends in
-`checks.check`. Read next: `elections`, `replication`, `snapshots`, `reads`, `transfer`.
+come while a Ready is being stored, and so may other Readies be taken, which have nothing to store.
+Every input ends in `checks.check`. Read next: `elections`, `replication`, `snapshots`, `reads`,
+`transfer`.
 """
 
 from collections.abc import Callable
@@ -21,7 +24,7 @@ from headrace.ids import BrokerId as NodeId
 from headrace.raft import elections, reads, replication, snapshots, transfer
 from headrace.raft import membership as members
 from headrace.raft.checks import Marks, check
-from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot
+from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot, SnapshotMark
 from headrace.raft.entry_log import EntryLog
 from headrace.raft.errors import (
     InvalidMessage,
@@ -52,9 +55,12 @@ from headrace.raft.messages import (
     TimeoutNow,
     VoteAnswer,
 )
-from headrace.raft.ready import Proposed, Ready, Stored
+from headrace.raft.ready import COMMITTED_AT_ONCE_MAX, Proposed, Ready, Stored
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Jitter, Role, State
+
+LATE_MESSAGES_MAX: Final = 1000
+"""How many messages wait for the disk; older ones are lost, as any message may be."""
 
 
 class Raft:
@@ -71,7 +77,7 @@ class Raft:
     ) -> None:
         """Start as a follower; a sole voter elects itself at the first tick."""
         base = (stored.base_index, stored.base_term)
-        log = EntryLog(stored.snapshot, base, stored.entries)
+        log = EntryLog(stored.snapshot.mark(), base, stored.entries)
         self.state = State(
             node,
             settings=settings,
@@ -83,6 +89,7 @@ class Raft:
         self.durable = stored.hard_state
         """What the disk has of term and vote."""
         self._storing: Ready | None = None
+        self._storing_since_ms = now_ms
         self._marks = Marks(self.state)
         check(self.state, self._marks)
 
@@ -110,7 +117,7 @@ class Raft:
         if state.role is not Role.LEADER:
             if now_ms >= state.election_deadline_ms:
                 elections.start_pre_vote(state)
-        elif self._has_lost_quorum():
+        elif self._has_lost_quorum() or self._has_lost_disk():
             state.follow(state.term, None)
         else:
             transfer.give_up_if_late(state)
@@ -188,56 +195,61 @@ class Raft:
     # Outputs
 
     def ready(self, now_ms: int) -> Ready | None:
-        """Give what is to be done, None if that is nothing; `persisted` comes before the next."""
+        """Give what is to be done, None if that is nothing.
+
+        One that must be persisted is followed by others before `persisted`: they have nothing to
+        store, and no message that promises what is being stored. So a slow disk keeps nobody from
+        hearing that this node is well.
+        """
         state = self._at(now_ms)
-        assert self._storing is None, "the Ready before is not persisted"
+        log = state.log
         if state.role is Role.LEADER:
             if state.is_round_wanted:
                 replication.send_heartbeats(state)
             replication.send_appends(state)
-        durable, log = self.durable, state.log
-        hard_state = None
-        if state.term != durable.term or state.vote != durable.vote:
-            hard_state = HardState(state.term, state.vote)
-        is_idle = (
-            hard_state is None
-            and not state.outbox
-            and log.persisted == log.last_index
-            and log.applied == log.commit
-            and log.installing is None
-            and not state.served_reads
-            and not state.dropped_reads
+        early, late = self._sort_outbox()
+        wants_snapshot = state.is_snapshot_wanted and not state.is_snapshot_asked_for
+        is_idle = not (
+            early
+            or log.has_committed
+            or state.served_reads
+            or state.dropped_reads
+            or wants_snapshot
+            or (self._storing is None and self._has_to_store())
         )
         if is_idle:
             return None
-        early: list[Message] = []
-        late: list[Message] = []
-        for message in state.outbox:
-            # A term that is not durable could be led twice, with other entries.
-            is_early = hard_state is None and isinstance(message, FromLeader)
-            (early if is_early else late).append(message)
+        hard_state, entries, installing = None, list[Entry](), None
+        if self._storing is None:
+            if not self._is_hard_state_durable():
+                hard_state = HardState(state.term, state.vote)
+            entries, installing = log.unpersisted(), log.installing
+            log.installing = None
+            state.outbox = []
+        else:
+            state.outbox, late = late, []
         ready = Ready(
             early,
-            state.log.installing,
+            installing,
             hard_state,
-            state.log.unpersisted(),
+            entries,
             late,
-            state.log.take_committed(),
+            log.take_committed(COMMITTED_AT_ONCE_MAX),
             state.served_reads,
             state.dropped_reads,
+            wants_snapshot,
         )
-        state.outbox, state.served_reads, state.dropped_reads = [], [], []
-        state.log.installing = None
-        self._storing = ready
+        state.served_reads, state.dropped_reads = [], []
+        state.is_snapshot_asked_for |= wants_snapshot
+        if ready.must_persist:
+            self._storing, self._storing_since_ms = ready, now_ms
         return ready
 
     def persisted(self, ready: Ready, now_ms: int) -> None:
-        """Take note that a Ready is durable; what that commits is in the next one."""
+        """Take note that what a Ready had to be stored is; what that commits is in the next one."""
         state = self._at(now_ms)
         assert ready is self._storing, "another Ready is being stored"
         self._storing = None
-        if not ready.must_persist:
-            return
         if ready.hard_state is not None:
             self.durable = ready.hard_state
         if ready.entries:
@@ -249,15 +261,20 @@ class Raft:
                     transfer.hand_over_if_caught_up(state)
         check(state, self._marks)
 
-    def take_committed(self, count_max: int) -> list[Entry]:
-        """Give what the next Ready would have as committed, if it is few; it then has it not.
+    def take_committed(self) -> list[Entry]:
+        """Give what the next Ready would have as committed; it then has it not.
 
-        For who has just called `persisted` and would have to wait for another Ready to be stored.
+        For who has just called `persisted` and wants to wait for nothing else.
         """
-        log = self.state.log
-        if min(log.commit, log.persisted) - log.applied > count_max or log.installing is not None:
-            return []
-        return log.take_committed()
+        return self.state.log.take_committed(COMMITTED_AT_ONCE_MAX)
+
+    def offer_snapshot(self, snapshot: Snapshot) -> None:
+        """Give the snapshot that a Ready wanted: the last one that is durable here."""
+        state = self.state
+        state.is_snapshot_wanted = state.is_snapshot_asked_for = False
+        # One that is older than the log is asked for again: a later one is on the disk by now.
+        if state.role is Role.LEADER and snapshot.index >= state.log.base_index:
+            state.offered = snapshot
 
     def make_snapshot(self, index: int, data: bytes) -> Snapshot:
         """Describe the state as of an applied index; `compact` with it once it is durable."""
@@ -270,7 +287,7 @@ class Raft:
         assert term is not None
         return Snapshot(index, term, log.membership_at(index), data)
 
-    def compact(self, snapshot: Snapshot) -> None:
+    def compact(self, snapshot: SnapshotMark) -> None:
         """Let go of entries that a durable snapshot holds, but for a few."""
         if snapshot.index > self.state.snapshot.index:
             self.state.log.compact(snapshot, self.state.settings.kept_entries)
@@ -342,6 +359,55 @@ class Raft:
         contacts = {member: each.contact_ms for member, each in state.progress.items()}
         contact_ms = state.quorum_value(state.now_ms, contacts)
         return state.now_ms - contact_ms >= state.settings.election_timeout_ms
+
+    def _has_lost_disk(self) -> bool:
+        """Say whether the disk of this leader is stuck, and another voter could do better."""
+        state = self.state
+        return (
+            self._storing is not None
+            and state.now_ms - self._storing_since_ms >= state.settings.stuck_disk_ms
+            and not state.membership.is_sole_voter(state.node)
+        )
+
+    def _is_hard_state_durable(self) -> bool:
+        return self.state.term == self.durable.term and self.state.vote == self.durable.vote
+
+    def _has_to_store(self) -> bool:
+        log = self.state.log
+        return (
+            log.persisted < log.last_index
+            or log.installing is not None
+            or not self._is_hard_state_durable()
+        )
+
+    def _sort_outbox(self) -> tuple[list[Message], list[Message]]:
+        """Give what may be sent at once, and what has to wait for the disk.
+
+        All waits for the term and the vote: who forgets them could vote or lead twice. That entries
+        are here is only said of those that are durable.
+        """
+        state, log = self.state, self.state.log
+        if not state.outbox:
+            return [], []
+        # What an earlier leader sent may have been cut off since, so it is not confirmed any more.
+        outbox = [
+            message
+            for message in state.outbox
+            if message.term == state.term or not isinstance(message, AppendAccepted)
+        ]
+        if not self._is_hard_state_durable():
+            return [], outbox[-LATE_MESSAGES_MAX:]
+        is_installing = log.installing is not None or (
+            self._storing is not None and self._storing.snapshot is not None
+        )
+        early: list[Message] = []
+        late: list[Message] = []
+        for message in outbox:
+            is_late = isinstance(message, AppendAccepted) and (
+                is_installing or message.match_index > log.persisted
+            )
+            (late if is_late else early).append(message)
+        return early, late[-LATE_MESSAGES_MAX:]
 
     def _check_leads(self) -> None:
         state = self.state

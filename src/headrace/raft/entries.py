@@ -42,6 +42,14 @@ class HardState(msgspec.Struct, array_like=True, frozen=True, gc=False):
     vote: NodeId | None = None
 
 
+class SnapshotMark(msgspec.Struct, frozen=True):
+    """Where a snapshot is in the log; its bytes are on the disk."""
+
+    index: int
+    term: int
+    membership: Membership
+
+
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     """The applied state as of an index, in place of the entries up to there.
 
@@ -52,6 +60,9 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     term: int
     membership: Membership
     data: bytes
+
+    def mark(self) -> SnapshotMark:
+        return SnapshotMark(self.index, self.term, self.membership)
 
     def checksum(self) -> int:
         return crc32c(self.data)

@@ -5,7 +5,7 @@ it. What is committed is handed out only up to `persisted`, so that what is appl
 here. The driver compacts by size, which bounds the memory.
 """
 
-from headrace.raft.entries import Entry, EntryKind, Snapshot
+from headrace.raft.entries import Entry, EntryKind, Snapshot, SnapshotMark
 from headrace.raft.errors import BrokenInvariant
 from headrace.raft.membership import Membership, decode_membership
 
@@ -13,7 +13,7 @@ from headrace.raft.membership import Membership, decode_membership
 class EntryLog:
     """Entries from `base_index + 1` on, the marks, and the members as of each."""
 
-    def __init__(self, snapshot: Snapshot, base: tuple[int, int], entries: list[Entry]) -> None:
+    def __init__(self, snapshot: SnapshotMark, base: tuple[int, int], entries: list[Entry]) -> None:
         """Take what storage had: all of it is durable, and committed up to the snapshot."""
         self.snapshot = snapshot
         """The latest; the log may reach back further, for followers that lag a little."""
@@ -125,9 +125,14 @@ class EntryLog:
         if index > self.persisted and self.term_at(index) == term:
             self.persisted = index
 
-    def take_committed(self) -> list[Entry]:
-        """Hand out, once, what is committed and durable here."""
-        end = min(self.commit, self.persisted)
+    @property
+    def has_committed(self) -> bool:
+        """Whether `take_committed` has something to give."""
+        return self.applied < min(self.commit, self.persisted)
+
+    def take_committed(self, count_max: int) -> list[Entry]:
+        """Hand out, once, what is committed and durable here; at most so many at a time."""
+        end = min(self.commit, self.persisted, self.applied + count_max)
         if end <= self.applied:
             return []
         taken = self.entries[self.applied - self.base_index : end - self.base_index]
@@ -140,14 +145,14 @@ class EntryLog:
         It counts as durable at once: it is in the next Ready, and nothing that depends on it
         leaves before that is.
         """
-        self.snapshot = self.installing = snapshot
+        self.snapshot, self.installing = snapshot.mark(), snapshot
         self.base_index, self.base_term = snapshot.index, snapshot.term
         self.entries.clear()
         self.memberships = [(snapshot.index, snapshot.membership)]
         self.uncommitted_bytes = 0
         self.commit = self.applied = self.persisted = snapshot.index
 
-    def compact(self, snapshot: Snapshot, kept_entries: int) -> None:
+    def compact(self, snapshot: SnapshotMark, kept_entries: int) -> None:
         """Let a snapshot of our own take the place of all but the last entries up to it."""
         self.snapshot = snapshot
         self.memberships = [

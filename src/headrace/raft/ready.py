@@ -1,5 +1,7 @@
 """What goes in and out of the core beside messages: what a disk had, and what is to be done."""
 
+from typing import Final
+
 import msgspec
 
 from headrace.raft.entries import Entry, HardState, Snapshot
@@ -16,11 +18,15 @@ class Stored(msgspec.Struct, frozen=True):
     entries: list[Entry] = []
 
 
+COMMITTED_AT_ONCE_MAX: Final = 1000
+"""How many entries one Ready has to be applied: others on the loop want a turn, too."""
+
+
 class Ready(msgspec.Struct, frozen=True):
     """What the core wants done, in the order of the fields."""
 
     early_messages: list[Message]
-    """What may go at once, as it promises nothing about this node's disk."""
+    """What may go at once, as it promises nothing that is not on this node's disk already."""
     snapshot: Snapshot | None
     """In place of the whole log and of the applied state."""
     hard_state: HardState | None
@@ -34,6 +40,8 @@ class Ready(msgspec.Struct, frozen=True):
     reads: list[tuple[int, int]]
     """Reads and the index up to which this node must have applied to serve them."""
     dropped_reads: list[int]
+    wants_snapshot: bool = False
+    """Whether a member needs the snapshot: read it from the disk for `offer_snapshot`."""
 
     @property
     def must_persist(self) -> bool:

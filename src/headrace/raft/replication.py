@@ -73,7 +73,10 @@ def send_appends(state: State) -> None:
                 continue
             previous_term = state.log.term_at(progress.next_index - 1)
             if previous_term is None:
-                progress.send_snapshot(state.snapshot)
+                if state.offered is None:
+                    state.is_snapshot_wanted = True
+                    break
+                progress.send_snapshot(state.offered)
                 continue
             entries = state.log.read(progress.next_index, state.settings.append_bytes_max)
             commit = state.log.commit
@@ -94,6 +97,7 @@ def send_appends(state: State) -> None:
             )
             progress.sent_commit = commit
             progress.note_sent(entries, state.now_ms)
+    state.offered = None  # who waited has it
 
 
 def send_heartbeats(state: State) -> None:

@@ -48,6 +48,11 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.election_timeout_ms - self.clock_drift_ms_max
 
     @property
+    def stuck_disk_ms(self) -> int:
+        """How long a leader may wait for one sync before it lets others lead."""
+        return 10 * self.election_timeout_ms
+
+    @property
     def resend_ms(self) -> int:
         """After how long an unanswered message counts as lost."""
         return 3 * self.heartbeat_ms

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from headrace.ids import BrokerId as NodeId
-from headrace.raft.entries import HardState, Snapshot
+from headrace.raft.entries import HardState, Snapshot, SnapshotMark
 from headrace.raft.entry_log import EntryLog
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Message, Refusal
@@ -103,6 +103,10 @@ class State:
         self.transfer_deadline_ms = now_ms
         self.has_handed_over = False
         """Whether a TimeoutNow of this term is about, which ends every lease of the term."""
+        self.offered: Snapshot | None = None
+        """One that was read for the members who wait for it."""
+        self.is_snapshot_wanted = False
+        self.is_snapshot_asked_for = False
         # Reads
         self.early_reads: list[PendingRead] = []
         """Those that came before this leader's first commit."""
@@ -119,7 +123,7 @@ class State:
         return self.log.membership
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SnapshotMark:
         return self.log.snapshot
 
     @property
@@ -171,6 +175,8 @@ class State:
             self.round_times.clear()
             self.transfer_target = None
             self.is_round_wanted = False
+            self.offered = None
+            self.is_snapshot_wanted = self.is_snapshot_asked_for = False
             for read in (*self.early_reads, *self.reads):
                 if read.origin == self.node:
                     self.dropped_reads.append(read.read_id)

@@ -8,8 +8,8 @@ can go as soon as a snapshot holds their entries. Entries that a new leader repl
 off; the later frame counts. An OSError leaves the storage unusable: what it was to store is not
 promised, and only opening it again tells what the disk has.
 
-One call at a time, from any thread; only `store_snapshot` of the node's own snapshot may run
-beside the others.
+One call at a time, from any thread; only `read_snapshot`, and `store_snapshot` of the node's own
+snapshot, may run beside the others.
 """
 
 from contextlib import suppress
@@ -99,6 +99,10 @@ class RaftStorage:
         self._synced_bytes = file.size
         if file.size >= self._segment_bytes:
             self._roll()
+
+    def read_snapshot(self) -> Snapshot:
+        """Give the snapshot that is stored; one call at a time with `store_snapshot`."""
+        return _read_snapshot(self._disk, self._path(SNAPSHOT_FILE))
 
     def store_snapshot(self, snapshot: Snapshot) -> None:
         """Replace the snapshot; after a crash it is the old or the new one."""
@@ -231,15 +235,7 @@ class _Opening:
 
     def read_snapshot(self) -> Snapshot | None:
         path = self._prefix + SNAPSHOT_FILE
-        if not self._disk.exists(path):
-            return None
-        data = self._disk.read(path)
-        if data[:4] != SNAPSHOT_MAGIC or crc32c(data[8:]) != int.from_bytes(data[4:8], "big"):
-            raise CorruptRaftLog(path, 0, "a snapshot with a wrong checksum")
-        try:
-            return _snapshots.decode(data[8:])
-        except msgspec.MsgspecError as error:
-            raise CorruptRaftLog(path, 8, f"a snapshot that cannot be read: {error}") from None
+        return _read_snapshot(self._disk, path) if self._disk.exists(path) else None
 
     def read_log(self, snapshot: Snapshot) -> Stored:
         names = sorted(name for name in self._disk.list(self._folder) if _is_log_file(name))
@@ -333,6 +329,16 @@ class _Opening:
         self._disk.sync_folder(self._folder)
         if self._must_start:
             storage.restart_log()
+
+
+def _read_snapshot(disk: Disk, path: str) -> Snapshot:
+    data = disk.read(path)
+    if data[:4] != SNAPSHOT_MAGIC or crc32c(data[8:]) != int.from_bytes(data[4:8], "big"):
+        raise CorruptRaftLog(path, 0, "a snapshot with a wrong checksum")
+    try:
+        return _snapshots.decode(data[8:])
+    except msgspec.MsgspecError as error:
+        raise CorruptRaftLog(path, 8, f"a snapshot that cannot be read: {error}") from None
 
 
 def _is_log_file(name: str) -> bool:

@@ -22,7 +22,7 @@ from headrace.metadata.errors import Refused
 from headrace.metadata.image import Image
 from headrace.metadata.phases import Checkpoint, seal_checkpoint
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
-from headrace.metadata.state import Partition
+from headrace.metadata.state import Broker, Partition
 
 ORDERS = TopicName("orders")
 ORDERS_ID = TopicId(b"orders-topic--id")
@@ -31,10 +31,13 @@ MIGRATION = "11111111-2222-3333-4444-555555555555"
 
 
 class Cluster:
-    """An applier and the log that it has applied, each proposal one index further."""
+    """An applier and the log that it has applied, each proposal one index further.
+
+    Where no image is given, ten brokers are registered already.
+    """
 
     def __init__(self, image: Image | None = None, watchers: Watchers | None = None) -> None:
-        self.applier = Applier(image if image is not None else Image(), watchers or Watchers())
+        self.applier = Applier(image if image is not None else new_image(), watchers or Watchers())
         self.log: list[tuple[int, bytes]] = []
 
     @property
@@ -68,6 +71,14 @@ class Cluster:
         found = self.image.partition(topic, PartitionIndex(index))
         assert found is not None
         return found
+
+
+def new_image() -> Image:
+    """Give an image in which the brokers 0 to 9 are registered, so that they may have replicas."""
+    image = Image()
+    for broker_id in range(10):
+        image.put_broker(Broker(BrokerId(broker_id), 0, broker_id.to_bytes(16), ()))
+    return image
 
 
 def copy_of(image: Image) -> Image:

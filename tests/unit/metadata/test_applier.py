@@ -55,6 +55,7 @@ from tests.unit.metadata.clusters import (
     create_orders,
     data_of,
     join,
+    new_image,
     with_nodes,
     with_orders,
 )
@@ -172,7 +173,7 @@ def test_ddl_that_is_not_known_stops_the_node_before_anything_of_its_batch_is_ap
     unknown = CatalogDdl(b"\x92\xa9DropTable\x01")
     with pytest.raises(MetadataStopped, match="DropTable"):
         cluster.propose(Batch((as_entry(create_orders()), unknown)))
-    assert cluster.image == Image()
+    assert cluster.image == new_image()
 
 
 def test_a_node_that_stopped_stays_stopped() -> None:

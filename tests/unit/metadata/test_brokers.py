@@ -5,6 +5,7 @@ from headrace.errors import ErrorCode
 from headrace.ids import BrokerId
 from headrace.metadata.ddl import ChangeBroker, RegisterBroker, UnregisterBroker
 from headrace.metadata.events import BrokerRegistered
+from headrace.metadata.image import Image
 from headrace.metadata.state import Broker, Endpoint
 from tests.unit.metadata.clusters import Cluster, assign, create_orders
 
@@ -14,7 +15,7 @@ REGISTER = RegisterBroker(1, FIRST_LIFE, ENDPOINTS, "r1", {"share.version": (0, 
 
 
 def registered() -> Cluster:
-    cluster = Cluster()
+    cluster = Cluster(Image())
     cluster.propose(REGISTER)
     return cluster
 
@@ -85,4 +86,4 @@ def test_a_forgotten_broker_registers_under_a_new_epoch() -> None:
 
 @pytest.mark.parametrize("ddl", [UnregisterBroker(9), ChangeBroker(9, 0)])
 def test_a_broker_that_is_not_there_cannot_change(ddl: UnregisterBroker | ChangeBroker) -> None:
-    Cluster().refuses_with(ErrorCode.BROKER_ID_NOT_REGISTERED, ddl)
+    Cluster(Image()).refuses_with(ErrorCode.BROKER_ID_NOT_REGISTERED, ddl)

@@ -28,6 +28,7 @@ from headrace.metadata.commands import (
     UpdatePartitionLeader,
     UpdateTopicConfig,
 )
+from headrace.metadata.image import Image
 from headrace.metadata.state import Endpoint, ResourceType
 from tests.unit.metadata.clusters import NOW_MS, ORDERS, Cluster
 
@@ -38,7 +39,7 @@ class Peers(Cluster):
     """Nodes n0, n1 and n2, which are the brokers 0, 1 and 2, and the topic orders."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Image())
         self._ids: Iterator[int] = count(1)
         for name in ("n0", "n1", "n2"):
             self.command(RegisterNode(node(name)))

@@ -7,8 +7,10 @@ import pytest
 
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, TopicId, TopicName
-from headrace.metadata.ddl import Assignment, CreateTopic
+from headrace.metadata.ddl import Assignment, CreateTopic, RegisterBroker, encode_ddl
+from headrace.metadata.entries import Batch, CatalogDdl, SurrogateAlloc
 from headrace.metadata.errors import Refused
+from headrace.metadata.events import Event, SurrogatesAllocated, TopicCreated
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.raft.errors import RaftStopped
@@ -34,6 +36,7 @@ def run(
         quorum = MetadataQuorum(NODE, disk, settings=settings)
         await quorum.start()
         try:
+            await quorum.propose(RegisterBroker(NODE, bytes(16), ()))
             await work(quorum)
             return await quorum.read()
         finally:
@@ -61,6 +64,35 @@ def test_a_proposal_that_the_image_does_not_allow_is_refused() -> None:
         with pytest.raises(Refused) as refusal:
             await quorum.propose(topic(1))
         assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+    run(SimulatedDisk(seed=1), work)
+
+
+def test_concurrent_allocations_each_learn_their_own_block_of_producer_ids() -> None:
+    async def work(quorum: MetadataQuorum) -> None:
+        async def block() -> tuple[Event, ...]:
+            while True:
+                hwm = quorum.image.state.surrogate_hwm
+                outcome = await quorum.propose_for_outcome(SurrogateAlloc(hwm + 1))
+                if not outcome.refusals:
+                    return outcome.events
+
+        blocks = await asyncio.gather(*(block() for _ in range(10)))
+        assert sorted(blocks, key=str) == [
+            (SurrogatesAllocated(number, number),) for number in range(10)
+        ]
+
+    run(SimulatedDisk(seed=1), work)
+
+
+def test_the_proposer_of_a_batch_learns_what_became_of_each_part() -> None:
+    async def work(quorum: MetadataQuorum) -> None:
+        parts = [CatalogDdl(encode_ddl(topic(number))) for number in (1, 1, 2)]
+        outcome = await quorum.propose_for_outcome(Batch(tuple(parts)))
+        created = [event for event in outcome.events if isinstance(event, TopicCreated)]
+        assert [event.name for event in created] == ["topic-1", "topic-2"]
+        assert [refusal.position for refusal in outcome.refusals] == [1]
+        assert quorum.image.applied_index == outcome.index
 
     run(SimulatedDisk(seed=1), work)
 
@@ -113,7 +145,6 @@ def test_a_node_that_stopped_says_why() -> None:
     async def whole() -> None:
         quorum = MetadataQuorum(NODE, SimulatedDisk(seed=1))
         await quorum.start()
-        await quorum.propose(topic(1))
         await quorum.stop()
         with pytest.raises(RaftStopped, match="it was told to stop"):
             await quorum.propose(topic(2))

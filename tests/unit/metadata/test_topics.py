@@ -10,6 +10,7 @@ from headrace.metadata.ddl import (
     CreateTopic,
     DeleteTopic,
     SetConfigs,
+    UnregisterBroker,
 )
 from headrace.metadata.events import (
     ConfigsChanged,
@@ -179,3 +180,25 @@ def test_the_descriptors_version_counts_what_leases_care_about() -> None:
     cluster.propose(SetConfigs(ResourceType.TOPIC, ORDERS, {"a": "b"}))
     cluster.propose(AddPartitions(ORDERS_ID, 1, (assign(2),)))
     assert topic.version == 3
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        CreateTopic(TopicName("other"), OTHER_ID, (assign(1), assign(2, 99))),
+        AddPartitions(ORDERS_ID, 1, (assign(99),)),
+        ChangePartition(ORDERS_ID, FIRST, replicas=brokers(1, 2, 3, 99)),
+    ],
+)
+def test_a_broker_that_is_not_registered_gets_no_replicas(
+    ddl: CreateTopic | AddPartitions | ChangePartition,
+) -> None:
+    refusal = with_orders().refuses(ddl)
+    assert refusal.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "on brokers [99]: no such brokers are registered" in str(refusal)
+
+
+def test_a_topic_whose_broker_was_unregistered_meanwhile_is_refused_on_every_node() -> None:
+    cluster = Cluster()
+    cluster.propose(UnregisterBroker(3))
+    cluster.refuses_with(ErrorCode.INVALID_REPLICA_ASSIGNMENT, create_orders(assign(1, 2, 3)))

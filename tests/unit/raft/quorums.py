@@ -11,6 +11,7 @@ from headrace.raft.messages import Message, decode_message, encode_message
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Role
 from headrace.testing.disk import SimulatedDisk
+from tests.sim.virtual_host import VirtualHost
 
 FAST = RaftSettings(election_timeout_ms=100, heartbeat_ms=20, clock_drift_ms_max=20)
 
@@ -40,12 +41,6 @@ class Journal:
         return [data for _, data in self.applied]
 
 
-async def at_once(work: Callable[[], None]) -> None:
-    """In place of a thread: another turn of the loop."""
-    await asyncio.sleep(0.0005)
-    work()
-
-
 class Quorum:
     """Nodes that hear each other, unless they are cut off."""
 
@@ -55,6 +50,7 @@ class Quorum:
         self.drivers: dict[BrokerId, RaftDriver] = {}
         self.journals: dict[BrokerId, Journal] = {}
         self.disks: dict[BrokerId, SimulatedDisk] = {}
+        self.hosts: dict[BrokerId, VirtualHost] = {}
         self.cut: set[BrokerId] = set()
 
     async def __aenter__(self) -> "Quorum":
@@ -70,6 +66,7 @@ class Quorum:
         node = BrokerId(number)
         disk = self.disks.setdefault(node, SimulatedDisk(number))
         journal = self.journals[node] = Journal()
+        host = self.hosts[node] = VirtualHost()
         driver = self.drivers[node] = RaftDriver(
             node,
             disk,
@@ -78,7 +75,7 @@ class Quorum:
             transport=self,
             settings=self.settings,
             jitter=Random(number).randrange,
-            in_thread=at_once,
+            host=host,
         )
         await driver.start(bootstrap=members or Membership())
         return driver

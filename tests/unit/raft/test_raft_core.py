@@ -1,17 +1,29 @@
 """Parts of the core that scripts do not show."""
 
 import pytest
+from crc32c import crc32c
 
 from headrace.config import InvalidSetting
 from headrace.ids import BrokerId
 from headrace.raft.core import Raft
-from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot
+from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot, SnapshotMark
 from headrace.raft.entry_log import EntryLog
 from headrace.raft.errors import BrokenInvariant, MembershipRefused, SnapshotTooLarge
 from headrace.raft.membership import Membership, with_learner
-from headrace.raft.messages import Append, RequestVote
+from headrace.raft.messages import (
+    Append,
+    AppendAccepted,
+    Heartbeat,
+    HeartbeatAnswer,
+    InstallSnapshot,
+    PreVoteAnswer,
+    Refusal,
+    RequestVote,
+    VoteAnswer,
+)
 from headrace.raft.ready import Ready, Stored
 from headrace.raft.settings import RaftSettings
+from headrace.raft.state import Role
 
 ONE, TWO, THREE = map(BrokerId, range(1, 4))
 MEMBERS = Membership((ONE, TWO, THREE))
@@ -43,15 +55,105 @@ def test_the_same_inputs_give_the_same_outputs() -> None:
     assert outputs[0] == outputs[1]
 
 
-def test_the_next_ready_waits_for_the_one_before() -> None:
+def test_nothing_else_is_stored_before_what_is_being_stored() -> None:
     raft = node()
     raft.step(Append(TWO, ONE, 1, 0, 0, 1, entries(1, 3)), 5)
     ready = raft.ready(5)
     assert ready is not None
-    with pytest.raises(AssertionError, match="not persisted"):
-        raft.ready(5)
+    raft.step(Append(TWO, ONE, 1, 3, 1, 1, entries(4, 1)), 5)
+    assert raft.ready(5) is None
     with pytest.raises(AssertionError, match="another Ready"):
         raft.persisted(raft_ready_of_another(), 5)
+    raft.persisted(ready, 6)
+    again = raft.ready(6)
+    assert again is not None
+    assert again.entries == entries(4, 1)
+    assert again.messages == [AppendAccepted(ONE, TWO, 1, 4)]
+
+
+def test_while_entries_are_stored_only_what_promises_them_waits() -> None:
+    raft = node()
+    raft.step(Append(TWO, ONE, 1, 0, 0, 0, entries(1, 3)), 5)
+    stored = raft.ready(5)
+    assert stored is not None
+    raft.persisted(stored, 6)
+    raft.step(Append(TWO, ONE, 1, 3, 1, 3, entries(4, 1)), 6)
+    storing = raft.ready(6)
+    assert storing is not None
+    assert storing.messages == [AppendAccepted(ONE, TWO, 1, 4)]
+    raft.step(Append(TWO, ONE, 1, 4, 1, 3, entries(5, 1)), 7)
+    raft.step(Append(TWO, ONE, 1, 3, 1, 3, []), 7)
+    raft.step(Heartbeat(TWO, ONE, 1, 3, 9), 7)
+    meanwhile = raft.ready(7)
+    assert meanwhile is not None
+    assert not meanwhile.must_persist
+    assert meanwhile.early_messages == [
+        AppendAccepted(ONE, TWO, 1, 3),
+        HeartbeatAnswer(ONE, TWO, 1, 9),
+    ]
+    assert raft.ready(7) is None
+
+
+def test_while_a_term_is_stored_nothing_is_said_in_it() -> None:
+    raft = node()
+    raft.step(Heartbeat(TWO, ONE, 1, 0, 1), 5)
+    storing = raft.ready(5)
+    assert storing is not None
+    assert (storing.early_messages, storing.hard_state) == ([], HardState(1))
+    raft.step(Heartbeat(TWO, ONE, 1, 0, 2), 6)
+    assert raft.ready(6) is None
+
+
+def test_while_a_snapshot_is_stored_it_is_not_confirmed() -> None:
+    raft = node(Stored(Snapshot(0, 0, MEMBERS, b""), HardState(1)))
+    data = b"state"
+    raft.step(InstallSnapshot(TWO, ONE, 1, 9, 1, MEMBERS, 5, crc32c(data), 0, data), 5)
+    storing = raft.ready(5)
+    assert storing is not None
+    assert (storing.early_messages, storing.messages) == ([], [AppendAccepted(ONE, TWO, 1, 9)])
+    raft.step(Append(TWO, ONE, 1, 9, 1, 9, []), 6)
+    assert raft.ready(6) is None
+    raft.persisted(storing, 7)
+    after = raft.ready(7)
+    assert after is not None
+    assert after.early_messages == [AppendAccepted(ONE, TWO, 1, 9)]
+
+
+def test_entries_that_a_new_leader_cut_off_are_not_confirmed_to_the_old_one() -> None:
+    raft = node()
+    raft.step(Append(TWO, ONE, 1, 0, 0, 0, entries(1, 2)), 5)
+    storing = raft.ready(5)
+    assert storing is not None
+    raft.step(Append(TWO, ONE, 1, 2, 1, 0, entries(3, 3)), 6)
+    raft.step(Append(THREE, ONE, 2, 2, 1, 0, entries(3, 1, term=2)), 7)
+    raft.persisted(storing, 8)
+    after = raft.ready(8)
+    assert after is not None
+    assert [message.to for message in after.early_messages + after.messages] == [THREE]
+
+
+def test_a_leader_whose_disk_is_stuck_lets_others_lead() -> None:
+    settings = RaftSettings()
+    raft = node(settings=settings)
+    raft.tick(settings.election_timeout_ms)
+    now_ms = settings.election_timeout_ms
+    raft.step(PreVoteAnswer(TWO, ONE, 1, Refusal.NONE), now_ms)
+    raft.persisted(require(raft.ready(now_ms)), now_ms)
+    raft.step(VoteAnswer(TWO, ONE, 1, Refusal.NONE), now_ms)
+    storing = require(raft.ready(now_ms))
+    assert storing.entries, "the first of its term, which the disk does not store"
+    deadline_ms = now_ms + settings.stuck_disk_ms
+    while now_ms < deadline_ms:
+        assert raft.state.role is Role.LEADER
+        now_ms += settings.heartbeat_ms
+        raft.step(HeartbeatAnswer(TWO, ONE, 1, 1), now_ms)
+        raft.tick(now_ms)
+    assert raft.state.role is Role.FOLLOWER
+
+
+def require(ready: Ready | None) -> Ready:
+    assert ready is not None
+    return ready
 
 
 def raft_ready_of_another() -> Ready:
@@ -87,7 +189,6 @@ def test_what_is_committed_is_handed_out_once_and_only_when_durable() -> None:
     second = raft.ready(6)
     assert second is not None
     assert second.committed == entries(1, 3)
-    raft.persisted(second, 6)
     assert raft.ready(6) is None
 
 
@@ -108,30 +209,30 @@ def test_a_vote_that_was_given_is_known_after_a_restart() -> None:
 
 
 def test_a_commit_index_beyond_the_log_breaks_the_node_not_the_quorum() -> None:
-    log = EntryLog(Snapshot(0, 0, MEMBERS, b""), (0, 0), entries(1, 3))
+    log = EntryLog(SnapshotMark(0, 0, MEMBERS), (0, 0), entries(1, 3))
     with pytest.raises(BrokenInvariant, match="commit of 4, the log ends at 3"):
         log.commit_to(4)
 
 
 def test_committed_entries_are_never_cut() -> None:
-    log = EntryLog(Snapshot(0, 0, MEMBERS, b""), (0, 0), entries(1, 3))
+    log = EntryLog(SnapshotMark(0, 0, MEMBERS), (0, 0), entries(1, 3))
     log.commit_to(2)
     with pytest.raises(BrokenInvariant, match="entry 2 is committed"):
         log.merge(entries(2, 1, term=2))
 
 
 def test_reading_gives_at_least_one_entry_and_then_only_what_fits() -> None:
-    log = EntryLog(Snapshot(0, 0, MEMBERS, b""), (0, 0), entries(1, 5))
+    log = EntryLog(SnapshotMark(0, 0, MEMBERS), (0, 0), entries(1, 5))
     assert [entry.index for entry in log.read(2, 1)] == [2]
     assert [entry.index for entry in log.read(2, 80)] == [2, 3]
     assert log.read(6, 80) == []
 
 
 def test_compaction_keeps_the_last_entries_and_the_membership() -> None:
-    log = EntryLog(Snapshot(0, 0, MEMBERS, b""), (0, 0), entries(1, 9))
+    log = EntryLog(SnapshotMark(0, 0, MEMBERS), (0, 0), entries(1, 9))
     log.commit_to(9)
-    log.take_committed()
-    log.compact(Snapshot(8, 1, MEMBERS, b"state"), 3)
+    log.take_committed(9)
+    log.compact(SnapshotMark(8, 1, MEMBERS), 3)
     assert (log.base_index, log.base_term, log.last_index) == (5, 1, 9)
     assert log.membership_at(9) == MEMBERS
     assert log.term_at(4) is None

@@ -208,6 +208,99 @@ def test_a_snapshot_beyond_the_bound_stops_nothing(caplog: pytest.LogCaptureFixt
     assert "keeps its whole log" in caplog.text
 
 
+def test_a_leader_with_a_slow_disk_leads_on() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            await leader.propose(b"a")
+            term = leader.state.term
+            quorum.hosts[leader.node].work_seconds = lambda: 5 * FAST.election_timeout_ms / 1000
+            begin = asyncio.get_running_loop().time()
+            await leader.propose(b"b")
+            assert asyncio.get_running_loop().time() - begin > 0.4, "its disk was waited for"
+            assert (leader.state.role, leader.state.term) == (Role.LEADER, term)
+            assert all(driver.state.term == term for driver in quorum.drivers.values())
+
+    run_virtual(main())
+
+
+def test_a_follower_with_a_slow_disk_does_not_disturb_the_leader() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            await leader.propose(b"a")
+            term = leader.state.term
+            slow = next(each for each in quorum.drivers if each != leader.node)
+            quorum.hosts[slow].work_seconds = lambda: 5 * FAST.election_timeout_ms / 1000
+            for number in range(20):
+                await leader.propose(b"%d" % number)
+                await asyncio.sleep(0.1)
+            assert (leader.state.role, leader.state.term) == (Role.LEADER, term)
+            await quorum.until(lambda: len(quorum.journals[slow].applied) == 21)
+
+    run_virtual(main())
+
+
+def test_a_leader_whose_disk_is_stuck_is_replaced() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            old = await quorum.leader()
+            await old.propose(b"a")
+            quorum.hosts[old.node].work_seconds = lambda: 1_000_000
+            stuck = asyncio.ensure_future(old.propose(b"b"))
+            leader = await quorum.leader(other_than=old.node)
+            await leader.propose(b"c")
+            assert quorum.journals[leader.node].values[-1] == b"c"
+            quorum.hosts[old.node].kill()
+            await quorum.stop(old.node)
+            with pytest.raises(RaftStopped):
+                await stuck
+
+    run_virtual(main())
+
+
+def test_a_leaders_snapshot_waits_for_one_that_is_being_written() -> None:
+    async def main() -> None:
+        settings = msgspec.structs.replace(
+            FAST, snapshot_trigger_bytes=1024, kept_entries=0, segment_bytes=1024
+        )
+        async with Quorum(1, 2, 3, settings=settings) as quorum:
+            leader = await quorum.leader()
+            slow = next(each for each in quorum.drivers if each != leader.node)
+            quorum.hosts[slow].work_seconds = lambda: 0.05
+            for number in range(12):
+                await leader.propose(b"value %d" % number + b"." * 60)
+            await quorum.until(lambda: bool(quorum.hosts[slow].workers[1].is_busy))
+            quorum.hosts[slow].work_seconds = lambda: 1.0
+            quorum.cut = {slow}
+            for number in range(100):
+                await leader.propose(b"value %d" % number + b"." * 60)
+            quorum.cut = set()
+            applied = quorum.journals[leader.node].applied
+            await quorum.until(lambda: quorum.journals[slow].applied == applied)
+            await quorum.stop(slow)
+            quorum.disks[slow].crash()
+            await quorum.start(slow)
+            await quorum.until(lambda: quorum.journals[slow].applied == applied)
+
+    run_virtual(main())
+
+
+def test_who_waits_for_the_end_is_told_why_it_came() -> None:
+    async def main() -> None:
+        async with Quorum(1) as quorum:
+            driver = quorum.drivers[ONE]
+            waiting = asyncio.ensure_future(driver.wait_stopped())
+            await driver.propose(b"a")
+            assert not waiting.done()
+            quorum.disks[ONE].fail("sync", "*.raft")
+            with pytest.raises(RaftStopped):
+                await driver.propose(b"b")
+            assert "Input/output error" in await waiting
+
+    run_virtual(main())
+
+
 def test_stopping_what_was_never_started_is_fine() -> None:
     async def main() -> None:
         driver = RaftDriver(ONE, SimulatedDisk(), "raft", machine=Journal())
