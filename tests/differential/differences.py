@@ -63,7 +63,6 @@ _TRANSACTION_APIS: Final = (24, 25, 26, 27, 28, 65, 66)
 _SECURITY_APIS: Final = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51)
 _SHARE_AND_STREAMS_APIS: Final = (*(76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92),)
 _VOTER_APIS: Final = (80, 81)
-_TELEMETRY_APIS: Final = (71, 72)
 
 _SILENT_REFUSALS: Final = (
     *("produce_versions", "produce_acks", "produce_places", "produce_batches", "produce_codecs"),
@@ -87,16 +86,6 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
                 *(_SHARE_AND_STREAMS_APIS, _VOTER_APIS),
             )
             for key in keys
-        ),
-    ),
-    KnownDifference(
-        what="GetTelemetrySubscriptions and PushTelemetry in ApiVersions",
-        kafka="only with a metrics reporter that takes them",
-        headrace="always",
-        reason="Headrace takes clients' metrics itself; with no subscription a client sends none.",
-        places=tuple(
-            Place("api_versions", "what the broker speaks v*", f"api_keys.{key}", kafka="None")
-            for key in _TELEMETRY_APIS
         ),
     ),
     KnownDifference(

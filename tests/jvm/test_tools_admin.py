@@ -185,8 +185,7 @@ def test_the_versions_of_what_is_served_are_kafkas(brokers: Brokers) -> None:
     assert set(SERVED) <= ours.keys()
     shared = ours.keys() & theirs.keys()
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
-    # Kafka has these only with a plug-in that takes what clients report.
-    assert ours.keys() - theirs.keys() <= {"GetTelemetrySubscriptions", "PushTelemetry"}
+    assert ours.keys() <= theirs.keys()
 
 
 def _versions(answer: Output) -> dict[str, str]:

@@ -3,14 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from inspect import iscoroutine
 from itertools import count
+from types import CoroutineType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.broker.failures import failure_response
 from headrace.broker.request import LATER, Handler, Peer, Request
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
-from headrace.wire import APIS, Api, ApiKey, WireError, decode_from, read_request_header
+from headrace.wire import APIS, Api, ApiKey, WireError, decode_from, read_request_start
 from headrace.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -38,35 +38,38 @@ class Dispatcher:
     def __init__(self, broker: "Broker", handlers: Mapping[ApiKey, Handler]) -> None:
         self.faults: dict[int, Fault] = {}
         self._broker = broker
-        self._handlers: dict[int, Handler] = {}
-        self._served: dict[int, Api] = {}
-        for key, handler in handlers.items():
-            self._handlers[key] = handler
-            self._served[key] = APIS[key]
-        broker.served_apis = tuple(self._served[key] for key in sorted(self._served))
+        self._handlers: dict[int, Handler] = {int(key): each for key, each in handlers.items()}
+        self._versions = {key: served_versions(APIS[key]) for key in self._handlers}
+        self._requests: dict[int, type[Message]] = {}
+        """Filled on first use: most APIs are never asked for."""
+        broker.served_apis = tuple(APIS[key] for key in sorted(self._handlers))
         self._tasks: set[asyncio.Task[None]] = set()
         self._incidents = count(1)
 
     def read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request:
         """Give the request in a frame; Undecodable if there is none that can be answered."""
         try:
-            api, header, position = read_request_header(frame)
-            key, version = int(api.key), header.request_api_version
-            if key not in self._served or version not in served_versions(api):
+            api, version, correlation_id, client_id, position = read_request_start(frame)
+            key = int(api.key)
+            versions = self._versions.get(key)
+            if versions is None or version not in versions:
                 if key != ApiKey.API_VERSIONS:
-                    raise self._refuse(peer, api, version, header.client_id)
+                    raise self._refuse(peer, api, version, client_id)
                 # Version 0 is the only one that any client can read (KIP-511); its empty body
                 # is how the handler knows.
                 version, body = 0, None
             else:
                 # What follows the body is ignored, as Kafka does.
-                body, _ = decode_from(api.request, frame, version, position)
-        except WireError as error:
+                kind = self._requests.get(key) or self._load(api)
+                body, _ = decode_from(kind, frame, version, position)
+        except (WireError, UnicodeDecodeError) as error:
             self._broker.counters.undecodable_requests += 1
             raise Undecodable(f"{error} (from {_name(peer)})") from None
-        return Request(
-            peer, key, version, header.correlation_id, header.client_id, body, len(frame), now_ns
-        )
+        return Request(peer, key, version, correlation_id, client_id, body, len(frame), now_ns)
+
+    def _load(self, api: Api) -> type[Message]:
+        kind = self._requests[api.key] = api.request
+        return kind
 
     def dispatch(self, request: Request) -> None:
         """Have a request handled; its answer may be there when this returns, or come later."""
@@ -85,7 +88,7 @@ class Dispatcher:
             answer = self._handlers[request.api_key](self._broker, request)
             if answer is LATER:
                 return
-            if iscoroutine(answer):
+            if type(answer) is CoroutineType:
                 task = asyncio.get_running_loop().create_task(self._await(request, answer))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -127,7 +130,7 @@ class Dispatcher:
     def _refuse(self, peer: Peer, api: Api, version: int, client_id: str | None) -> Undecodable:
         self._broker.counters.undecodable_requests += 1
         who = f"client {client_id!r}, {_name(peer)}"
-        if api.key not in self._served:
+        if api.key not in self._handlers:
             return Undecodable(f"{api.name} is not served here, {who} asked for it")
         versions = served_versions(api)
         return Undecodable(

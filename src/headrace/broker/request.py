@@ -13,7 +13,7 @@ What it raises is the dispatcher's matter: the client gets UNKNOWN_SERVER_ERROR,
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from headrace.wire import ApiKey, response_parts
+from headrace.wire import response_parts
 from headrace.wire.codec import Part
 from headrace.wire.schema import Message
 
@@ -87,9 +87,7 @@ class Request:
         if body is None:
             self.parts = []
         else:
-            self.parts = response_parts(
-                ApiKey(self.api_key), self.version, self.correlation_id, body
-            )
+            self.parts = response_parts(self.api_key, self.version, self.correlation_id, body)
         self.peer.on_answered(self)
 
 

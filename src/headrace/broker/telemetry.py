@@ -103,6 +103,12 @@ class Telemetry:
         self._version = 0
         self._instances: OrderedDict[bytes, _Instance] = OrderedDict()
 
+    @property
+    def has_subscriptions(self) -> bool:
+        """Whether anybody wants clients' metrics."""
+        self._look_at_configs()
+        return bool(self._configs)
+
     def subscribe(self, instance_id: bytes, client: TelemetryClient) -> Subscription:
         """Give what a client is to push; one that has no id yet gets one.
 

@@ -1,7 +1,6 @@
 """`headrace up`: a node in this process, until it is told to stop."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -13,6 +12,7 @@ import typer
 
 from headrace import config
 from headrace.cli.log_lines import write_log_lines
+from headrace.cli.memory import keep_large_blocks, settle_collector
 from headrace.config import InvalidSetting, Settings, load_settings
 from headrace.errors import HeadraceError
 
@@ -43,6 +43,7 @@ def up(
     write_log_lines(as_json=settings[config.LOG_FORMAT] == "json")
     for note in settings.notes:
         logger.warning("%s", note)
+    keep_large_blocks()
     import uvloop  # noqa: PLC0415  only this command needs it
 
     try:
@@ -61,9 +62,7 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await node.start()
-    # What is here now stays: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    settle_collector()
     for listener in node.listeners:
         print(f"listening on {listener.host}:{listener.port} ({listener.name})", flush=True)
     web = None

@@ -15,6 +15,7 @@ from headrace.wire.errors import WireError
 from headrace.wire.exchange import (
     read_request,
     read_request_header,
+    read_request_start,
     read_response,
     request_parts,
     response_parts,
@@ -35,6 +36,7 @@ __all__ = [
     "message_type",
     "read_request",
     "read_request_header",
+    "read_request_start",
     "read_response",
     "request_parts",
     "response_parts",

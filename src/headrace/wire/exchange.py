@@ -4,8 +4,9 @@ Reading takes the bytes of one frame (`wire.frames`); writing gives the parts of
 first, ready for a gathering write.
 """
 
+from functools import cache
 from struct import Struct as Layout
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.wire.apis import APIS, Api
 from headrace.wire.codec import Part, decode_from, encode_to, left_over
@@ -17,6 +18,10 @@ from headrace.wire.schema import Buffer, Message
 
 _KEY_AND_VERSION: Final = Layout(">hh")
 _SIZE: Final = Layout(">i")
+_SIZE_AND_ID: Final = Layout(">ii")
+_SIZE_ID_AND_NO_TAGS: Final = Layout(">iiB")
+_START: Final = Layout(">hhih")
+_NO_TAGS: Final = 0
 
 
 def read_request_header(frame: memoryview) -> tuple[Api, RequestHeader, int]:
@@ -36,6 +41,44 @@ def read_request_header(frame: memoryview) -> tuple[Api, RequestHeader, int]:
         )
     header, position = decode_from(RequestHeader, frame, api.request_header_version(version), 0)
     return api, header, position
+
+
+class RequestStart(NamedTuple):
+    """The header of a request, as a broker needs it."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def read_request_start(frame: memoryview) -> RequestStart:
+    """Read what `read_request_header` does, in less time: most headers have no tagged fields."""
+    if len(frame) > _START.size:
+        key, version, correlation_id, id_bytes = _START.unpack_from(frame)
+        position = _START.size + max(id_bytes, 0)
+        api = APIS.get(key)
+        if api is not None and id_bytes >= -1 and position < len(frame):
+            client_id = None if id_bytes < 0 else str(frame[_START.size : position], "utf-8")
+            if not _has_tags(key, version):
+                return RequestStart(api, version, correlation_id, client_id, position)
+            if frame[position] == _NO_TAGS:
+                return RequestStart(api, version, correlation_id, client_id, position + 1)
+    api, header, position = read_request_header(frame)
+    return RequestStart(
+        api, header.request_api_version, header.correlation_id, header.client_id, position
+    )
+
+
+@cache
+def _has_tags(key: int, version: int) -> bool:
+    return APIS[key].request_header_version(version) > 1
+
+
+@cache
+def _answer_has_tags(key: int, version: int) -> bool:
+    return APIS[key].response_header_version(version) > 0
 
 
 def read_request(frame: Buffer) -> tuple[RequestHeader, Message]:
@@ -67,10 +110,19 @@ def request_parts(header: RequestHeader, body: Message) -> list[Part]:
     return _framed(header, header_version, body, header.request_api_version)
 
 
-def response_parts(key: ApiKey, version: int, correlation_id: int, body: Message) -> list[Part]:
-    """Write a response, its size first."""
-    header = ResponseHeader(correlation_id)
-    return _framed(header, APIS[key].response_header_version(version), body, version)
+def response_parts(key: int, version: int, correlation_id: int, body: Message) -> list[Part]:
+    """Write a response, its size first.
+
+    The header, which is a number and in newer versions no tagged fields, is not worth a codec.
+    """
+    parts: list[Part] = [b""]
+    encode_to(parts, body, version)
+    size = sum(map(len, parts)) + _SIZE.size
+    if not _answer_has_tags(key, version):
+        parts[0] = _SIZE_AND_ID.pack(size, correlation_id)
+    else:
+        parts[0] = _SIZE_ID_AND_NO_TAGS.pack(size + 1, correlation_id, 0)
+    return parts
 
 
 def _framed(header: Message, header_version: int, body: Message, version: int) -> list[Part]:

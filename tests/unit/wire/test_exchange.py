@@ -9,6 +9,7 @@ from headrace.wire import (
     WireError,
     read_request,
     read_request_header,
+    read_request_start,
     read_response,
     request_parts,
     response_parts,
@@ -76,3 +77,30 @@ def test_bytes_behind_a_request_are_refused() -> None:
     frame = bytes(frame_of(request_parts(header, HeartbeatRequest("g", 1, "m"))))
     with pytest.raises(WireError, match="3 bytes are left over"):
         read_request(frame + b"abc")
+
+
+@pytest.mark.parametrize("client_id", [None, "", "client", "größe"])
+@pytest.mark.parametrize("tags", [None, {7: b"unknown"}])
+def test_the_quick_way_reads_the_header_that_the_other_reads(
+    client_id: str | None, tags: dict[int, bytes] | None
+) -> None:
+    for api in APIS.values():
+        for version in (api.versions.first, api.versions.last):
+            is_flexible = api.request_header_version(version) > 1
+            header = RequestHeader(api.key, version, 77, client_id)
+            if is_flexible and tags:
+                header.unknown_tags = tags
+            frame = memoryview(frame_of(request_parts(header, api.request())))
+            start = read_request_start(frame)
+            _, slow, position = read_request_header(frame)
+            assert start.api is api
+            assert (start.version, start.correlation_id) == (version, 77)
+            assert (start.client_id, start.body_position) == (slow.client_id, position)
+
+
+@pytest.mark.parametrize("length", range(12))
+def test_a_header_that_is_cut_off_is_refused_by_both(length: int) -> None:
+    header = RequestHeader(ApiKey.METADATA, 12, 77, "client")
+    frame = memoryview(frame_of(request_parts(header, ApiVersionsRequest())))[:length]
+    with pytest.raises(WireError):
+        read_request_start(frame)

@@ -28,6 +28,8 @@ FIRST_WITH_SOFTWARE: Final = 3
 FIRST_WITH_ZERO_LEVELS: Final = 4
 SOFTWARE_CHARACTERS_MAX: Final = 128
 """How much is kept of what a client says it is."""
+TELEMETRY: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+"""Named once somebody wants clients' metrics; before, clients would only ask in vain."""
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -45,7 +47,11 @@ def handle_api_versions(broker: Broker, request: Request) -> ApiVersionsResponse
         request.peer.client_software = f"{name} {version}"[:SOFTWARE_CHARACTERS_MAX]
     image = broker.image
     return ApiVersionsResponse(
-        api_keys=[_row(api) for api in broker.served_apis],
+        api_keys=[
+            _row(api)
+            for api in broker.served_apis
+            if api.key not in TELEMETRY or broker.telemetry.has_subscriptions
+        ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
             for name, levels in SUPPORTED.items()

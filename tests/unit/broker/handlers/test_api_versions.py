@@ -7,6 +7,8 @@ import pytest
 
 from headrace.broker.request import Request
 from headrace.errors import ErrorCode
+from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.state import ResourceType
 from headrace.wire import ApiKey, read_response
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 
@@ -84,3 +86,14 @@ def test_a_version_that_is_not_served_is_told_which_are(harness: Any) -> None:
     assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [
         (ApiKey.API_VERSIONS, 0, 4)
     ]
+
+
+def test_telemetry_is_named_once_somebody_wants_it(harness: Any) -> None:
+    def named() -> set[int]:
+        answer = harness.ask(SOFTWARE, 3)
+        return {row.api_key for row in answer.api_keys} & {71, 72}
+
+    assert named() == set()
+    wanted = SetConfigs(ResourceType.CLIENT_METRICS, "probes", {"interval.ms": "60000"})
+    harness.run(harness.broker.quorum.propose(wanted))
+    assert named() == {71, 72}
