@@ -105,6 +105,8 @@ class Log:
         self._flush_up_to = end_offset
         """What the flush that runs will have made durable, if nothing of it is cut off."""
         self._dirty_since_ms = 0
+        self._limit: tuple[Segment | None, int, int, int] = (None, 0, 0, 0)
+        """Where an offset, up to which was read last, is in its segment, and after which cut."""
         self.deleted_since_ms: dict[str, int] = {}
         """When each file that awaits its removal was first seen to be deleted."""
 
@@ -368,7 +370,15 @@ class Log:
         is_last = index + 1 == len(self.segments)
         segment_end = self.end_offset if is_last else self.segments[index + 1].base_offset
         segment = self.segments[index]
-        return segment.size_bytes if up_to >= segment_end else segment.position_of(up_to)
+        if up_to >= segment_end:
+            return segment.size_bytes
+        # Many readers stop at the same offset, and finding it takes a walk over batches.
+        known = self._limit
+        if known[0] is segment and known[1] == up_to and known[2] == self.cuts:
+            return known[3]
+        position = segment.position_of(up_to)
+        self._limit = (segment, up_to, self.cuts, position)
+        return position
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Give the aborted transactions that records from `offset` up to `up_to` may be of."""
