@@ -80,7 +80,7 @@ def read_cached() -> Figure:
         batch = memoryview(build_batch())
         while log.size_bytes < 64 * READ_BYTES:
             log.append(batch, leader_epoch=0, now_ms=NOW_MS)
-        log.prepare_flush().run()
+        log.flusher.prepare().run()
         records = batch_records(batch)
         stride = READ_BYTES // len(batch) * records
         bare = os.open(folder / "ours-0" / f"{0:020d}.log", os.O_RDONLY)

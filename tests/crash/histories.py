@@ -57,7 +57,7 @@ def write_history(log: Log, *, sizes: list[int]) -> None:
 def flush(log: Log) -> None:
     """Do at once what `Log.flush` does through a thread."""
     target = log.end_offset
-    log.prepare_flush().run()
+    log.flusher.prepare().run()
     log.recovery_point = target
 
 

@@ -1,8 +1,16 @@
-"""The part of a flush that waits for the disk, and so runs in a thread."""
+"""Making a log durable: what the loop prepares, what waits for the disk in a thread."""
 
-from typing import NamedTuple
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
 from headrace.log.disk import Disk, DiskFile
+from headrace.log.errors import ReadOnlyLog
+from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
 
 
 class LostWrites(OSError):
@@ -35,3 +43,101 @@ class Flush(NamedTuple):
         for path, data in self.snapshots if self.epochs is None else [*self.snapshots, self.epochs]:
             self.disk.replace(path, data)
         self.disk.sync_folder(self.folder)
+
+
+class Flusher:
+    """Flushes one log, one flush at a time; knows which small files the next one has to write."""
+
+    __slots__ = ("_log", "_running", "_snapshots", "_up_to", "are_epochs_dirty")
+
+    def __init__(self, log: "Log") -> None:
+        self.are_epochs_dirty = False
+        self._log = log
+        self._running: asyncio.Future[None] | None = None
+        self._snapshots: list[tuple[str, bytes]] = []
+        self._up_to = log.end_offset
+        """What the flush that runs will have made durable, if nothing of it is cut off."""
+
+    async def flush(self) -> None:
+        """Return when all that was appended before the call is on disk; see `Log.flush`."""
+        log = self._log
+        target = log.end_offset
+        while log.recovery_point < min(target, log.end_offset):
+            if log.failure is not None and not log.is_out_of_space:
+                raise ReadOnlyLog(log.folder, log.failure)
+            if self._running is None:
+                self._running = self._start()
+            try:
+                await asyncio.shield(self._running)
+            except OSError as error:
+                raise ReadOnlyLog(log.folder, str(error)) from error
+
+    async def finish(self) -> None:
+        """Return when no flush runs any more, however it ended."""
+        while self._running is not None:
+            await asyncio.wait([self._running])
+
+    def prepare(self) -> Flush:
+        """Hand everything to the files, and give the work that makes it durable."""
+        log = self._log
+        # From the segment before the first offset that is not durable: it may have been finished
+        # since, and its time index completed.
+        dirty = log.segments[log.segment_index(log.recovery_point - 1) :]
+        for segment in dirty:
+            segment.write_out()
+        log.wants_flush = False
+        self._up_to = log.end_offset
+        snapshots, self._snapshots = self._snapshots, []
+        epochs = None
+        if self.are_epochs_dirty:
+            epochs = f"{log.folder}/{LEADER_EPOCHS}", format_epochs(log.epochs.entries()).encode()
+            self.are_epochs_dirty = False
+        files = [file for segment in dirty for file in segment.opened_files()]
+        return Flush(log.disk, log.folder, files, snapshots, epochs)
+
+    def note_snapshot(self, offset: int) -> None:
+        """Have the producers as they are now, at an offset, written with the next flush."""
+        self._snapshots.append((self._snapshot_path(offset), encode_snapshot(self._log.producers)))
+
+    def cut(self, end_offset: int, snapshots_up_to: int) -> None:
+        """Take note that the log ends earlier now; snapshots count only up to an offset."""
+        limit = self._snapshot_path(snapshots_up_to)
+        self._snapshots = [due for due in self._snapshots if due[0] <= limit]
+        self._up_to = min(self._up_to, end_offset, snapshots_up_to)
+
+    def _start(self) -> asyncio.Future[None]:
+        log = self._log
+        try:
+            work = self.prepare()
+        except OSError as error:
+            raise log.fail(error) from error
+        running = asyncio.get_running_loop().run_in_executor(None, work.run)
+
+        def finish(done: asyncio.Future[None]) -> None:
+            self._running = None
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, OSError):
+                self._take_back(work)
+                log.fail(error)
+            elif error is None:
+                log.recovery_point = max(log.recovery_point, self._up_to)
+                self._remove_cut_snapshots(work)
+
+        running.add_done_callback(finish)
+        return running
+
+    def _take_back(self, work: Flush) -> None:
+        """Have the small files of a flush that failed written by the next one."""
+        self._log.wants_flush = self.are_epochs_dirty = True
+        limit = self._snapshot_path(self._up_to)
+        self._snapshots[:0] = [due for due in work.snapshots if due[0] <= limit]
+
+    def _remove_cut_snapshots(self, work: Flush) -> None:
+        """Remove what a flush wrote about offsets that were cut off while it ran."""
+        for path, _ in work.snapshots:
+            if path > self._snapshot_path(self._up_to):
+                with suppress(FileNotFoundError):
+                    self._log.disk.remove(path)
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self._log.folder}/{snapshot_name(offset)}"

@@ -9,7 +9,6 @@ rewrites it.
 import asyncio
 import errno
 from bisect import bisect_right
-from contextlib import suppress
 from operator import attrgetter
 from typing import Final
 
@@ -17,13 +16,11 @@ from msgspec import Struct
 
 from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.ids import NO_TIMESTAMP
-from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
 from headrace.log.disk import Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import read_segment
-from headrace.log.flushing import Flush, LostWrites
-from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
+from headrace.log.flushing import Flusher, LostWrites
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.log.settings import LogSettings
@@ -96,14 +93,11 @@ class Log:
         """Whether `flush` is due: a segment was finished, or flush.messages is reached."""
         self.failure: str | None = None
         """Why the log takes no appends, if it does not."""
-        self._is_out_of_space = False
+        self.is_out_of_space = False
+        """Whether that is because the disk is full, and may pass."""
         self._active = segments[-1]
         self._leader_epoch = NO_LEADER_EPOCH if epochs.latest_epoch is None else epochs.latest_epoch
-        self._are_epochs_dirty = False
-        self._snapshots_due: list[tuple[str, bytes]] = []
-        self._flushing: asyncio.Future[None] | None = None
-        self._flush_up_to = end_offset
-        """What the flush that runs will have made durable, if nothing of it is cut off."""
+        self.flusher = Flusher(self)
         self._dirty_since_ms = 0
         self._limit: tuple[Segment | None, int, int, int] = (None, 0, 0, 0)
         """Where an offset, up to which was read last, is in its segment, and after which cut."""
@@ -221,7 +215,7 @@ class Log:
         if leader_epoch != self._leader_epoch:
             self._leader_epoch = leader_epoch
             if leader_epoch >= 0:
-                self._are_epochs_dirty |= self.epochs.assign(leader_epoch, base_offset)
+                self.flusher.are_epochs_dirty |= self.epochs.assign(leader_epoch, base_offset)
         self.end_offset = last_offset + 1
         if self.end_offset - self.recovery_point >= self.settings.flush_messages:
             self.wants_flush = True
@@ -276,7 +270,7 @@ class Log:
             index_interval_bytes=self.settings.index_interval_bytes,
         )
         segment.create()
-        self._snapshots_due.append(self._snapshot(base_offset))
+        self.flusher.note_snapshot(base_offset)
         self.segments.append(segment)
         self._active = segment
         self.wants_flush = True
@@ -293,10 +287,7 @@ class Log:
         self.recovery_point = min(self.recovery_point, end_offset)
         self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self.high_watermark = min(max(self.high_watermark, self.start_offset), end_offset)
-        self._snapshots_due = [
-            due for due in self._snapshots_due if due[0] <= self._snapshot_path(snapshots_up_to)
-        ]
-        self._flush_up_to = min(self._flush_up_to, end_offset, snapshots_up_to)
+        self.flusher.cut(end_offset, snapshots_up_to)
 
     # Reading
 
@@ -397,54 +388,11 @@ class Log:
 
         Callers who come while a flush runs share the next one. ReadOnlyLog if the disk failed.
         """
-        target = self.end_offset
-        while self.recovery_point < min(target, self.end_offset):
-            if self.failure is not None and not self._is_out_of_space:
-                raise ReadOnlyLog(self.folder, self.failure)
-            if self._flushing is None:
-                self._flushing = self._start_flush()
-            try:
-                await asyncio.shield(self._flushing)
-            except OSError as error:
-                raise ReadOnlyLog(self.folder, str(error)) from error
+        await self.flusher.flush()
 
     async def finish_flush(self) -> None:
         """Return when no flush runs any more, however it ended: the files may go then."""
-        while self._flushing is not None:
-            await asyncio.wait([self._flushing])
-
-    def _start_flush(self) -> asyncio.Future[None]:
-        try:
-            work = self.prepare_flush()
-        except OSError as error:
-            raise self.fail(error) from error
-        flushing = asyncio.get_running_loop().run_in_executor(None, work.run)
-
-        def finish(done: asyncio.Future[None]) -> None:
-            self._flushing = None
-            error = None if done.cancelled() else done.exception()
-            if isinstance(error, OSError):
-                self._take_back(work)
-                self.fail(error)
-            elif error is None:
-                self.recovery_point = max(self.recovery_point, self._flush_up_to)
-                self._remove_cut_snapshots(work)
-
-        flushing.add_done_callback(finish)
-        return flushing
-
-    def _take_back(self, work: Flush) -> None:
-        """Have the small files of a flush that failed written by the next one."""
-        self.wants_flush = self._are_epochs_dirty = True
-        limit = self._snapshot_path(self._flush_up_to)
-        self._snapshots_due[:0] = [due for due in work.snapshots if due[0] <= limit]
-
-    def _remove_cut_snapshots(self, work: Flush) -> None:
-        """Remove what a flush wrote about offsets that were cut off while it ran."""
-        for path, _ in work.snapshots:
-            if path > self._snapshot_path(self._flush_up_to):
-                with suppress(FileNotFoundError):
-                    self.disk.remove(path)
+        await self.flusher.finish()
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Say whether `flush` should be called: for `wants_flush`, or as flush.ms has passed."""
@@ -456,34 +404,15 @@ class Log:
         """Forget producers that were idle for producer.id.expiration.ms; give how many."""
         return self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
 
-    def prepare_flush(self) -> Flush:
-        """Hand everything to the files, and give the work that makes it durable."""
-        # From the segment before the first offset that is not durable: it may have been finished
-        # since, and its time index completed.
-        first = self.segment_index(self.recovery_point - 1)
-        dirty = self.segments[first:]
-        for segment in dirty:
-            segment.write_out()
-        self.wants_flush = False
-        self._flush_up_to = self.end_offset
-        snapshots = self._snapshots_due
-        self._snapshots_due = []
-        epochs = None
-        if self._are_epochs_dirty:
-            epochs = f"{self.folder}/{LEADER_EPOCHS}", format_epochs(self.epochs.entries()).encode()
-            self._are_epochs_dirty = False
-        files = [file for segment in dirty for file in segment.opened_files()]
-        return Flush(self.disk, self.folder, files, snapshots, epochs)
-
     def close(self) -> None:
         """Make everything durable and give the files back; a clean open trusts what is there.
 
         OSError if the disk fails: the next open must recover then.
         """
         self._active.finish()
-        self._snapshots_due.append(self._snapshot(self.end_offset))
-        self._are_epochs_dirty = True
-        self.prepare_flush().run()
+        self.flusher.note_snapshot(self.end_offset)
+        self.flusher.are_epochs_dirty = True
+        self.flusher.prepare().run()
         self.recovery_point = self.end_offset
         for segment in self.segments:
             segment.close()
@@ -500,29 +429,23 @@ class Log:
 
     def note_epochs_changed(self) -> None:
         """Have the epochs written with the next flush."""
-        self._are_epochs_dirty = True
+        self.flusher.are_epochs_dirty = True
         latest = self.epochs.latest_epoch
         self._leader_epoch = NO_LEADER_EPOCH if latest is None else latest
-
-    def _snapshot(self, offset: int) -> tuple[str, bytes]:
-        return self._snapshot_path(offset), encode_snapshot(self.producers)
-
-    def _snapshot_path(self, offset: int) -> str:
-        return f"{self.folder}/{snapshot_name(offset)}"
 
     # A disk that is full or fails
 
     def fail(self, error: OSError) -> ReadOnlyLog:
         """Take no more appends; give the error that says so."""
         self.failure = str(error)
-        self._is_out_of_space = error.errno in _SPACE_ERRORS and not isinstance(error, LostWrites)
+        self.is_out_of_space = error.errno in _SPACE_ERRORS and not isinstance(error, LostWrites)
         return ReadOnlyLog(self.folder, self.failure)
 
     def _refuse_or_recover(self, batch_bytes: int) -> None:
         """Raise ReadOnlyLog unless the disk was full and has room again."""
         assert self.failure is not None
         needed = batch_bytes + SPACE_MARGIN_BYTES
-        if not self._is_out_of_space or self.disk.free_bytes() < needed:
+        if not self.is_out_of_space or self.disk.free_bytes() < needed:
             raise ReadOnlyLog(self.folder, self.failure)
         self._active.cut_torn()
         self.failure = None

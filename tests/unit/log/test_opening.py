@@ -24,7 +24,7 @@ def numbered(disk: SimulatedDisk, count: int, settings: LogSettings = SMALL) -> 
     log = open_simulated(disk, settings)
     for number in range(count):
         append(log, b"%d" % number, leader_epoch=number // 10)
-    log.prepare_flush().run()
+    log.flusher.prepare().run()
     return log
 
 
@@ -96,7 +96,7 @@ def test_producers_are_known_again_after_close_and_after_a_crash(disk: Simulated
     log = open_simulated(disk, SMALL)
     for sequence in range(12):
         append(log, b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence)
-    log.prepare_flush().run()
+    log.flusher.prepare().run()
     crashed = open_simulated(disk, SMALL, is_clean=False)
     repeated = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 11}
     assert append(crashed, b"11", **repeated).is_duplicate
@@ -118,7 +118,7 @@ def test_aborted_transactions_are_known_again_after_a_crash(disk: SimulatedDisk)
         )
     end_transaction(log, 7, is_commit=False)
     append(log, b"y", producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=1)
-    log.prepare_flush().run()
+    log.flusher.prepare().run()
     again = open_simulated(disk, SMALL, is_clean=False)
     again.advance_high_watermark(again.end_offset)
     assert again.aborted_transactions(0, 100) == log.aborted_transactions(0, 100) != []
