@@ -11,6 +11,9 @@ from headrace.broker.offset_verification import OffsetVerifier, nobody_coordinat
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.replicas import Replicas
 from headrace.broker.telemetry import Telemetry
+from headrace.broker.transaction_markers import MarkerWriter
+from headrace.broker.transactions import Transactions
+from headrace.broker.verification import Verification
 from headrace.config import Settings
 from headrace.ids import BrokerId
 from headrace.log.folder import LogFolder
@@ -37,6 +40,9 @@ class Broker:
     fetch_sessions: FetchSessions
     telemetry: Telemetry
     groups: Groups
+    transactions: Transactions
+    markers: MarkerWriter
+    verification: Verification
     fetch_bytes_max: int
     """The most that one answer to a fetch holds."""
     data_path: str
@@ -49,6 +55,8 @@ class Broker:
     """What clients may ask for; the dispatcher says."""
     cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)
     """Fetches that wait for the disk."""
+    topic_creations: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """Topics that are being created for groups, whose members do not wait for it."""
 
     @property
     def image(self) -> Image:

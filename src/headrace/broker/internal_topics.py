@@ -15,11 +15,11 @@ from headrace.broker.proposals import propose_each
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.records import GROUPS_TOPIC
 from headrace.ids import TopicName
+from headrace.txn.records import TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-TRANSACTIONS_TOPIC: Final = TopicName("__transaction_state")
 CREATION_TIMEOUT_MS: Final = 15_000
 """How long who asks waits for the topic: half of what clients wait for an answer."""
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"

@@ -31,7 +31,10 @@ from headrace.broker.replicas import Replicas, TopicSettings
 from headrace.broker.telemetry import Telemetry
 from headrace.broker.topic_offsets import forget_offsets
 from headrace.broker.traffic import Traffic, connection_limits
+from headrace.broker.transaction_markers import MarkerWriter
+from headrace.broker.transactions import transaction_coordinator
 from headrace.broker.upkeep import Upkeep
+from headrace.broker.verification import Verification
 from headrace.config import Settings, effective_topic_configs
 from headrace.ids import BrokerId, TopicId, TopicName, topic_id_text
 from headrace.log.folder import LogFolder
@@ -168,7 +171,10 @@ class Node:
             self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
         )
         groups = group_coordinator(settings, lambda: quorum.image, self.clock)
-        self._roles = CoordinatorRoles(groups)
+        markers = MarkerWriter(replicas, groups, self.clock)
+        transactions = transaction_coordinator(settings, lambda: quorum.image, self.clock, markers)
+        verification = Verification(transactions, replicas, lambda: quorum.image)
+        self._roles = CoordinatorRoles(groups, transactions)
         self.clock.on_moved.append(self._roles.rearm)
         replicas.listeners.append(self._roles)
         self._broker = Broker(
@@ -183,6 +189,10 @@ class Node:
             ),
             telemetry=Telemetry(self.clock, lambda: quorum.image),
             groups=groups,
+            transactions=transactions,
+            markers=markers,
+            verification=verification,
+            verify_offsets=verification.verify_offsets,
             fetch_bytes_max=settings[config.FETCH_MAX_BYTES],
             data_path=str(self.data.absolute()),
             clock=self.clock,

@@ -18,6 +18,20 @@ from headrace.wire.schema import Message
 NO_PRODUCER: Final = -1
 _VERSION: Final = Layout(">h")
 _KEY_VERSION: Final = 0
+_OVERHEAD_BYTES_MAX: Final = record_bytes_max(None, None)
+
+
+class EncodedRecord(NamedTuple):
+    """Key and value as they are written."""
+
+    key: bytes
+    value: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        """The most that it takes in a batch."""
+        value = self.value
+        return _OVERHEAD_BYTES_MAX + len(self.key) + (0 if value is None else len(value))
 
 
 class CoordinatorRecord(NamedTuple):
@@ -30,6 +44,8 @@ class CoordinatorRecord(NamedTuple):
     """Of the transaction that it belongs to, if any: it counts once that is committed."""
     producer_epoch: int = NO_PRODUCER_EPOCH
     timestamp_ms: int = -1
+    encoded: EncodedRecord | None = None
+    """Its bytes, if whoever made it has a quicker way to them."""
 
 
 RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
@@ -46,19 +62,9 @@ class UnknownRecord(KafkaError):
         )
 
 
-class EncodedRecord(NamedTuple):
-    """Key and value as they are written."""
-
-    key: bytes
-    value: bytes | None
-
-    @property
-    def size_bytes(self) -> int:
-        """The most that it takes in a batch."""
-        return record_bytes_max(self.key, self.value)
-
-
 def encode_record(record: CoordinatorRecord) -> EncodedRecord:
+    if record.encoded is not None:
+        return record.encoded
     key, value, version = record.key, record.value, record.value_version
     return EncodedRecord(
         _VERSION.pack(key.API_KEY) + encode(key, _KEY_VERSION),

@@ -96,18 +96,18 @@ class BatchBuilder:
             raise ValueError(f"timestamp {timestamp}: it must be ms since 1970, or -1 for none")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
-        parts = [
-            b"\x00",  # attributes: no bit has a meaning yet
-            encode_varint(timestamp - self._base_timestamp),
-            encode_varint(offset_delta),
-        ]
-        _append_field(parts, key)
-        _append_field(parts, value)
-        parts.append(encode_varint(len(headers)))
-        for header_key, header_value in headers:
-            _append_field(parts, header_key.encode())
-            _append_field(parts, header_value)
-        body = b"".join(parts)
+        body = b"".join(
+            (
+                b"\x00",  # attributes: no bit has a meaning yet
+                encode_varint(timestamp - self._base_timestamp),
+                encode_varint(offset_delta),
+                _NULL if key is None else encode_varint(len(key)),
+                key or b"",
+                _NULL if value is None else encode_varint(len(value)),
+                value or b"",
+                _encode_headers(headers) if headers else _NO_HEADERS,
+            )
+        )
         self._payload += encode_varint(len(body))
         self._payload += body
         self._last_offset_delta = offset_delta
@@ -186,12 +186,14 @@ def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers = 
     return size
 
 
-def _append_field(parts: list[bytes], field: bytes | None) -> None:
-    if field is None:
-        parts.append(_NULL)
-    else:
-        parts.append(encode_varint(len(field)))
-        parts.append(field)
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [encode_varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode()
+        parts += (encode_varint(len(encoded)), encoded)
+        parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
+    return b"".join(parts)
 
 
 _NULL: Final = encode_varint(-1)
+_NO_HEADERS: Final = encode_varint(0)

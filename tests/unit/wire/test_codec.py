@@ -10,6 +10,9 @@ from headrace.wire.messages.consumer_group_heartbeat_response import (
     Assignment,
     ConsumerGroupHeartbeatResponse,
 )
+from headrace.wire.messages.consumer_group_member_metadata_value import (
+    ConsumerGroupMemberMetadataValue,
+)
 from headrace.wire.messages.fetch_request import FetchRequest, ReplicaState
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -100,6 +103,23 @@ def test_a_nullable_struct_has_a_marker() -> None:
     present = encode(ConsumerGroupHeartbeatResponse(assignment=Assignment()), 0)
     assert absent.endswith(b"\xff\x00")
     assert present.endswith(b"\x01\x01\x00\x00")
+
+
+def test_a_tagged_struct_that_is_null_has_the_marker_that_kafka_writes() -> None:
+    """Taken from the `__consumer_offsets` of a broker of version 4.3.1."""
+    written = b"\x00\x00\rdifferential\x0b/127.0.0.1\x02\x02a\x01\x00\x00u0\x00\x01\x00\x01\x00"
+    member = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="differential",
+        client_host="/127.0.0.1",
+        subscribed_topic_names=["a"],
+        rebalance_timeout_ms=30_000,
+        server_assignor=None,
+        classic_member_metadata=None,
+    )
+    assert encode(member, 0) == written
+    assert decode(ConsumerGroupMemberMetadataValue, written, 0) == member
 
 
 def test_an_ignorable_value_is_dropped_by_versions_without_the_field() -> None:

@@ -8,6 +8,7 @@ from headrace.broker.handlers import (
     classic_groups,
     cluster,
     configs,
+    consumer_groups,
     elections,
     features,
     fetch,
@@ -24,9 +25,12 @@ from headrace.broker.handlers import (
     quorum,
     reassignments,
     records_deletion,
+    streams_groups,
     telemetry,
     topic_partitions,
     topics,
+    transaction_administration,
+    transactions,
 )
 from headrace.broker.request import Handler
 from headrace.wire import ApiKey
@@ -36,6 +40,7 @@ _MODULES: Final = (
     classic_groups,
     cluster,
     configs,
+    consumer_groups,
     elections,
     features,
     fetch,
@@ -52,9 +57,12 @@ _MODULES: Final = (
     quorum,
     reassignments,
     records_deletion,
+    streams_groups,
     telemetry,
     topic_partitions,
     topics,
+    transaction_administration,
+    transactions,
 )
 HANDLERS: Final[Mapping[ApiKey, Handler]] = {
     key: handler for module in _MODULES for key, handler in module.HANDLERS.items()

@@ -87,9 +87,7 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> Answer:
         request.version,
         is_transactional=True,
     )
-    # Without the topics' ids, as Kafka writes it: the request does not have them.
-    topics = [topic._replace(topic_id=ZERO_TOPIC_ID) for topic in asked.existing]
-    commit = Commit(body.group_id, topics, committer)
+    commit = Commit(body.group_id, asked.existing, committer)
 
     def on_verified(error: KafkaError | None) -> None:
         if error is not None:

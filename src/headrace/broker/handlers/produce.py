@@ -5,16 +5,27 @@ in the answer). Each partition is answered for itself. acks=1 is answered once i
 acks=all once the high watermark has passed it, acks=0 never: an error then ends the connection, as
 that is the only way to say so. With flush.messages reached, all of them wait for the disk too.
 
-Left out: transactional batches are refused, as nobody coordinates transactions here yet.
+Transactional batches are appended once the coordinator has their partition in the transaction
+(KIP-890): until version 11 it is asked, from 12 on the partition joins by the records themselves.
 """
 
-import asyncio
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.handlers.pending_produce import NO_OFFSET, PendingProduce
+from headrace.broker.handlers.transactional_produce import (
+    FIRST_JOINING,
+    Joining,
+    check_first_sequence,
+    joining_producer,
+    refusal_of,
+)
 from headrace.broker.leaders import current_leader, endpoints
 from headrace.broker.partition import Partition
 from headrace.broker.request import LATER, Answer, Handler, Request
+from headrace.broker.verification import Unverified
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId, TopicName
 from headrace.records.compression import Compression
@@ -26,6 +37,7 @@ from headrace.records.header import (
     MAGIC,
     TRANSACTIONAL_BIT,
 )
+from headrace.txn.state import Place, Producer
 from headrace.wire import ApiKey
 from headrace.wire.messages.produce_request import ProduceRequest
 from headrace.wire.messages.produce_response import (
@@ -42,7 +54,6 @@ ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
 FIRST_WITH_TOPIC_IDS: Final = 13
 FIRST_WITH_ZSTD: Final = 7
-NO_OFFSET: Final = -1
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 22
@@ -70,7 +81,7 @@ def handle_produce(broker: Broker, request: Request) -> Answer:
     replicas, now_ms = broker.replicas, broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     pending: PendingProduce | None = None
-    has_error = False
+    joining: list[Joining] = []
     for topic in body.topic_data:
         rows: list[PartitionProduceResponse] = []
         name, topic_id = TopicName(topic.name), TopicId(topic.topic_id)
@@ -83,16 +94,17 @@ def handle_produce(broker: Broker, request: Request) -> Answer:
             try:
                 if partition is None or not partition.is_leader or not -1 <= acks <= 1:
                     raise _explain(broker, body, version, topic_id, name, index)
-                records = _check(data.records, body, version)
+                records = _check(data.records, version)
+                if records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT and (
+                    producer := joining_producer(broker, request, partition, records)
+                ):
+                    joining.append(Joining(producer, partition, records, rows, len(rows)))
+                    rows.append(PartitionProduceResponse(index=index))
+                    continue
                 appended = partition.append(records, now_ms, needs_replicas=acks == ACKS_ALL)
             except KafkaError as error:
-                has_error = True
-                if partition is not None:
-                    partition.counters.produce_failures += 1
-                    name = partition.topic
-                row = _refusal(broker, request, response, (name, index), error)
-                row.log_start_offset = _start_offset(partition, error, data.records)
-                rows.append(row)
+                refused = partition or (name, index)
+                rows.append(_refuse(broker, request, response, refused, data.records, error))
                 continue
             log = partition.log
             row = PartitionProduceResponse(
@@ -108,24 +120,22 @@ def handle_produce(broker: Broker, request: Request) -> Answer:
                 acks == ACKS_ALL and log.high_watermark <= appended.last_offset
             ):
                 if pending is None:
-                    pending = PendingProduce(request, response)
+                    pending = PendingProduce(request, response if acks else None)
                 pending.add(
                     partition, appended.last_offset + 1, row, is_flush_awaited=is_flush_awaited
                 )
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
         )
-    if acks == ACKS_NONE:
-        if has_error:
-            request.peer.close("a produce with acks=0 failed, which cannot be said otherwise")
-        return None
-    if pending is None:
-        return response
+    if joining:
+        return _join(broker, request, response, pending, joining)
+    if acks == ACKS_NONE or pending is None:
+        return response if acks else None
     pending.start(body.timeout_ms)
     return LATER
 
 
-def _check(records: Buffer | None, body: ProduceRequest, version: int) -> memoryview:
+def _check(records: Buffer | None, version: int) -> memoryview:
     """Refuse what Kafka refuses before it looks at the log."""
     if records is None or len(records) < HEADER_BYTES:
         size_bytes = 0 if records is None else len(records)
@@ -136,17 +146,7 @@ def _check(records: Buffer | None, body: ProduceRequest, version: int) -> memory
     assert isinstance(records, memoryview)
     if records[_MAGIC_AT] != MAGIC:
         return records  # what else it says has another meaning there
-    attributes = records[_ATTRIBUTES_AT]
-    if attributes & TRANSACTIONAL_BIT:
-        if body.transactional_id is None:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "transactional records in a request without a transactional id",
-            )
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE, "no transaction of this producer is under way here"
-        )
-    if version < FIRST_WITH_ZSTD and attributes & COMPRESSION_MASK == Compression.ZSTD:
+    if version < FIRST_WITH_ZSTD and records[_ATTRIBUTES_AT] & COMPRESSION_MASK == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce v{FIRST_WITH_ZSTD}, this is v{version}: use a newer client",
@@ -154,9 +154,71 @@ def _check(records: Buffer | None, body: ProduceRequest, version: int) -> memory
     return records
 
 
-def _start_offset(partition: Partition | None, error: KafkaError, records: Buffer | None) -> int:
+def _join(
+    broker: Broker,
+    request: Request,
+    response: ProduceResponse,
+    others: PendingProduce | None,
+    joining: list[Joining],
+) -> Answer:
+    """Append transactional batches once their coordinator agrees; others are in the log already."""
+    version = request.version
+    pending = others or PendingProduce(request, response if request.body.acks else None)
+    pending.start(request.body.timeout_ms)
+    by_producer: dict[Producer, list[Joining]] = {}
+    for each in joining:
+        by_producer.setdefault(each.producer, []).append(each)
+    pending.hold(len(joining))
+
+    def on_verified(asked: list[Joining], refused: Mapping[Place, KafkaError]) -> None:
+        for each in asked:
+            error = refused.get((each.partition.topic, each.partition.index))
+            _append_joined(broker, request, response, pending, each, error)
+        pending.release(len(asked))
+
+    for producer, asked in by_producer.items():
+        places = [(each.partition.topic, each.partition.index) for each in asked]
+        adds = version >= FIRST_JOINING
+        broker.verification.ask(producer, places, partial(on_verified, asked), adds=adds)
+    return LATER
+
+
+def _append_joined(  # noqa: PLR0917  the request, and what became of it
+    broker: Broker,
+    request: Request,
+    response: ProduceResponse,
+    pending: PendingProduce,
+    joined: Joining,
+    refused: KafkaError | None,
+) -> None:
+    partition, acks = joined.partition, request.body.acks
+    log = partition.log
+    try:
+        if refused is not None:
+            raise refusal_of(refused, request.version)
+        if not partition.is_leader:
+            raise broker.replicas.explain_missing(partition.topic, partition.index)
+        check_first_sequence(joined, request.version)
+        appended = partition.append(
+            joined.records, broker.clock.now_ms(), needs_replicas=acks == ACKS_ALL
+        )
+    except KafkaError as error:
+        row = _refuse(broker, request, response, partition, joined.records, error)
+        joined.rows[joined.position] = row
+        return
+    row = joined.rows[joined.position]
+    row.base_offset = appended.base_offset
+    row.log_append_time_ms = appended.append_time_ms
+    row.log_start_offset = log.start_offset
+    partition.counters.produce_requests += 1
+    is_flush_awaited = log.wants_flush and partition.is_flush_awaited
+    if is_flush_awaited or (acks == ACKS_ALL and log.high_watermark <= appended.last_offset):
+        pending.add(partition, appended.last_offset + 1, row, is_flush_awaited=is_flush_awaited)
+
+
+def _start_offset(partition: Partition, error: KafkaError, records: Buffer | None) -> int:
     """Give the start of a log that refused records; -1 for what Kafka sees before its log does."""
-    if partition is None or error.code in _SEEN_BEFORE_THE_LOG:
+    if error.code in _SEEN_BEFORE_THE_LOG or isinstance(error, Unverified):
         return NO_OFFSET
     if records is None or len(records) < HEADER_BYTES:
         return NO_OFFSET
@@ -181,6 +243,27 @@ def _explain(  # noqa: PLR0917  what the error is about
     if version >= FIRST_WITH_TOPIC_IDS:
         return broker.replicas.explain_missing_id(topic_id, index)
     return broker.replicas.explain_missing(name, index)
+
+
+def _refuse(  # noqa: PLR0917  what was asked, and why it is not done
+    broker: Broker,
+    request: Request,
+    response: ProduceResponse,
+    refused: Partition | tuple[TopicName, int],
+    records: Buffer | None,
+    error: KafkaError,
+) -> PartitionProduceResponse:
+    """Give the row of a partition that took no records; who wants no answer is cut off."""
+    if request.body.acks == ACKS_NONE:
+        request.peer.close("a produce with acks=0 failed, which cannot be said otherwise")
+    if isinstance(refused, tuple):
+        row = _refusal(broker, request, response, refused, error)
+        row.log_start_offset = NO_OFFSET
+        return row
+    refused.counters.produce_failures += 1
+    row = _refusal(broker, request, response, (refused.topic, refused.index), error)
+    row.log_start_offset = _start_offset(refused, error, records)
+    return row
 
 
 def _refusal(
@@ -217,89 +300,6 @@ def _refusal(
         for found in endpoints(broker.image, {leader.leader_id} - known, request.peer.listener):
             response.node_endpoints.append(NodeEndpoint(**found._asdict()))
     return row
-
-
-class PendingProduce:
-    """A produce that is in the log and waits for replicas or for the disk."""
-
-    __slots__ = ("_request", "_response", "_timer", "_waits")
-
-    def __init__(self, request: Request, response: ProduceResponse) -> None:
-        self._request = request
-        self._response = response
-        self._waits: list[_Wait] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(
-        self,
-        partition: Partition,
-        offset: int,
-        row: PartitionProduceResponse,
-        *,
-        is_flush_awaited: bool,
-    ) -> None:
-        """Wait until a partition has everything below `offset`, on disk or in all replicas."""
-        self._waits.append(_Wait(partition, offset, row, is_flush_awaited))
-
-    def start(self, timeout_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
-        for wait in self._waits:
-            wait.partition.produce_waiters.add(self)
-            if wait.is_flush_awaited:
-                wait.partition.flush_soon()
-
-    def on_progress(self) -> None:
-        if all(wait.is_over() for wait in self._waits):
-            self._finish()
-
-    def _time_out(self) -> None:
-        for wait in self._waits:
-            if not wait.is_over():
-                wait.fail(ErrorCode.REQUEST_TIMED_OUT, "the replicas did not follow in time")
-        self._finish()
-
-    def _finish(self) -> None:
-        assert self._timer is not None
-        self._timer.cancel()
-        for wait in self._waits:
-            wait.partition.produce_waiters.discard(self)
-        self._request.answer(self._response)
-
-
-class _Wait:
-    """One partition of a pending produce."""
-
-    __slots__ = ("is_flush_awaited", "leader_epoch", "offset", "partition", "row")
-
-    def __init__(
-        self, partition: Partition, offset: int, row: PartitionProduceResponse, is_flushed: bool
-    ) -> None:
-        self.partition = partition
-        self.offset = offset
-        self.row = row
-        self.is_flush_awaited = is_flushed
-        self.leader_epoch = partition.leader_epoch
-
-    def is_over(self) -> bool:
-        partition, log = self.partition, self.partition.log
-        if self.row.error_code:
-            return True
-        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
-            self.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has another leader now")
-            return True
-        if self.is_flush_awaited and log.recovery_point < self.offset:
-            if log.failure is None:
-                return False
-            self.fail(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name}: {log.failure}")
-            return True
-        return log.high_watermark >= self.offset
-
-    def fail(self, code: ErrorCode, message: str) -> None:
-        self.row.error_code = code
-        self.row.base_offset = NO_OFFSET
-        self.row.log_append_time_ms = self.row.log_start_offset = NO_OFFSET
-        self.row.error_message = message
 
 
 HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.PRODUCE: handle_produce}

@@ -1,23 +1,30 @@
 """InitProducerId, versions 0 to 5, and DescribeProducers, version 0.
 
 InitProducerId: KIP-98, KIP-360 (a producer that goes on after an error names its id and epoch,
-from 3). Without a transactional id every call gives a new producer id with epoch 0: idempotence
-needs no more. A transactional id is checked, and then it is NOT_COORDINATOR, as from any broker
-that does not coordinate it: no node coordinates transactions yet.
+from 3), KIP-588 (a fenced one is PRODUCER_FENCED from 4 on, INVALID_PRODUCER_EPOCH before).
+Without a transactional id every call gives a new producer id with epoch 0: idempotence needs no
+more. With one, its coordinator is asked. Version 6 (KIP-939, two-phase commit) is not final in
+Kafka either, and is not served.
 
 DescribeProducers: KIP-664; what a partition's leader knows of its producers.
 """
 
+import asyncio
 from typing import Final
 
 from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.topic_validation import explain_illegal_name
 from headrace.broker.request import Handler, Request
+from headrace.coordinator.machine import Outcome
+from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import NO_PRODUCER_ID, ProducerId, TopicName
+from headrace.ids import NO_PRODUCER_ID, TopicName
 from headrace.log.log import Log
 from headrace.records.builder import NO_PRODUCER_EPOCH
+from headrace.txn.initialization import Initialized, init_producer_id, needs_producer_id
+from headrace.txn.machine import TransactionsMachine
+from headrace.txn.state import Producer
 from headrace.wire import ApiKey
 from headrace.wire.messages.describe_producers_request import DescribeProducersRequest
 from headrace.wire.messages.describe_producers_response import (
@@ -31,27 +38,32 @@ from headrace.wire.messages.init_producer_id_response import InitProducerIdRespo
 
 NO_OFFSET: Final = -1
 FIRST_EPOCH: Final = 0
+FIRST_WITH_FENCED: Final = 4
 
 
 async def handle_init_producer_id(broker: Broker, request: Request) -> InitProducerIdResponse:
-    body: InitProducerIdRequest = request.body
     try:
-        producer_id = await _init(broker, body)
+        initialized = await _init(broker, request.body)
     except KafkaError as error:
+        code = error.code
+        if code == ErrorCode.PRODUCER_FENCED and request.version < FIRST_WITH_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
         return InitProducerIdResponse(
-            error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+            error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
         )
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+    return InitProducerIdResponse(
+        producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
+    )
 
 
-async def _init(broker: Broker, body: InitProducerIdRequest) -> ProducerId:
+async def _init(broker: Broker, body: InitProducerIdRequest) -> Initialized:
     if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"producer id {body.producer_id} with epoch {body.producer_epoch}: both or none",
         )
     if body.transactional_id is None:
-        return await broker.producer_ids.next()
+        return Initialized(await broker.producer_ids.next(), FIRST_EPOCH)
     if not body.transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
     timeout_ms_max = broker.settings[config.TRANSACTION_MAX_TIMEOUT_MS]
@@ -61,9 +73,29 @@ async def _init(broker: Broker, body: InitProducerIdRequest) -> ProducerId:
             f"a transaction timeout of {body.transaction_timeout_ms} ms; "
             f"transaction.max.timeout.ms is {timeout_ms_max}",
         )
-    raise KafkaError(
-        ErrorCode.NOT_COORDINATOR, f"nobody coordinates transactional id {body.transactional_id}"
-    )
+    shard = broker.transactions.shard(body.transactional_id)
+    asked = Producer(body.transactional_id, body.producer_id, body.producer_epoch)
+    new_producer_id = NO_PRODUCER_ID
+    if shard.state is State.ACTIVE and needs_producer_id(
+        shard.machine.state, body.transactional_id
+    ):
+        new_producer_id = await broker.producer_ids.next()
+    answer: asyncio.Future[Initialized] = asyncio.get_running_loop().create_future()
+
+    def reply(initialized: Initialized | KafkaError) -> None:
+        if answer.done():
+            return
+        if isinstance(initialized, KafkaError):
+            answer.set_exception(initialized)
+        else:
+            answer.set_result(initialized)
+
+    def operate(machine: TransactionsMachine, now_ms: int) -> Outcome:
+        timeout_ms = body.transaction_timeout_ms
+        return init_producer_id(machine.state, asked, timeout_ms, new_producer_id, now_ms, reply)
+
+    shard.write(operate, reply)
+    return await answer
 
 
 def handle_describe_producers(broker: Broker, request: Request) -> DescribeProducersResponse:

@@ -1,0 +1,102 @@
+"""What tools do with groups of any kind: list, describe, delete, delete their offsets.
+
+DescribeGroups is of the time when all groups were classic: of others it says that there is none.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.kinds import all_groups, find_group, rules_of
+from headrace.groups.offset_expiry import all_offset_tombstones, offset_tombstone
+from headrace.groups.state import GroupsState, not_found
+
+DEAD: Final = "Dead"
+"""The state of a group that is none, as it is shown and as a group that ends is in."""
+
+
+class GroupRow(NamedTuple):
+    """What a list of groups shows."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+class GroupFilter(NamedTuple):
+    """Which groups are to be listed; empty is all."""
+
+    states: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    """Both in small letters, as the case does not matter; what nothing is called matches nothing"""
+
+
+def list_groups(state: GroupsState, wanted: GroupFilter, reply: Reply) -> Outcome:
+    """List groups; the answer is their rows."""
+    rows = [
+        GroupRow(group.group_id, group.protocol_type, group.state_name, group.kind.value)
+        for group in all_groups(state)
+        if (not wanted.states or group.state_name.lower() in wanted.states)
+        and (not wanted.kinds or group.kind.value in wanted.kinds)
+    ]
+    return Outcome(replies=((reply, rows),))
+
+
+def describe_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+    """Describe a classic group; the answer is DescribeGroups' row. KafkaError if it is none."""
+    group = find_group(state, group_id)
+    if group is None or group.state_name == DEAD:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    describe = rules_of(group).describe
+    if describe is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+    return Outcome(replies=((reply, describe(group)),))
+
+
+def delete_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+    """Delete a group with its offsets, those of transactions under way too; the answer is None.
+
+    KafkaError if there is none, or if it has members.
+    """
+    group = find_group(state, group_id)
+    if group is None or group.state_name == DEAD:
+        raise not_found(group_id)
+    if not group.is_empty:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group_id!r} is {group.state_name}: it can be deleted when its members left",
+        )
+    records = (*all_offset_tombstones(state, group_id), *rules_of(group).tombstones(group))
+    return Outcome(records, ((reply, None),))
+
+
+def delete_offsets(
+    state: GroupsState,
+    group_id: str,
+    topics: Sequence[tuple[str, Sequence[int]]],
+    reply: Reply,
+) -> Outcome:
+    """Delete offsets of a group; the answer is the set of topics that it is subscribed to.
+
+    Their offsets stay. Where nothing is committed there is nothing to do. KafkaError if there is
+    no such group, or if its members are no consumers, of whose topics nothing is known.
+    """
+    group = find_group(state, group_id)
+    if group is None or group.state_name == DEAD:
+        raise not_found(group_id)
+    rules_of(group).check_offset_deletion(group)
+    subscribed = {topic for topic, _ in topics if group.is_subscribed_to(topic)}
+    undecided = state.offsets.undecided(group_id)
+    records: list[CoordinatorRecord] = []
+    for topic, indexes in topics:
+        known = state.offsets.of_topic(group_id, topic)
+        if topic not in subscribed:
+            records += [
+                offset_tombstone(group_id, topic, index)
+                for index in indexes
+                if index in known or (topic, index) in undecided
+            ]
+    return Outcome(tuple(records), ((reply, subscribed),))

@@ -1,0 +1,23 @@
+"""Who reads what: pure functions from subscriptions to assignments.
+
+`uniform` gives members as much as each other, and takes away as little as it can; `range` gives
+each member neighbouring partitions, and the same ones of topics of the same size. Neither looks at
+racks: nor do those of Kafka 4.3.1, where a change of racks only makes a group assign anew.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from headrace.groups.assignors.range import assign_ranges
+from headrace.groups.assignors.spec import Assignment, AssignmentSpec, MemberSpec
+from headrace.groups.assignors.uniform import assign_uniformly
+
+Assignor: TypeAlias = Callable[[AssignmentSpec], dict[str, Assignment]]
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {
+    "uniform": assign_uniformly,
+    "range": assign_ranges,
+}
+"""By the names that members and `group.consumer.assignors` give them."""
+
+__all__ = ["ASSIGNORS", "Assignment", "AssignmentSpec", "Assignor", "MemberSpec"]

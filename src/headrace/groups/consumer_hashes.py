@@ -1,0 +1,57 @@
+"""The metadata hash of a group: one number for everything about its topics that an assignor sees.
+
+If it is another than the one that was written with the group epoch, a topic has come or gone, has
+more partitions or other racks, and the group assigns anew. It is Kafka's number (KIP-1101): a
+coordinator of either kind that loads the other's records sees no change where there is none.
+"""
+
+from collections.abc import Iterable
+from struct import Struct as Layout
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from headrace.ids import TopicName
+from headrace.metadata.image import Image
+from headrace.metadata.state import Topic
+
+NO_TOPICS_HASH: Final = 0
+_MAGIC: Final = b"\0"
+_INT32: Final = Layout("<i")
+_INT64: Final = Layout("<Q")
+_SIGN: Final = 1 << 63
+
+
+def metadata_hash(topics: Iterable[str], image: Image) -> int:
+    """Give the hash of those of the topics that exist; zero if none does."""
+    found = [
+        _INT64.pack(_topic_hash(topic, image))
+        for name in sorted(topics)
+        if (topic := image.topic(TopicName(name))) is not None
+    ]
+    if not found:
+        return NO_TOPICS_HASH
+    unsigned = xxh3_64_intdigest(b"".join(found))
+    return unsigned - 2 * _SIGN if unsigned & _SIGN else unsigned
+
+
+def _topic_hash(topic: Topic, image: Image) -> int:
+    topic_id = topic.topic_id
+    parts = [_MAGIC, topic_id[7::-1], topic_id[:7:-1], _string(topic.name)]
+    parts.append(_INT32.pack(len(topic.partitions)))
+    racks = {broker.broker_id: broker.rack for broker in image.brokers() if broker.rack is not None}
+    for index, partition in enumerate(topic.partitions):
+        parts.append(_INT32.pack(index))
+        if racks:
+            for rack in sorted(racks[each] for each in partition.replicas if each in racks):
+                parts += (_INT32.pack(_utf16_units(rack)), _string(rack))
+    return xxh3_64_intdigest(b"".join(parts))
+
+
+def _string(text: str) -> bytes:
+    """Give a string as the hash takes it: its UTF-16 units, then how many."""
+    return text.encode("utf-16-le", "surrogatepass") + _INT32.pack(_utf16_units(text))
+
+
+def _utf16_units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,0 +1,222 @@
+"""What each kind of group has to say when offsets and groups are administered: one entry a kind.
+
+Committing, fetching, expiring and deleting are the same for all; who is a member, how long offsets
+are kept and which records a group consists of is asked here. A group that somebody commits offsets
+for and nobody joins has no records of its own: it is there as long as its offsets are.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups import consumer_offsets, streams_offsets, streams_records
+from headrace.groups.classic_answers import describe
+from headrace.groups.classic_commits import on_offsets_committed, validate_offset_commit
+from headrace.groups.classic_group import ClassicGroup, ClassicState
+from headrace.groups.classic_records import group_tombstone
+from headrace.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
+from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.consumer_records import group_tombstones
+from headrace.groups.offsets import CommittedOffset
+from headrace.groups.state import Group, GroupId, GroupKind, GroupsState
+from headrace.groups.streams_group import StreamsGroup
+from headrace.ids import TopicId
+from headrace.wire.messages.describe_groups_response import DescribedGroup
+
+NO_GENERATION: Final = -1
+
+
+class Committer(NamedTuple):
+    """Who commits offsets, as the request says."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+    """Or the epoch of a member of a consumer group."""
+    version: int = 0
+    """Of the request."""
+    is_transactional: bool = False
+
+
+PartitionCheck: TypeAlias = Callable[[TopicId, int], None]
+"""Raises the KafkaError that a commit is refused with for the sake of one partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindRules:
+    """How groups of one kind are dealt with."""
+
+    check_commit: Callable[[GroupsState, Any, Committer, int], PartitionCheck | None]
+    """Raises the KafkaError that a commit is refused with; else gives what to ask of each partition
+    beside, if anything. Takes the time, as a commit may be a sign of life."""
+    check_fetch: Callable[[Any, str, int], None]
+    """Raises the KafkaError that a member, who says its epoch, is refused offsets with."""
+    check_offset_deletion: Callable[[Any], None]
+    retained_from_ms: Callable[[Any, CommittedOffset], int | None]
+    """Gives since when an offset grows old; None if it does not while the group is as it is."""
+    tombstones: Callable[[Any], Iterable[CoordinatorRecord]]
+    """Gives the records that delete a group."""
+    describe: Callable[[Any], DescribedGroup] | None = None
+    """For kinds that DescribeGroups knows."""
+
+
+@dataclass(slots=True)
+class OffsetsOnlyGroup:
+    """A group without members, known by its offsets: a consumer that assigns for itself."""
+
+    group_id: GroupId
+    kind: GroupKind = GroupKind.CLASSIC
+    state_name: str = "Empty"
+    protocol_type: str = ""
+    is_empty: bool = True
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return False
+
+
+def find_group(state: GroupsState, group_id: str) -> Group | None:
+    """Give a group, be it that it has members or once had, or that it only has offsets."""
+    group = state.groups.get(GroupId(group_id))
+    if group is None and group_id in state.offsets:
+        return OffsetsOnlyGroup(GroupId(group_id))
+    return group
+
+
+def all_groups(state: GroupsState) -> Iterable[Group]:
+    yield from state.groups.values()
+    for group_id in state.offsets.groups():
+        if group_id not in state.groups:
+            yield OffsetsOnlyGroup(GroupId(group_id))
+
+
+def rules_of(group: Group) -> KindRules:
+    if isinstance(group, OffsetsOnlyGroup):
+        return _OFFSETS_ONLY
+    return _RULES[group.kind]
+
+
+# Groups of offsets only
+
+
+def _refuse_members(
+    state: GroupsState, group: OffsetsOnlyGroup, committer: Committer, now_ms: int
+) -> None:
+    if committer.generation > NO_GENERATION:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"group {group.group_id!r} has no members, so {committer.member_id!r} is none",
+        )
+
+
+def _allow_fetch(group: Group, member_id: str, epoch: int) -> None:
+    """Give offsets to anybody, as classic groups do."""
+
+
+def _allow_deletion(group: Group) -> None:
+    """Let anybody delete offsets."""
+
+
+def _committed_at_ms(group: Group, offset: CommittedOffset) -> int:
+    return offset.commit_timestamp_ms
+
+
+_OFFSETS_ONLY: Final = KindRules(
+    check_commit=_refuse_members,
+    check_fetch=_allow_fetch,
+    check_offset_deletion=_allow_deletion,
+    retained_from_ms=_committed_at_ms,
+    tombstones=lambda group: (),  # nothing but its offsets says that it exists
+    describe=lambda group: DescribedGroup(group_id=group.group_id, group_state=group.state_name),
+)
+
+# Classic groups
+
+
+def _check_classic_commit(
+    state: GroupsState, group: ClassicGroup, committer: Committer, now_ms: int
+) -> None:
+    member_id, instance_id, generation, _, is_transactional = committer
+    validate_offset_commit(group, member_id, instance_id, generation, is_transactional)
+    on_offsets_committed(state, group, member_id, now_ms)
+
+
+def _check_classic_deletion(group: ClassicGroup) -> None:
+    if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group.group_id!r} has members of type {group.protocol_type!r}, so it is not "
+            "known which offsets they use",
+        )
+
+
+def _classic_retained_from_ms(group: ClassicGroup, offset: CommittedOffset) -> int | None:
+    if not group.protocol_type:  # nobody has ever joined
+        return offset.commit_timestamp_ms
+    if group.is_empty:
+        is_known = group.state_since_ms >= 0
+        return group.state_since_ms if is_known else offset.commit_timestamp_ms
+    is_settled = group.state is ClassicState.STABLE
+    if is_settled and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        return offset.commit_timestamp_ms
+    return None
+
+
+_CLASSIC: Final = KindRules(
+    check_commit=_check_classic_commit,
+    check_fetch=_allow_fetch,
+    check_offset_deletion=_check_classic_deletion,
+    retained_from_ms=_classic_retained_from_ms,
+    tombstones=lambda group: (group_tombstone(group.group_id),),
+    describe=describe,
+)
+
+
+# Consumer groups
+
+
+def _check_consumer_commit(
+    state: GroupsState, group: ConsumerGroup, committer: Committer, now_ms: int
+) -> PartitionCheck | None:
+    return consumer_offsets.validate_offset_commit(
+        group,
+        committer.member_id,
+        committer.generation,
+        version=committer.version,
+        is_transactional=committer.is_transactional,
+    )
+
+
+_CONSUMER: Final = KindRules(
+    check_commit=_check_consumer_commit,
+    check_fetch=consumer_offsets.validate_offset_fetch,
+    check_offset_deletion=_allow_deletion,
+    retained_from_ms=_committed_at_ms,
+    tombstones=group_tombstones,
+)
+
+
+# Streams groups
+
+
+def _check_streams_commit(
+    state: GroupsState, group: StreamsGroup, committer: Committer, now_ms: int
+) -> PartitionCheck | None:
+    return streams_offsets.validate_offset_commit(
+        state, group, committer.member_id, committer.generation
+    )
+
+
+_STREAMS: Final = KindRules(
+    check_commit=_check_streams_commit,
+    check_fetch=streams_offsets.validate_offset_fetch,
+    check_offset_deletion=_allow_deletion,
+    retained_from_ms=_committed_at_ms,
+    tombstones=streams_records.group_tombstones,
+)
+_RULES: Final[Mapping[GroupKind, KindRules]] = {
+    GroupKind.CLASSIC: _CLASSIC,
+    GroupKind.CONSUMER: _CONSUMER,
+    GroupKind.STREAMS: _STREAMS,
+}

@@ -1,0 +1,80 @@
+"""What one partition of `__consumer_offsets` knows, for groups of every kind.
+
+Changed by replaying records; what is beside (deadlines, who waits) is lost with it, and members
+come back. Each kind of group has its own module of operations on this state.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType, Protocol, TypeAlias
+
+from headrace.config import Settings
+from headrace.coordinator.deadlines import Deadlines
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.offsets import Offsets
+from headrace.metadata.image import Image
+from headrace.metadata.state import ResourceType
+
+GroupId = NewType("GroupId", str)
+MemberId = NewType("MemberId", str)
+
+
+class GroupKind(Enum):
+    """The protocol that a group's members speak, by Kafka's names in ListGroups."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
+
+
+class Group(Protocol):
+    """What every kind of group has."""
+
+    group_id: GroupId
+    kind: GroupKind
+
+    @property
+    def state_name(self) -> str:
+        """As Kafka's tools print it: `Stable`, `Empty` and so on."""
+
+    @property
+    def protocol_type(self) -> str:
+        """What ListGroups shows: `consumer`, `share`, `connect` and so on."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member wants a topic: its offsets are not expired or deleted then."""
+
+
+DeadlineKey: TypeAlias = tuple[str, ...]
+"""What is due, in the word of the module that handles it, then of which group and member."""
+
+
+@dataclass(slots=True)
+class GroupsState:
+    """Groups and offsets of one partition."""
+
+    settings: Settings
+    image_of: Callable[[], Image]
+    new_id: Callable[[], str]
+    """Gives a new unique id for members and the like: an input, so that a seed repeats it."""
+    groups: dict[GroupId, Group] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=Offsets)
+    deadlines: Deadlines[DeadlineKey] = field(default_factory=Deadlines)
+
+    @property
+    def image(self) -> Image:
+        return self.image_of()
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """Give what was set for a group (resource GROUP)."""
+        return self.image.configs(ResourceType.GROUP, group_id)
+
+
+def not_found(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")

@@ -1,0 +1,45 @@
+"""What administrators see of transactions: DescribeTransactions and ListTransactions (KIP-664)."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.errors import ErrorCode, KafkaError
+from headrace.txn.state import Status, Transaction, TransactionsState
+
+STATUS_BY_LABEL: Final = {status.label: status for status in Status}
+ANY_DURATION_MS: Final = -1
+
+
+class Filter(NamedTuple):
+    """Which transactional ids are wanted: those that meet all of it."""
+
+    statuses: frozenset[Status]
+    """Empty if any will do; so for producer ids."""
+    producer_ids: frozenset[int]
+    longer_than_ms: int = ANY_DURATION_MS
+    """How long ago it began; one that never did is taken to be as old as can be, as in Kafka."""
+    matches: Callable[[str], bool] = lambda _: True
+
+
+def describe(state: TransactionsState, transactional_id: str, reply: Reply) -> Outcome:
+    """Answer the `Transaction` of an id; KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
+    found = state.transactions.get(transactional_id)
+    if found is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+            f"nobody has transactional id {transactional_id!r}",
+        )
+    return Outcome(replies=((reply, found),))
+
+
+def select(state: TransactionsState, wanted: Filter, now_ms: int) -> Iterator[Transaction]:
+    """Yield the transactions that a filter lets through."""
+    for found in state.transactions.values():
+        if (
+            (not wanted.statuses or found.status in wanted.statuses)
+            and (not wanted.producer_ids or found.producer_id in wanted.producer_ids)
+            and (wanted.longer_than_ms < 0 or now_ms - found.started_ms > wanted.longer_than_ms)
+            and wanted.matches(found.transactional_id)
+        ):
+            yield found

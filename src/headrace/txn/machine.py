@@ -1,0 +1,84 @@
+"""The machine of one partition of `__transaction_state`: records, deadlines, and the start."""
+
+from collections.abc import Iterable
+
+from headrace import config
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.txn.ending import abort
+from headrace.txn.records import to_transaction, tombstone
+from headrace.txn.state import Status, Transaction, TransactionsState, new_completion
+from headrace.wire.messages.transaction_log_key import TransactionLogKey
+from headrace.wire.messages.transaction_log_value import TransactionLogValue
+
+
+class TransactionsMachine:
+    """Transactional ids and what their producers are at."""
+
+    def __init__(self, state: TransactionsState) -> None:
+        self.state = state
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        key, value = record.key, record.value
+        assert isinstance(key, TransactionLogKey)
+        state, transactional_id = self.state, key.transactional_id
+        if value is None:
+            state.transactions.pop(transactional_id, None)
+            state.last_epochs.pop(transactional_id, None)
+            state.deadlines.drop(transactional_id)
+            return
+        assert isinstance(value, TransactionLogValue)
+        changed = to_transaction(transactional_id, value)
+        state.transactions[transactional_id] = changed
+        due_ms = _due_ms(state, changed)
+        if due_ms is None:
+            state.deadlines.drop(transactional_id)
+        else:
+            state.deadlines.set(transactional_id, due_ms)
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
+        """Change nothing: records of this topic are not part of transactions."""
+
+    def on_loaded(self, now_ms: int) -> Outcome:
+        """Have what was decided before brought to its end."""
+        return Outcome(
+            replies=tuple(
+                (self.state.complete, new_completion(each))
+                for each in self.state.transactions.values()
+                if each.status.is_prepared
+            )
+        )
+
+    def next_deadline_ms(self) -> int | None:
+        return self.state.deadlines.next_ms()
+
+    def on_deadline(self, now_ms: int) -> Outcome:
+        """Abort a transaction that was open too long, or forget an id that nobody uses."""
+        transactional_id = self.state.deadlines.take_due(now_ms)
+        if transactional_id is None:
+            return NOTHING
+        found = self.state.transactions[transactional_id]
+        if found.status is Status.ONGOING:
+            return abort(self.state, found, now_ms)
+        return Outcome((tombstone(transactional_id),))
+
+    def waiting(self) -> Iterable[Reply]:
+        """Give nobody: every request is answered at once."""
+        return ()
+
+
+def _due_ms(state: TransactionsState, transaction: Transaction) -> int | None:
+    """Say when something is to be done about a transaction if nothing else happens.
+
+    It is looked for that at intervals, so that many are written together.
+    """
+    settings = state.settings
+    if transaction.status is Status.ONGOING:
+        due_ms = transaction.started_ms + transaction.timeout_ms
+        interval_ms: int = settings[config.TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS]
+    elif transaction.status.is_over:
+        due_ms = transaction.updated_ms + settings[config.TRANSACTIONAL_ID_EXPIRATION_MS]
+        interval_ms = settings[config.TRANSACTION_REMOVE_EXPIRED_INTERVAL_MS]
+    else:
+        return None
+    return -(-due_ms // interval_ms) * interval_ms

@@ -1,0 +1,167 @@
+"""What one partition of `__transaction_state` knows: a transaction for each transactional id.
+
+A `Transaction` is what the last record of its id says. Beside it are deadlines, which follow from
+the records, and what only helps those who repeat a request (`last_epochs`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from headrace.config import Settings
+from headrace.coordinator.deadlines import Deadlines
+from headrace.coordinator.machine import Reply
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import NO_PRODUCER_ID
+from headrace.records.builder import NO_PRODUCER_EPOCH
+
+EPOCH_MAX: Final = 32767
+"""The last epoch is for markers only: who has the one before it gets a new producer id next."""
+NOT_STARTED_MS: Final = -1
+BUMPING: Final = 2
+"""The transaction.version from which on each transaction ends with an epoch of its own."""
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+class Status(IntEnum):
+    """Where a transaction is, by Kafka's numbers."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """Kafka's name of it, as tools show it."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided how it ends, and not every partition has been told."""
+        return self in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is under way."""
+        return self in (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
+
+
+class Transaction(Struct, frozen=True):
+    """A transactional id: who has it, and what its producer is at."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    status: Status = Status.EMPTY
+    partitions: tuple[Place, ...] = ()
+    updated_ms: int = 0
+    started_ms: int = NOT_STARTED_MS
+    previous_producer_id: int = NO_PRODUCER_ID
+    """The id that this one took over from, in the record that says so; else the same id."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The id that takes over when this transaction is complete."""
+    client_version: int = 0
+    """Of transactions (0 or 2), as the client spoke that changed it last."""
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return self.producer_epoch >= EPOCH_MAX - 1
+
+
+class Producer(NamedTuple):
+    """Who a request says that it is from."""
+
+    transactional_id: str
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class Completion(NamedTuple):
+    """A transaction that is decided: each of its partitions is to get a marker."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    partitions: tuple[Place, ...]
+    transaction_version: int
+
+
+@dataclass(slots=True)
+class TransactionsState:
+    """The transactional ids of one partition."""
+
+    settings: Settings
+    version_of: Callable[[], int]
+    """Gives the level of the feature transaction.version."""
+    complete: Reply
+    """Takes the `Completion` of each transaction whose decision is committed: the shell's part."""
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    last_epochs: dict[str, int] = field(default_factory=dict)
+    """The epoch before the present one, for a producer that did not hear that it has a new one."""
+    deadlines: Deadlines[str] = field(default_factory=Deadlines)
+    """By transactional id: when an open transaction is aborted, or an unused id forgotten."""
+
+    def find(self, producer: Producer) -> Transaction:
+        """Give the transaction that a producer id belongs to; KafkaError if there is none."""
+        found = self.transactions.get(producer.transactional_id)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                f"nobody has transactional id {producer.transactional_id!r}",
+            )
+        return found
+
+    def find_own(self, producer: Producer) -> Transaction:
+        """Give the transaction of a producer; KafkaError if it does not have the id any more."""
+        found = self.find(producer)
+        if found.producer_id != producer.producer_id:
+            raise wrong_id(producer, found)
+        if found.producer_epoch != producer.producer_epoch or found.producer_epoch == EPOCH_MAX:
+            raise fenced(producer, found)
+        return found
+
+
+def wrong_id(producer: Producer, found: Transaction) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        f"{producer.transactional_id!r} has producer id {found.producer_id}, "
+        f"not {producer.producer_id}",
+    )
+
+
+def fenced(producer: Producer, found: Transaction) -> KafkaError:
+    return KafkaError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{producer.transactional_id!r} is at epoch {found.producer_epoch} of producer "
+        f"{found.producer_id}; this request is of epoch {producer.producer_epoch}",
+    )
+
+
+def completing(found: Transaction) -> KafkaError:
+    return KafkaError(
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        f"the transaction of {found.transactional_id!r} is being completed, try again",
+    )
+
+
+def new_completion(found: Transaction) -> Completion:
+    return Completion(
+        found.transactional_id,
+        found.producer_id,
+        found.producer_epoch,
+        found.status is Status.PREPARE_COMMIT,
+        found.partitions,
+        found.client_version,
+    )

@@ -1,0 +1,119 @@
+"""Where the coordinator of a group or a transactional id is, and how its topic comes to be."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.errors import ErrorCode
+from headrace.ids import TopicName
+from headrace.metadata.state import ResourceType
+from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+
+GROUP, TRANSACTION, SHARE = range(3)
+OFFSETS = TopicName("__consumer_offsets")
+TRANSACTIONS = TopicName("__transaction_state")
+
+
+def ask(harness: Any, *keys: str, key_type: int = GROUP, version: int = 4) -> Any:
+    if version >= 4:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+        return harness.ask(request, version).coordinators
+    return harness.ask(FindCoordinatorRequest(key_type=key_type, key=keys[0]), version)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_one_coordinator_is_named_with_its_address(harness: Any, version: int) -> None:
+    answer = ask(harness, "g", version=version)
+    assert answer.error_code == ErrorCode.NONE
+    assert (answer.node_id, answer.host) == (harness.broker.node_id, "127.0.0.1")
+    assert answer.port == harness.node.listeners[0].port
+    if version >= 1:
+        assert answer.error_message == "NONE"
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_many_coordinators_are_named_at_once(harness: Any, version: int) -> None:
+    rows = ask(harness, "g", "", "h", "g", version=version)
+    assert [row.key for row in rows] == ["g", "", "h", "g"]
+    assert {(row.error_code, row.node_id) for row in rows} == {(0, harness.broker.node_id)}
+
+
+def test_the_topic_of_groups_is_created_when_somebody_asks(harness: Any) -> None:
+    assert harness.broker.image.topic(OFFSETS) is None
+    ask(harness, "g")
+    topic = harness.broker.image.topic(OFFSETS)
+    assert topic.is_internal
+    assert len(topic.partitions) == 50
+    assert {tuple(each.replicas) for each in topic.partitions} == {(harness.broker.node_id,)}
+    assert harness.broker.image.configs(ResourceType.TOPIC, OFFSETS) == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
+
+
+def test_the_topic_of_transactions_can_be_written_on_a_node_alone(harness: Any) -> None:
+    (row,) = ask(harness, "t", key_type=TRANSACTION)
+    assert row.error_code == ErrorCode.NONE
+    configs = harness.broker.image.configs(ResourceType.TOPIC, TRANSACTIONS)
+    assert configs["min.insync.replicas"] == "1"
+    assert configs["cleanup.policy"] == "compact"
+
+
+def test_replicas_are_as_many_as_brokers_are_up(
+    harness: Any, register: Callable[..., None]
+) -> None:
+    register(7)
+    register(8, is_fenced=True)
+    ask(harness, "g")
+    topic = harness.broker.image.topic(OFFSETS)
+    assert {len(each.replicas) for each in topic.partitions} == {2}
+
+
+def test_asking_for_nobody_creates_nothing(harness: Any) -> None:
+    assert ask(harness) == []
+    assert harness.broker.image.topic(OFFSETS) is None
+
+
+@pytest.mark.parametrize("harness", [{"offsets.topic.num.partitions": "3"}], indirect=True)
+def test_a_coordinator_on_a_listener_that_the_client_cannot_reach_is_none(
+    harness: Any, register: Callable[..., None]
+) -> None:
+    register(7, listener="INTERNAL")
+    rows = ask(harness, *(f"group-{number}" for number in range(20)))
+    by_node = {row.node_id: row.error_code for row in rows}
+    assert by_node == {
+        harness.broker.node_id: ErrorCode.NONE,
+        -1: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("key_type", [-1, 3])
+def test_other_types_of_keys_are_refused(harness: Any, key_type: int, version: int) -> None:
+    if version == 0:
+        assert ask(harness, "g", version=0).error_code == ErrorCode.NONE  # there is no type yet
+        return
+    found = ask(harness, "g", key_type=key_type, version=version)
+    row = found[0] if version >= 4 else found
+    assert (row.error_code, row.node_id, row.port) == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "code"),
+    [
+        ("g:AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("a:b:AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("g:AAAAAAAAAAAAAAAAAAAAAQ:0", 5, ErrorCode.INVALID_REQUEST),
+        ("g:AAAAAAAAAAAAAAAAAAAAAQ:x", 6, ErrorCode.INVALID_REQUEST),
+        ("g:nope:0", 6, ErrorCode.INVALID_REQUEST),
+        (":AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.INVALID_REQUEST),
+        ("g", 6, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_nobody_coordinates_share_partitions(
+    harness: Any, key: str, version: int, code: ErrorCode
+) -> None:
+    (row,) = ask(harness, key, key_type=SHARE, version=version)
+    assert (row.error_code, row.node_id) == (code, -1)
