@@ -40,7 +40,7 @@ def parse_listener(text: str) -> Address:
     """Read `NAME://HOST:PORT`; CannotListen if it is not one."""
     match = _LISTENER.fullmatch(text.strip())
     if match is None or int(match["port"]) > 65535:
-        raise CannotListen(f"{text!r} is not a listener: NAME://HOST:PORT is, as in Kafka")
+        raise CannotListen(f"listeners={text}: a listener is NAME://HOST:PORT, as in Kafka")
     return Address(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
 
 

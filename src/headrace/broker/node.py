@@ -37,7 +37,7 @@ from headrace.broker.upkeep import Upkeep
 from headrace.broker.verification import Verification
 from headrace.config import Settings, effective_topic_configs
 from headrace.ids import BrokerId, TopicId, TopicName, topic_id_text
-from headrace.log.folder import LogFolder
+from headrace.log.folder import LogFolder, check_node
 from headrace.log.real_disk import RealDisk
 from headrace.log.settings import LogSettings
 from headrace.metadata.applier import Outcome, Watchers
@@ -149,6 +149,7 @@ class Node:
         settings = self.settings
         self._disk = RealDisk(self.data)
         self._disk.lock()
+        check_node(self._disk, self.node_id)
         for text in settings[config.LISTENERS]:
             self.listeners.append(Listener(parse_listener(text), settings))
         quorum = MetadataQuorum(

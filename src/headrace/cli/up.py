@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,15 @@ from headrace.cli.memory import keep_large_blocks, settle_collector
 from headrace.config import InvalidSetting, Settings, load_settings
 from headrace.errors import HeadraceError
 
+if TYPE_CHECKING:
+    from headrace.broker.node import Node
+
 EXIT_CANNOT_START = 1
+
+
+class NodeFailed(HeadraceError):
+    """A node that ended by itself."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +80,23 @@ async def _run(settings: Settings) -> None:
         web = WebServer(node)
         port = await web.start()
         print(f"http on port {port}: /healthz /readyz /metrics", flush=True)
-    await stopping.wait()
+    failure = await _wait_for_end(node, stopping)
     if web is not None:
         await web.stop()
     await node.stop()
+    if failure is not None:
+        raise NodeFailed(f"the metadata log has failed, so the node has stopped: {failure}")
+
+
+async def _wait_for_end(node: "Node", stopping: asyncio.Event) -> str | None:
+    """Return when the node was told to stop; or when it cannot go on, and then say why."""
+    told = asyncio.ensure_future(stopping.wait())
+    failed = asyncio.ensure_future(node.broker.quorum.driver.wait_stopped())
+    await asyncio.wait({told, failed}, return_when=asyncio.FIRST_COMPLETED)
+    failure = failed.result() if failed.done() and not told.done() else None
+    told.cancel()
+    failed.cancel()
+    return failure
 
 
 def _overrides(data: Path | None, listen: str | None, pairs: list[str]) -> dict[str, str]:

@@ -304,6 +304,18 @@ def _folder_name(key: TopicPartition) -> str:
     return f"{key[0]}-{key[1]}"
 
 
+def check_node(disk: Disk, node_id: int) -> None:
+    """Raise WrongDirectory if the directory is another node's; before anything is opened."""
+    try:
+        meta = checkpoints.load(disk, META_PROPERTIES, checkpoints.parse_meta_properties)
+    except FileNotFoundError:
+        return
+    if meta.node_id != node_id:
+        raise WrongDirectory(
+            f"the data directory belongs to node {meta.node_id}, not to node {node_id} (node.id)"
+        )
+
+
 def _own(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
     """Read whose directory this is, or make it ours if it is nobody's."""
     try:
