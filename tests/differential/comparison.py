@@ -11,6 +11,7 @@ from tests.differential.scripts import (
     cluster,
     configs,
     connections,
+    consumer_groups,
     fetching,
     offsets,
     produce,
@@ -26,7 +27,7 @@ SCRIPTS: dict[str, Script] = {
     script.__name__: script
     for module in (
         *(connections, cluster, topics, configs, produce, producers),
-        *(fetching, offsets, replicas, telemetry),
+        *(fetching, offsets, replicas, telemetry, consumer_groups),
     )
     for script in module.SCRIPTS
 }

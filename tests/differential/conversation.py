@@ -73,10 +73,30 @@ class Conversation:
             version = newest_version(type(request))
         answer = self._answer(request, version, patience_seconds)
         if isinstance(answer, Message):
-            self.keep(name, request, version, self._plainer.plain(answer, frozenset(hide)))
+            self.keep(name, request, version, self.plain(answer, frozenset(hide)))
             return answer
         self.keep(name, request, version, answer)
         return APIS[request.API_KEY].response()
+
+    def ask_settled(
+        self, name: str, request: Message, version: int | None = None, hide: Iterable[str] = ()
+    ) -> Message:
+        """Ask again while a coordinator says that it is at something else; keep what comes then."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while True:
+            answer = self.ask(name, request, version, hide)
+            if time.monotonic() >= deadline or not _is_passing(self.exchanges[-1].answer):
+                return answer
+            self.exchanges.pop()
+            time.sleep(SETTLE_POLL_SECONDS)  # polls, up to the deadline
+
+    def begin(self, name: str, request: Message, version: int | None = None) -> "PendingExchange":
+        """Ask on a connection of its own, without waiting: `finish` keeps and gives the answer."""
+        if version is None:
+            version = newest_version(type(request))
+        connection = Connection(self.address)
+        connection.send(request, version)
+        return PendingExchange(self, connection, name, request, version)
 
     def ask_all_versions(
         self, name: str, request: Message, versions: Iterable[int] = (), hide: Iterable[str] = ()
@@ -115,7 +135,7 @@ class Conversation:
             header, body = read_response(frame, ApiKey(request.API_KEY), version)
         except WireError as error:
             return f"an answer that cannot be read: {error}"
-        plain = self._plainer.plain(body, hidden)
+        plain = self.plain(body, hidden)
         return {"correlation_id": header.correlation_id, "body": plain}
 
     def tell(self, name: str, request: Message, version: int) -> None:
@@ -130,6 +150,9 @@ class Conversation:
             plain = "no answer, and the next request has one"
             plain = plain if answer[0] == expected else "an answer"
         self.keep(name, request, version, plain)
+
+    def plain(self, answer: Message, hidden: frozenset[str] = frozenset()) -> Plain:
+        return self._plainer.plain(answer, hidden)
 
     def keep(self, name: str, request: Message, version: int, answer: Plain) -> None:
         self.exchanges.append(Exchange(name, f"v{version} {request!r}", answer))
@@ -217,3 +240,45 @@ class Conversation:
             return answer.value
         correlation_id, body = answer
         return body if correlation_id == sent else f"an answer to request {correlation_id - sent:+}"
+
+
+class PendingExchange:
+    """A question that is asked and not yet answered."""
+
+    def __init__(
+        self,
+        talk: Conversation,
+        connection: Connection,
+        name: str,
+        request: Message,
+        version: int,
+    ) -> None:
+        self._talk = talk
+        self._connection = connection
+        self._name = name
+        self._request = request
+        self._version = version
+
+    def finish(self) -> Message:
+        """Wait for the answer, keep and give it; an empty one where there is none."""
+        with self._connection as connection:
+            answer = connection.answer(type(self._request), self._version)
+        if isinstance(answer, Ending):
+            self._talk.keep(self._name, self._request, self._version, answer.value)
+            return APIS[self._request.API_KEY].response()
+        self._talk.keep(self._name, self._request, self._version, self._talk.plain(answer[1]))
+        return answer[1]
+
+
+_PASSING: Final = frozenset(
+    {"CONCURRENT_TRANSACTIONS", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"}
+)
+"""What a coordinator answers while it is at something that ends by itself."""
+
+
+def _is_passing(answer: Plain) -> bool:
+    if isinstance(answer, dict):
+        return any(_is_passing(value) for value in answer.values())
+    if isinstance(answer, list):
+        return any(_is_passing(value) for value in answer)
+    return answer in _PASSING

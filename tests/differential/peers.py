@@ -23,7 +23,7 @@ def headrace(folder: Path) -> Iterator[str]:
     output = folder.with_name(f"{folder.name}.out")
     command = [sys.executable, "-m", "headrace", "up"]
     options = ["--data", str(folder), "--listen", "127.0.0.1:0"]
-    for setting in ("node.id=1", "http.listen="):
+    for setting in ("node.id=1", "http.listen=", "group.initial.rebalance.delay.ms=0"):
         options += ["--set", setting]
     with output.open("wb") as file:
         node = subprocess.Popen([*command, *options], stdout=file, stderr=file)

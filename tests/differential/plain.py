@@ -5,6 +5,7 @@ shows whether two answers speak of the same one. Times, ports, paths and the wor
 become `<time>`, `<port>`, `<path>` and `<message>`; null and -1 stay what they are.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -31,7 +32,13 @@ SCRIPTED_PREFIX: Final = "x-"
 MADE_UP_ID: Final = b"\x77" * 16
 """A topic id that a script sends and no broker has chosen."""
 
+ID_BYTES: Final = 16
+
 _INFLATED_BYTES_MAX: Final = 1 << 24
+_CHOSEN_MEMBER_ID: Final = re.compile(
+    r"(.*-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Za-z0-9_-]{22}"
+)
+"""A member id of a broker: an id, behind the client's or the instance's name and a dash, or alone."""
 
 
 class Plainer:
@@ -67,14 +74,16 @@ class Plainer:
     def _scalar(self, name: str, value: Any, message: str, hidden: frozenset[str]) -> Plain:
         if name in _ERRORS:
             return ErrorCode(value).name
-        if isinstance(value, bytes) and not any(value):
+        if isinstance(value, bytes) and len(value) == ID_BYTES and not any(value):
             return "<no id>"
         if name in _TEXTS:
             return "<message>" if value else None
         rule = _RULES.get((message, name)) or _RULES.get(("", name))
         if name in hidden:
             rule = _word(name)
-        return rule(self, name, value) if rule and value not in _UNSET else value
+        if rule and value not in _UNSET:
+            return rule(self, name, value)
+        return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
 
     def _list(self, name: str, value: list[Any], message: str, hidden: frozenset[str]) -> Plain:
         if name in hidden:
@@ -142,12 +151,20 @@ def _numbered(kind: str) -> Callable[[Plainer, str, Any], Plain]:
     return lambda plainer, _, value: plainer.number(kind, value)
 
 
+def _member(plainer: Plainer, _: str, value: str) -> Plain:
+    """Number the ids that brokers choose; those of scripts are the same for both."""
+    found = _CHOSEN_MEMBER_ID.fullmatch(value)
+    return value if found is None else f"{found[1] or ''}{plainer.number('member id', value)}"
+
+
 def _word(word: str) -> Callable[[Plainer, str, Any], Plain]:
     return lambda *_: f"<{word}>"
 
 
-_ERRORS: Final = frozenset({"error_code", "topic_config_error_code"})
-_TEXTS: Final = frozenset({"error_message", "batch_index_error_message", "documentation"})
+_ERRORS: Final = frozenset({"error_code", "topic_config_error_code", "partition_error_code"})
+_TEXTS: Final = frozenset(
+    {"error_message", "batch_index_error_message", "documentation", "status_detail"}
+)
 _UNSET: Final = (None, "", -1)
 
 _RULES: Final[dict[tuple[str, str], Callable[[Plainer, str, Any], Plain]]] = {
@@ -159,6 +176,10 @@ _RULES: Final[dict[tuple[str, str], Callable[[Plainer, str, Any], Plain]]] = {
     ("", "port"): _word("port"),
     ("", "log_append_time_ms"): _word("time"),
     ("", "producer_id"): _numbered("producer id"),
+    ("", "ongoing_txn_producer_id"): _numbered("producer id"),
+    ("", "member_id"): _member,
+    ("JoinGroupResponse", "leader"): _member,
+    ("", "transaction_start_time_ms"): _word("time"),
     ("", "log_dir"): _word("path"),
     ("", "total_bytes"): _word("bytes"),
     ("", "usable_bytes"): _word("bytes"),
@@ -174,8 +195,11 @@ _RULES: Final[dict[tuple[str, str], Callable[[Plainer, str, Any], Plain]]] = {
 }
 """What becomes of a field, in one message or (first part empty) in all."""
 
-_NAMES: Final = ("name", "topic", "topic_name", "resource_name")
-_KEYS: Final = (*_NAMES, "topic_id", "feature")
+_NAMES: Final = ("name", "topic", "topic_name", "resource_name", "group_id", "transactional_id")
+_KEYS: Final = (
+    *(*_NAMES, "topic_id", "feature"),
+    *("member_id", "group_instance_id", "subtopology_id", "producer_id"),
+)
 _INDEXES: Final = (
     *("partition_index", "partition", "index", "partition_id"),
     *("resource_type", "api_key", "node_id", "broker_id", "replica_id"),
@@ -185,7 +209,9 @@ _ORDERED: Final = frozenset(
     {"FetchResponse", "DescribeTopicPartitionsResponse", "synonyms", "record_errors"}
 )
 """Messages and lists whose order a client can rely on; others are maps on Kafka's side."""
-_SETS: Final = frozenset({"requested_metrics"})
+_SETS: Final = frozenset(
+    {"requested_metrics", "partitions", "subscribed_topic_names", "unknown_state_filters"}
+)
 
 
 def _sort_key(row: dict[str, Plain]) -> tuple[str, ...]:

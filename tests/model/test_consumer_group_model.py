@@ -45,7 +45,8 @@ class Consumer:
         self.epoch = 0
         self.reads: set[tuple[str, int]] = set()
         """What it reads at this moment."""
-        self.is_changed = False
+        self.is_full_due = False
+        """Whether it has to say everything: its wishes changed, or it missed an answer."""
 
     def owned(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -55,7 +56,7 @@ class Consumer:
 
     def beat(self, world: World, *, loses_answer: bool = False) -> None:
         fields: dict[str, Any] = {"instance_id": self.instance_id}
-        if self.epoch == 0 or self.is_changed:
+        if self.epoch == 0 or self.is_full_due:
             fields |= {"subscribed_topic_names": self.topics, "rebalance_timeout_ms": 60_000}
         try:
             answer = world.beat(self.member_id, self.epoch, self.owned(), **fields)
@@ -67,8 +68,9 @@ class Consumer:
             self.epoch, self.reads = 0, set()
             return
         if loses_answer:
+            self.is_full_due = True
             return
-        self.is_changed = False
+        self.is_full_due = False
         self.epoch = answer.member_epoch
         assigned = world.assigned(answer)
         if assigned is not None:
@@ -119,7 +121,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
     @rule(consumer=consumers, topics=subscriptions)
     def subscribe(self, consumer: Consumer, topics: tuple[str, ...]) -> None:
-        consumer.topics, consumer.is_changed = topics, True
+        consumer.topics, consumer.is_full_due = topics, True
         consumer.beat(self.world)
 
     @rule(consumer=consumes(consumers))

@@ -80,6 +80,8 @@ class Transactions(RuleBasedStateMachine):
     @rule(slot=SLOTS, place=st.sampled_from(PLACES))
     def produce(self, slot: int, place: Place) -> None:
         """Have a partition join, and write a record there if it did."""
+        if self.producers[slot] is None:
+            self.attempt(lambda: self.take(slot, None))
         producer = self.producers[slot]
         if producer is None or not self.attempt(lambda: self.join(producer, place)):
             return
@@ -94,11 +96,24 @@ class Transactions(RuleBasedStateMachine):
             self.number += 1
 
     @rule(target=sent, slot=SLOTS, is_commit=st.booleans())
-    def send_end(self, slot: int, is_commit: bool) -> Sent:
+    def send_end_late(self, slot: int, is_commit: bool) -> Sent:
         """Send an EndTxn that arrives later, once, often or never."""
+        return self.new_end(slot, is_commit)
+
+    def new_end(self, slot: int, is_commit: bool) -> Sent:
         return Sent(self.producers[slot] or Producer(NAME), is_commit, self.number)
 
+    @rule(target=sent, slot=SLOTS, is_commit=st.booleans())
+    def send_end_at_once(self, slot: int, is_commit: bool) -> Sent:
+        """Send an EndTxn that arrives now, and may come again."""
+        end = self.new_end(slot, is_commit)
+        self.receive_end(slot, end)
+        return end
+
     @rule(slot=SLOTS, end=sent)
+    def receive_end_late(self, slot: int, end: Sent) -> None:
+        self.receive_end(slot, end)
+
     def receive_end(self, slot: int, end: Sent) -> None:
         was, number = self.status(), self.number
         if self.attempt(lambda: self.end(slot, end)):
@@ -121,6 +136,11 @@ class Transactions(RuleBasedStateMachine):
         self.take_decisions()
 
     # The coordinator's shell
+
+    @rule()
+    def write_all_markers(self) -> None:
+        for place in PLACES:
+            self.write_markers(place)
 
     @rule(place=st.sampled_from(PLACES))
     def write_markers(self, place: Place) -> None:
@@ -167,8 +187,7 @@ class Transactions(RuleBasedStateMachine):
             return
         if self.status() is Status.ONGOING:
             self.run_out_of_time()
-        for place in (*PLACES, PLACES[0]):
-            self.write_markers(place)
+        self.write_all_markers()
         assert not self.todo
         assert all(share.open is None for share in self.shares.values())
         assert set(self.ends) >= set(range(1, self.number + 1))

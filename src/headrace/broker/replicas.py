@@ -42,6 +42,8 @@ from headrace.metadata.state import ResourceType
 
 SETTLED_AT_ONCE_MAX: Final = 500
 """How many partitions are set up together: they share the syncs of their folders."""
+RETRY_SECONDS: Final = 5
+"""How long is waited after a disk refused a new log."""
 NAMED_MAX: Final = 5
 """How many partitions a log line names."""
 
@@ -297,10 +299,15 @@ class Replicas:
         try:
             logs = await loop.run_in_executor(None, self._folder.begin_all, asked)
         except OSError as error:
-            logger.error("%d partitions cannot be set up: %s", len(asked), error)
+            logger.error("%d partitions cannot be set up, to be tried again: %s", len(asked), error)
+            loop.call_later(RETRY_SECONDS, self._mark_again, keys)
             return
         for (key, topic_id, _), log in zip(asked, logs, strict=True):
             self._folder.adopt(key, topic_id, log)
+
+    def _mark_again(self, keys: list[TopicPartition]) -> None:
+        self._marked.update(dict.fromkeys(keys))
+        self._start_settling()
 
     def _take_place(self, key: TopicPartition, log: Log) -> None:
         row, topic = self._row(key), self._image_of().topic(key[0])

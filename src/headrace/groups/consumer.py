@@ -12,16 +12,21 @@ from typing import Final, NamedTuple
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.consumer_departures import (
+    REBALANCE,
+    SESSION,
+    forget_deadlines,
+    leave,
+    on_rebalance_end,
+    on_session_end,
+    watch_revocation,
+)
 from headrace.groups.consumer_draft import Draft
 from headrace.groups.consumer_group import (
     JOINING_EPOCH,
-    LEAVING_EPOCH,
-    NO_PARTITIONS,
-    STATIC_LEAVING_EPOCH,
     ConsumerGroup,
     ConsumerMember,
     EpochsByPartition,
-    MemberState,
 )
 from headrace.groups.consumer_members import (
     Owned,
@@ -30,6 +35,7 @@ from headrace.groups.consumer_members import (
     find_member,
     find_replaced_member,
     find_static_member,
+    not_consumer,
 )
 from headrace.groups.consumer_reconciliation import Progress, reconcile
 from headrace.groups.consumer_records import (
@@ -63,9 +69,6 @@ from headrace.wire.messages.consumer_group_heartbeat_response import (
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.schema import Message
 
-SESSION: Final = "consumer-session"
-REBALANCE: Final = "consumer-rebalance"
-
 
 class Sender(NamedTuple):
     """Where a request comes from."""
@@ -85,7 +88,7 @@ def heartbeat(
     """Take a heartbeat; the answer is a ConsumerGroupHeartbeatResponse."""
     check_heartbeat(request, sender.version, state.settings)
     if request.member_epoch < JOINING_EPOCH:
-        return _leave(state, request, reply)
+        return leave(state, request, reply)
     draft, owned = _draft(state, request), _owned(request)
     member = _admit(state, draft, request, owned)
     before = draft.group.members.get(member.member_id)
@@ -100,7 +103,7 @@ def heartbeat(
         after = reconcile(group, current, Progress(wanted, owned, is_new))
     if after != current:
         draft.write_last(current_record(group.group_id, after))
-        _watch_revocation(state, group.group_id, after, now_ms)
+        watch_revocation(state, group.group_id, after, now_ms)
     session_ms = group_interval_ms(state, group.group_id, "consumer.session.timeout.ms")
     state.deadlines.set((SESSION, group.group_id, after.member_id), now_ms + session_ms)
     response = ConsumerGroupHeartbeatResponse(
@@ -127,7 +130,7 @@ def _draft(state: GroupsState, request: ConsumerGroupHeartbeatRequest) -> Draft:
     is_classic = group.kind is GroupKind.CLASSIC if group else group_id in state.offsets
     if group is not None or is_classic:
         if not is_joining or not is_classic or not (group is None or group.is_empty):
-            raise _not_consumer(group_id)
+            raise not_consumer(group_id)
     elif not is_joining:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
     draft = Draft(ConsumerGroup(group_id))
@@ -174,7 +177,7 @@ def _replace(
         target_record(group_id, member_id, target),
         current_record(group_id, successor),
     )
-    _forget_deadlines(state, group_id, former.member_id)
+    forget_deadlines(state, group_id, former.member_id)
     return successor
 
 
@@ -219,7 +222,7 @@ def _subscribe(
         if updated.topic_pattern and updated.topic_pattern != had_pattern:
             check_pattern(updated.topic_pattern)
         draft.write(member_record(group_id, updated))
-        if had_pattern and had_pattern not in draft.group.subscribed_patterns():
+        if had_pattern and had_pattern not in draft.group.subscribed_patterns:
             draft.write(pattern_tombstone(group_id, had_pattern))
     has_matched = match_patterns(state, draft, now_ms)
     group = draft.group
@@ -229,72 +232,7 @@ def _subscribe(
     return is_changed and not is_unresolved
 
 
-# Leaving
-
-
-def _leave(state: GroupsState, request: ConsumerGroupHeartbeatRequest, reply: Reply) -> Outcome:
-    group = find_consumer_group(state, request.group_id)
-    member = (
-        find_member(group, request.member_id)
-        if request.instance_id is None
-        else find_static_member(group, request.member_id, request.instance_id)
-    )
-    response = ConsumerGroupHeartbeatResponse(
-        member_id=request.member_id, member_epoch=request.member_epoch
-    )
-    if request.member_epoch == LEAVING_EPOCH:
-        return Outcome(_fence(state, group, member), ((reply, response),))
-    # It may come back: what it has stays its own until its session ends.
-    away = replace(
-        member,
-        epoch=STATIC_LEAVING_EPOCH,
-        assigned={
-            topic: dict.fromkeys(indexes, JOINING_EPOCH)
-            for topic, indexes in member.assigned.items()
-        },
-        revoking=NO_PARTITIONS,
-    )
-    state.deadlines.drop((REBALANCE, group.group_id, member.member_id))
-    return Outcome((current_record(group.group_id, away),), ((reply, response),))
-
-
-def _fence(
-    state: GroupsState, group: ConsumerGroup, member: ConsumerMember
-) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that take a member away and begin another epoch without it."""
-    draft, group_id = Draft(group), group.group_id
-    draft.write(*member_tombstones(group_id, member.member_id))
-    pattern = member.topic_pattern
-    if pattern and pattern not in draft.group.subscribed_patterns():
-        draft.write(pattern_tombstone(group_id, pattern))
-    bump_epoch(state, draft, is_due=True)
-    _forget_deadlines(state, group_id, member.member_id)
-    return tuple(draft.records)
-
-
 # Time
-
-
-def on_session_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Take away a member that was silent for too long."""
-    _, group_id, member_id = key
-    group = state.groups.get(GroupId(group_id))
-    member = group.members.get(MemberId(member_id)) if isinstance(group, ConsumerGroup) else None
-    if not isinstance(group, ConsumerGroup) or member is None:
-        return NOTHING
-    return Outcome(_fence(state, group, member))
-
-
-def on_rebalance_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Take away a member that did not give up in time what others wait for."""
-    _, group_id, member_id = key
-    group = state.groups.get(GroupId(group_id))
-    member = group.members.get(MemberId(member_id)) if isinstance(group, ConsumerGroup) else None
-    if not isinstance(group, ConsumerGroup) or member is None:
-        return NOTHING
-    if member.state is not MemberState.UNREVOKED_PARTITIONS:
-        return NOTHING
-    return Outcome(_fence(state, group, member))
 
 
 def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
@@ -305,7 +243,7 @@ def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
         session_ms = group_interval_ms(state, group.group_id, "consumer.session.timeout.ms")
         for member in group.members.values():
             state.deadlines.set((SESSION, group.group_id, member.member_id), now_ms + session_ms)
-            _watch_revocation(state, group.group_id, member, now_ms)
+            watch_revocation(state, group.group_id, member, now_ms)
     return NOTHING
 
 
@@ -314,35 +252,7 @@ def waiting(state: GroupsState) -> Iterable[Reply]:
     return ()
 
 
-def _watch_revocation(
-    state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int
-) -> None:
-    key = (REBALANCE, group_id, member.member_id)
-    if member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch > JOINING_EPOCH:
-        state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
-    else:
-        state.deadlines.drop(key)
-
-
-def _forget_deadlines(state: GroupsState, group_id: str, member_id: str) -> None:
-    state.deadlines.drop((SESSION, group_id, member_id))
-    state.deadlines.drop((REBALANCE, group_id, member_id))
-
-
 # Requests and answers
-
-
-def find_consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup:
-    group = state.groups.get(GroupId(group_id))
-    if isinstance(group, ConsumerGroup):
-        return group
-    if group is not None or group_id in state.offsets:
-        raise _not_consumer(group_id)
-    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-
-
-def _not_consumer(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:

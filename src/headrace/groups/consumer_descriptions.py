@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headrace.coordinator.machine import Outcome, Reply
-from headrace.groups.consumer import find_consumer_group
 from headrace.groups.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.groups.consumer_members import find_consumer_group
 from headrace.groups.consumer_requests import known_assignors
 from headrace.groups.state import GroupsState
 from headrace.ids import TopicId

@@ -134,6 +134,7 @@ class ConsumerGroup:
     patterns_checked_index: int = -1
     """When, and for which image, patterns were matched last. Not in the log."""
     _subscribed: frozenset[str] | None = None
+    _patterns: frozenset[str] | None = None
     _is_reconciled: bool | None = None
 
     @property
@@ -175,8 +176,13 @@ class ConsumerGroup:
             return member.topic_names
         return resolved.topics.union(member.topic_names)
 
-    def subscribed_patterns(self) -> set[str]:
-        return {each.topic_pattern for each in self.members.values() if each.topic_pattern}
+    @property
+    def subscribed_patterns(self) -> frozenset[str]:
+        if self._patterns is None:
+            self._patterns = frozenset(
+                each.topic_pattern for each in self.members.values() if each.topic_pattern
+            )
+        return self._patterns
 
     def target_of(self, member_id: MemberId) -> Assignment:
         return self.targets.get(member_id, _NOTHING)
@@ -213,7 +219,7 @@ class ConsumerGroup:
 
     def forget_derived(self) -> None:
         """Compute anew what follows from the members, when it is asked for."""
-        self._subscribed = self._is_reconciled = None
+        self._subscribed = self._patterns = self._is_reconciled = None
 
     def copy(self) -> "ConsumerGroup":
         """Give a group that may be changed without this one being so."""

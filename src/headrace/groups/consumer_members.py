@@ -11,10 +11,23 @@ from headrace.groups.consumer_group import (
     ConsumerMember,
     EpochsByPartition,
 )
-from headrace.groups.state import MemberId
+from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.ids import TopicId
 
 Owned = Mapping[TopicId, frozenset[int]]
+
+
+def find_consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup:
+    group = state.groups.get(GroupId(group_id))
+    if isinstance(group, ConsumerGroup):
+        return group
+    if group is not None or group_id in state.offsets:
+        raise not_consumer(group_id)
+    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+
+def not_consumer(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
 
 def find_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:

@@ -151,7 +151,7 @@ def group_tombstones(group: ConsumerGroup) -> Iterable[CoordinatorRecord]:
     group_id = group.group_id
     for member_id in group.members:
         yield from member_tombstones(group_id, member_id)
-    for pattern in sorted(group.subscribed_patterns() | set(group.patterns)):
+    for pattern in sorted(group.subscribed_patterns | set(group.patterns)):
         yield pattern_tombstone(group_id, pattern)
     yield CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
     # Nobody writes the value any more; former versions did.

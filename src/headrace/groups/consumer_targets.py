@@ -46,7 +46,7 @@ def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
     bounds what members cost that come with ever new patterns.
     """
     group, image = draft.group, state.image
-    patterns = group.subscribed_patterns()
+    patterns = group.subscribed_patterns
     if not patterns:
         return False
     last_ms = max(

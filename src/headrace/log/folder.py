@@ -118,7 +118,10 @@ class LogFolder:
         for key, topic_id, settings in asked:
             name = _folder_name(key)
             logs.append(open_log(self.disk, name, settings, is_clean=True))
-            metadata = self.disk.open(f"{name}/{PARTITION_METADATA}", create=True)
+            path = f"{name}/{PARTITION_METADATA}"
+            if self.disk.exists(path):
+                self.disk.remove(path)  # left by an attempt that the disk refused
+            metadata = self.disk.open(path, create=True)
             metadata.append(checkpoints.format_partition_metadata(topic_id).encode())
             metadata.close()
         return logs

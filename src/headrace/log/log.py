@@ -98,6 +98,7 @@ class Log:
         self._active = segments[-1]
         self._leader_epoch = NO_LEADER_EPOCH if epochs.latest_epoch is None else epochs.latest_epoch
         self.flusher = Flusher(self)
+        self._opened_extent = self._extent()
         self._dirty_since_ms = 0
         self._limit: tuple[Segment | None, int, int, int] = (None, 0, 0, 0)
         """Where an offset, up to which was read last, is in its segment, and after which cut."""
@@ -215,7 +216,8 @@ class Log:
         if leader_epoch != self._leader_epoch:
             self._leader_epoch = leader_epoch
             if leader_epoch >= 0:
-                self.flusher.are_epochs_dirty |= self.epochs.assign(leader_epoch, base_offset)
+                self.epochs.assign(leader_epoch, base_offset)
+                self.flusher.are_epochs_dirty = True
         self.end_offset = last_offset + 1
         if self.end_offset - self.recovery_point >= self.settings.flush_messages:
             self.wants_flush = True
@@ -407,8 +409,13 @@ class Log:
     def close(self) -> None:
         """Make everything durable and give the files back; a clean open trusts what is there.
 
-        OSError if the disk fails: the next open must recover then.
+        OSError if the disk fails: the next open must recover then. A log that is as it was when
+        it was opened costs nothing.
         """
+        if self._extent() == self._opened_extent and not self.flusher.are_epochs_dirty:
+            for segment in self.segments:
+                segment.close()
+            return
         self._active.finish()
         self.flusher.note_snapshot(self.end_offset)
         self.flusher.are_epochs_dirty = True
@@ -418,9 +425,11 @@ class Log:
             segment.close()
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Take note that this node leads from the end of the log on."""
-        if self.epochs.assign(leader_epoch, self.end_offset):
-            self.note_epochs_changed()
+        """Take note that this node leads from the end of the log on.
+
+        It is written down with the first record: an epoch without any is forgotten by an opening.
+        """
+        self.epochs.assign(leader_epoch, self.end_offset)
 
     def change_settings(self, settings: LogSettings) -> None:
         """Go by other settings from now on."""
@@ -432,6 +441,13 @@ class Log:
         self.flusher.are_epochs_dirty = True
         latest = self.epochs.latest_epoch
         self._leader_epoch = NO_LEADER_EPOCH if latest is None else latest
+
+    def _extent(self) -> tuple[int, ...]:
+        """Give what differs once something was written, made durable, cut off or taken away."""
+        return (
+            *(self.start_offset, self.end_offset, self.recovery_point),
+            *(len(self.segments), self.cuts),
+        )
 
     # A disk that is full or fails
 

@@ -1,5 +1,7 @@
 """Consumer groups: joining, leaving, assignment, revocation, fencing. As seen of Kafka 4.3.1."""
 
+from typing import Any
+
 import pytest
 
 from headrace.errors import ErrorCode
@@ -72,7 +74,7 @@ def test_a_heartbeat_that_changes_nothing_writes_and_tells_nothing(world: World)
 
 def test_a_member_that_says_everything_is_told_everything(world: World) -> None:
     world.join("m", "t")
-    everything = {"subscribed_topic_names": ["t"], "rebalance_timeout_ms": 60_000}
+    everything: dict[str, Any] = {"subscribed_topic_names": ["t"], "rebalance_timeout_ms": 60_000}
     assert world.assigned(world.beat("m", 2, {"t": [0]}, **everything)) == {"t": [0, 1, 2, 3]}
     assert world.beat("m", 2, **everything).assignment is None
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headrace import config
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.operations import Operation, operation_bits
+from headrace.broker.handlers.operations import GROUP_OPERATIONS
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.consumer import Sender, heartbeat
@@ -27,16 +27,6 @@ from headrace.wire.messages.consumer_group_heartbeat_request import (
 )
 from headrace.wire.messages.consumer_group_heartbeat_response import (
     ConsumerGroupHeartbeatResponse,
-)
-
-GROUP_OPERATIONS: Final = operation_bits(
-    (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    )
 )
 
 

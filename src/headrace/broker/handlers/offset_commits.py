@@ -15,10 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from headrace.broker.broker import Broker
 from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import Committer
-from headrace.groups.machine import GroupsMachine
 from headrace.groups.offset_commits import Commit, Refused, TopicOffsets, commit_offsets
 from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
 from headrace.metadata.image import Image
@@ -95,7 +93,6 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> Answer:
             return
         try:
             shard = broker.groups.shard(body.group_id)
-            _check_epoch(shard, body)
         except KafkaError as refused:
             reply(refused)
             return
@@ -108,20 +105,6 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> Answer:
 
     broker.verify_offsets(body, request.version, on_verified)
     return LATER
-
-
-def _check_epoch(shard: Shard[GroupsMachine], body: TxnOffsetCommitRequest) -> None:
-    """Refuse what the log would: a batch of a producer that another has replaced.
-
-    Asked before it is written, because a write that fails makes the shard begin anew.
-    """
-    known = shard.journal.log.producers.get(body.producer_id)
-    if known is not None and body.producer_epoch < known.epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {body.producer_id} has epoch {body.producer_epoch}; "
-            f"one with epoch {known.epoch} has taken over",
-        )
 
 
 def _before_loading_was_known(error: KafkaError) -> KafkaError:

@@ -47,7 +47,12 @@ def joining_producer(
         )
     header = read_header(records)
     producer_id, epoch = header.producer_id, header.producer_epoch
-    if producer_id < 0 or not broker.verification.is_needed(partition, producer_id, epoch):
+    if producer_id < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            "transactional records without a producer id: nothing could end their transaction",
+        )
+    if not broker.verification.is_needed(partition, producer_id, epoch):
         return None
     known = partition.log.producers.get(producer_id)
     if known is not None and epoch < known.epoch:

@@ -62,10 +62,10 @@ def test_an_id_without_its_epoch_is_no_request(
         ("", TIMEOUT_MS, ErrorCode.INVALID_REQUEST),
         ("payments", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ("payments", 2**31 - 1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ("payments", TIMEOUT_MS, ErrorCode.NOT_COORDINATOR),
+        ("payments", TIMEOUT_MS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_a_transactional_id_is_checked_but_not_coordinated(
+def test_a_transactional_id_is_checked_before_there_is_a_coordinator(
     harness: Any, transactional_id: str, timeout_ms: int, code: ErrorCode
 ) -> None:
     assert init(harness, transactional_id, timeout_ms=timeout_ms) == (code, -1, -1)

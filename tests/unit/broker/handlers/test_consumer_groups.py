@@ -1,0 +1,69 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe at a node."""
+
+from typing import Any
+
+import pytest
+
+from headrace.broker.handlers.operations import GROUP_OPERATIONS
+from headrace.errors import ErrorCode
+from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from headrace.wire.messages.consumer_group_heartbeat_request import (
+    ConsumerGroupHeartbeatRequest,
+)
+from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+
+SETTINGS = {"offsets.topic.num.partitions": "2"}
+CLASSIC_ONLY = SETTINGS | {"group.coordinator.rebalance.protocols": "classic"}
+
+
+@pytest.fixture
+def node(harness: Any) -> Any:
+    """Have a coordinator, and a topic `in` of three partitions."""
+    harness.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    harness.run(_load(harness))
+    harness.create_topic("in", 3)
+    return harness
+
+
+async def _load(harness: Any) -> None:
+    for shard in harness.broker.groups:
+        await shard.loaded()
+
+
+def join(node: Any, **fields: Any) -> Any:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", rebalance_timeout_ms=1000, topic_partitions=[], **fields
+    )
+    return node.ask(request, 1)
+
+
+@pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
+def test_a_member_joins_and_is_described(node: Any) -> None:
+    joined = join(node, subscribed_topic_names=["in"])
+    assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 2)
+    (assigned,) = joined.assignment.topic_partitions
+    assert assigned.partitions == [0, 1, 2]
+    described = node.ask(
+        ConsumerGroupDescribeRequest(group_ids=["g", "", "no"], include_authorized_operations=True),
+        1,
+    )
+    group, nameless, unknown = described.groups
+    assert (group.group_state, group.authorized_operations) == ("Stable", GROUP_OPERATIONS)
+    (member,) = group.members
+    assert member.client_host.startswith("/")
+    assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
+    assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
+def test_a_refusal_is_an_answer_with_a_code_and_a_reason(node: Any) -> None:
+    refused = join(node, subscribed_topic_regex="(")
+    assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "`(`" in refused.error_message
+    assert node.ask(ConsumerGroupDescribeRequest(), 1).groups == []
+
+
+@pytest.mark.parametrize("harness", [CLASSIC_ONLY], indirect=True)
+def test_a_node_that_serves_no_consumer_groups_says_so(node: Any) -> None:
+    refused = join(node, subscribed_topic_names=["in"])
+    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
