@@ -18,7 +18,9 @@ from tools.jvm.oracles import ConfigOracle, OracleError
 
 pytestmark = pytest.mark.jvm
 
-OWN_DEFAULTS = {"node.id", "listeners", "log.dir"}
+SOCKET_BUFFERS = {"socket.send.buffer.bytes", "socket.receive.buffer.bytes"}
+"""Left to the kernel here, as every other client and server of today does."""
+OWN_DEFAULTS = {"node.id", "listeners", "log.dir", *SOCKET_BUFFERS}
 """A node starts without a file, for its own machine only, with its data where it is started."""
 FIXED_HERE = {"listeners", "listener.security.protocol.map"}
 """What Kafka changes while it runs, and a node reads when it starts."""

@@ -56,13 +56,13 @@ SOCKET_REQUEST_MAX_BYTES: Final = int32(
 )
 SOCKET_SEND_BUFFER_BYTES: Final = int32(
     "socket.send.buffer.bytes",
-    100 * 1024,
-    "The kernel's send buffer of a connection; -1 leaves it to the kernel.",
+    -1,
+    "The kernel's send buffer of a connection; -1 lets the kernel size it as it goes.",
 )
 SOCKET_RECEIVE_BUFFER_BYTES: Final = int32(
     "socket.receive.buffer.bytes",
-    100 * 1024,
-    "The kernel's receive buffer of a connection; -1 leaves it to the kernel.",
+    -1,
+    "The kernel's receive buffer of a connection; -1 lets the kernel size it as it goes.",
 )
 QUEUED_MAX_REQUEST_BYTES: Final = int64(
     "queued.max.request.bytes",
