@@ -31,11 +31,10 @@ SLOTS = st.integers(0, 1)
 
 
 class Sent(NamedTuple):
-    """An EndTxn that a producer sent, and which transaction it was meant for."""
+    """An EndTxn that a producer sent."""
 
     producer: Producer
     is_commit: bool
-    number: int
 
 
 class Share:
@@ -63,6 +62,8 @@ class Transactions(RuleBasedStateMachine):
         self.shares: dict[tuple[Place, int], Share] = {}
         self.number = 0
         """Of the transaction that was begun last."""
+        self.begun: dict[int, Producer] = {}
+        """Who began each transaction, and in which epoch."""
         self.ends: dict[int, bool] = {}
         """How each transaction was decided: True for a commit."""
         self.todo: dict[Completion, set[Place]] = {}
@@ -93,7 +94,10 @@ class Transactions(RuleBasedStateMachine):
         was = self.status()
         self.world.add(producer, place, version=2 if self.is_bumping else 0)
         if was is not Status.ONGOING:
+            is_new = producer not in self.begun.values()
+            assert is_new or not self.is_bumping, "two transactions have the same epoch"
             self.number += 1
+            self.begun[self.number] = producer
 
     @rule(target=sent, slot=SLOTS, is_commit=st.booleans())
     def send_end_late(self, slot: int, is_commit: bool) -> Sent:
@@ -101,7 +105,7 @@ class Transactions(RuleBasedStateMachine):
         return self.new_end(slot, is_commit)
 
     def new_end(self, slot: int, is_commit: bool) -> Sent:
-        return Sent(self.producers[slot] or Producer(NAME), is_commit, self.number)
+        return Sent(self.producers[slot] or Producer(NAME), is_commit)
 
     @rule(target=sent, slot=SLOTS, is_commit=st.booleans())
     def send_end_at_once(self, slot: int, is_commit: bool) -> Sent:
@@ -120,7 +124,7 @@ class Transactions(RuleBasedStateMachine):
             told = self.ends.get(number)
             if was is Status.ONGOING:
                 assert told is end.is_commit
-                assert not self.is_bumping or number == end.number, "it ended a later transaction"
+                assert self.begun[number] == end.producer, "it ended a later transaction"
 
     def end(self, slot: int, end: Sent) -> None:
         if not self.is_bumping:

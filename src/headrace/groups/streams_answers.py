@@ -6,7 +6,7 @@ from typing import NamedTuple
 from headrace.groups.state import MemberId
 from headrace.groups.streams_group import JOINING_EPOCH, StreamsGroup, StreamsMember
 from headrace.groups.streams_partitions import sources_of
-from headrace.groups.streams_tasks import TaskId, by_subtopology, write_tasks
+from headrace.groups.streams_tasks import TaskId, Tasks, by_subtopology, write_tasks
 from headrace.groups.streams_topology import (
     ConfiguredTopology,
     InternalTopic,
@@ -40,6 +40,8 @@ class View(NamedTuple):
     topology: StreamsGroupTopologyValue
     members: Mapping[MemberId, StreamsMember]
     delay: Problem | None
+    reported: Tasks | None
+    """What the member says it has."""
 
     @property
     def configured(self) -> ConfiguredTopology:
@@ -52,14 +54,19 @@ def answer_heartbeat(
     before: StreamsMember,
     after: StreamsMember,
 ) -> HeartbeatAnswer:
-    """Answer a member; tasks are named to who joins, and when they change."""
+    """Answer a member; tasks are named to who joins, and when they change.
+
+    They are also named to who says that it has others: an answer was lost. Kafka does not, and the
+    tasks of that answer would stand still until the next rebalance.
+    """
     response = StreamsGroupHeartbeatResponse(
         member_id=after.member_id,
         member_epoch=after.epoch,
         status=[Status(code, detail) for code, detail in _statuses(view, after)],
     )
     is_moved = after.assigned != before.assigned
-    if request.member_epoch == JOINING_EPOCH or is_moved:
+    is_mistaken = view.reported is not None and view.reported != after.assigned
+    if request.member_epoch == JOINING_EPOCH or is_moved or is_mistaken:
         active, standby, warmup = after.assigned
         response.active_tasks = write_tasks(active, TaskIds)
         response.standby_tasks = write_tasks(standby, TaskIds)

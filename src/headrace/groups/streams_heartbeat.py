@@ -101,7 +101,7 @@ def heartbeat(
     keep_session(state, group.group_id, after.member_id, now_ms)
     if request.shutdown_application and group.shutdown_by is None:
         group.shutdown_by = after.member_id
-    view = View(group, topology, members | {after.member_id: after}, target.delay)
+    view = View(group, topology, members | {after.member_id: after}, target.delay, reported)
     answer = answer_heartbeat(view, request, member, after)
     answer.response.heartbeat_interval_ms = group_interval_ms(
         state, group.group_id, "streams.heartbeat.interval.ms"

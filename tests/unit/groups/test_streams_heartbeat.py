@@ -162,6 +162,12 @@ def test_member_that_missed_an_answer_goes_on_if_it_has_nothing_else(world: Worl
     assert world.beat("a", 2, ["0_0", "0_1"]).member_epoch == 3
 
 
+def test_member_that_has_less_than_it_should_is_told_its_tasks_again(world: World) -> None:
+    world.join("a")
+    assert tasks(world.beat("a", 2, ["0_0"]).active_tasks) == ["0_0", "0_1", "0_2", "0_3"]
+    assert world.beat("a", 2, ["0_0", "0_1", "0_2", "0_3"]).active_tasks is None
+
+
 def test_member_that_joins_again_is_told_what_it_has(world: World) -> None:
     world.join("a")
     before = len(world.log)
