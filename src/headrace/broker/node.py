@@ -10,7 +10,6 @@ The composition root: nothing is decided here but the order of things.
 import asyncio
 import contextlib
 import logging
-import uuid
 from pathlib import Path
 from random import random
 from typing import Final
@@ -22,11 +21,11 @@ from headrace.broker.connection import Connection
 from headrace.broker.coordinators import CoordinatorRoles, group_coordinator
 from headrace.broker.counters import Counters
 from headrace.broker.dispatch import Dispatcher
-from headrace.broker.features import BOOTSTRAP_LEVELS, SUPPORTED
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.handlers import HANDLERS
-from headrace.broker.listeners import Listener, advertised_endpoints, parse_listener
+from headrace.broker.listeners import Listener, parse_listener
 from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.registration import name_cluster, register
 from headrace.broker.replicas import Replicas, TopicSettings
 from headrace.broker.telemetry import Telemetry
 from headrace.broker.topic_offsets import forget_offsets
@@ -36,21 +35,11 @@ from headrace.broker.transactions import transaction_coordinator
 from headrace.broker.upkeep import Upkeep
 from headrace.broker.verification import Verification
 from headrace.config import Settings, effective_topic_configs
-from headrace.ids import BrokerId, TopicId, TopicName, topic_id_text
+from headrace.ids import BrokerId, TopicName
 from headrace.log.folder import LogFolder, check_node
 from headrace.log.real_disk import RealDisk
 from headrace.log.settings import LogSettings
 from headrace.metadata.applier import Outcome, Watchers
-from headrace.metadata.ddl import (
-    ChangeBroker,
-    ChangePartition,
-    Ddl,
-    RegisterBroker,
-    SetClusterId,
-    SetFeature,
-    encode_ddl,
-)
-from headrace.metadata.entries import Batch, CatalogDdl
 from headrace.metadata.events import ConfigsChanged, TopicDeleted
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
@@ -161,7 +150,7 @@ class Node:
         self._quorum = quorum
         await quorum.start()
         await quorum.read()
-        await self._name_cluster(quorum)
+        await name_cluster(quorum)
         folder = LogFolder.open(
             self._disk,
             lambda topic: self._topic_settings(topic).log,
@@ -199,7 +188,7 @@ class Node:
             clock=self.clock,
             counters=self.counters,
         )
-        await self._register(quorum, folder)
+        await register(self.node_id, settings, quorum, folder, self.listeners)
         replicas.mark_all()
         await replicas.settle()
         self._limit_traffic()
@@ -213,41 +202,6 @@ class Node:
             "node %d of cluster %s is ready: %d partitions, data in %s",
             *(self.node_id, quorum.image.state.cluster_id, len(replicas), self.data),
         )
-
-    async def _name_cluster(self, quorum: MetadataQuorum) -> None:
-        """Give a new cluster its id and the levels of its features."""
-        if quorum.image.state.cluster_id:
-            return
-        cluster_id = topic_id_text(TopicId(uuid.uuid4().bytes))
-        features = [SetFeature(name, level) for name, level in BOOTSTRAP_LEVELS.items()]
-        await _propose_all(quorum, [SetClusterId(cluster_id), *features])
-
-    async def _register(self, quorum: MetadataQuorum, folder: LogFolder) -> None:
-        """Say that this node is here, and fence what is left of its former life."""
-        settings, image = self.settings, quorum.image
-        changes: list[Ddl] = []
-        former = image.broker(self.node_id)
-        if former is not None and not former.is_fenced:
-            changes.append(ChangeBroker(self.node_id, former.broker_epoch, is_fenced=True))
-        advertised = settings[config.ADVERTISED_LISTENERS] or ()
-        protocols = dict(
-            pair.strip().upper().split(":")
-            for pair in settings[config.LISTENER_SECURITY_PROTOCOL_MAP].split(",")
-        )
-        changes.append(
-            RegisterBroker(
-                self.node_id,
-                incarnation_id=uuid.uuid4().bytes,
-                endpoints=advertised_endpoints(self.listeners, advertised, protocols),
-                rack=settings[config.BROKER_RACK],
-                features=dict(SUPPORTED),
-                is_fenced=False,
-                log_dirs=(folder.meta.directory_id,),
-            )
-        )
-        if not folder.was_clean:
-            changes += _new_epochs(image, folder, self.node_id)
-        await _propose_all(quorum, changes)
 
     def _connector(self, listener: str) -> "_Connector":
         return _Connector(listener, self.dispatcher, self.traffic)
@@ -318,22 +272,3 @@ class _Connector:
 
     def __call__(self) -> Connection:
         return Connection(self._listener, self._dispatcher, self._traffic)
-
-
-async def _propose_all(quorum: MetadataQuorum, changes: list[Ddl]) -> None:
-    for first in range(0, len(changes), ENTRIES_AT_ONCE_MAX):
-        entries = [CatalogDdl(encode_ddl(each)) for each in changes[first:][:ENTRIES_AT_ONCE_MAX]]
-        await quorum.propose(Batch(tuple(entries)))
-
-
-def _new_epochs(image: Image, folder: LogFolder, node_id: BrokerId) -> list[Ddl]:
-    """Begin a new leader epoch for each partition whose log may have lost its end.
-
-    Clients that read what was lost see by the epoch that it is gone, and do not take other records
-    at the same offsets for it.
-    """
-    return [
-        ChangePartition(topic.topic_id, index, leader=node_id)
-        for topic, index in image.partitions_of(node_id)
-        if topic.partitions[index].leader == node_id and (topic.name, index) in folder.logs
-    ]
