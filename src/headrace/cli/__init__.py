@@ -18,6 +18,8 @@ COMMANDS: Final = {
     "configs": "configs:configs",
     "produce": "produce:produce",
     "consume": "consume:consume",
+    "groups": "groups:groups",
+    "txn": "txn:txn",
     "cluster": "cluster:cluster",
     "log": "log_dump:log",
     "version": "version:version",

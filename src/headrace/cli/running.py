@@ -28,6 +28,8 @@ _WAYS_OUT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`headrace topics list` shows what there is",
     ErrorCode.TOPIC_ALREADY_EXISTS: "`--if-not-exists` takes it as it is",
     ErrorCode.MESSAGE_TOO_LARGE: "the topic's config max.message.bytes is the limit",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`headrace groups list` shows what there is",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows what there is",
     ErrorCode.OFFSET_OUT_OF_RANGE: "`headrace topics describe NAME` shows where partitions begin",
 }
 

@@ -1,0 +1,348 @@
+"""`headrace groups`: list, describe, offsets, reset-offsets, delete, explain."""
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from headrace.cli.group_explanation import explain as explain_group
+from headrace.cli.group_history import GroupHistory, read_history
+from headrace.cli.offset_reset import Move, Target, parse_wanted, plan_reset
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.output import print_json, print_table
+from headrace.cli.running import EXIT_REFUSED, complain, complete, usage_error
+from headrace.client.admin import Admin
+from headrace.client.group_members import GroupDescription, GroupMember, describe_group
+from headrace.client.groups import (
+    CommittedOffset,
+    ListedGroup,
+    commit_offsets,
+    delete_groups,
+    fetch_offsets,
+    list_groups,
+)
+from headrace.client.offsets import FoundOffset, Start
+from headrace.client.outcomes import Outcomes
+from headrace.client.topics import TopicPartition
+from headrace.errors import ErrorCode, KafkaError
+
+groups = typer.Typer(
+    help="List, describe, explain and delete groups; see their lag, reset their offsets.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(metavar="GROUP")]
+Names = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
+
+
+@groups.command("list")
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only of this state; repeatable.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="classic, consumer, share or streams; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List groups."""
+
+    async def work() -> list[ListedGroup]:
+        async with Admin(bootstrap) as admin:
+            return await list_groups(admin.cluster, state or (), kind or ())
+
+    found = complete(work())
+    if as_json:
+        print_json(
+            [
+                {
+                    "group": row.group_id,
+                    "type": row.group_type,
+                    "protocol": row.protocol_type,
+                    "state": row.state,
+                    "coordinator": row.coordinator,
+                }
+                for row in found
+            ]
+        )
+        return
+    print_table(
+        ("group", "type", "protocol", "state", "coordinator"),
+        [
+            (row.group_id, row.group_type, row.protocol_type, row.state, row.coordinator)
+            for row in found
+        ],
+    )
+
+
+@groups.command()
+def describe(
+    names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> None:
+    """Show state, epochs, members and what each has."""
+
+    async def work() -> Outcomes[str, GroupDescription]:
+        outcomes: Outcomes[str, GroupDescription] = {}
+        async with Admin(bootstrap) as admin:
+            for name in names:
+                try:
+                    outcomes[name] = await describe_group(admin.cluster, name)
+                except KafkaError as error:
+                    outcomes[name] = error
+        return outcomes
+
+    outcomes = complete(work())
+    found = [row for row in outcomes.values() if isinstance(row, GroupDescription)]
+    if as_json:
+        print_json([_group_json(group) for group in found])
+    else:
+        for group in found:
+            _print_group(group)
+    _report(outcomes)
+
+
+@groups.command()
+def explain(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Say why a group is rebalancing, who is late, and since when."""
+
+    async def work() -> tuple[GroupDescription, GroupHistory]:
+        async with Admin(bootstrap) as admin:
+            described = await describe_group(admin.cluster, name)
+            return described, await read_history(admin.cluster, name)
+
+    group, history = complete(work())
+    sentences = explain_group(group, history, time.time_ns() // 1_000_000)
+    if as_json:
+        print_json({"group": name, "state": group.state, "explanation": sentences})
+    else:
+        print("\n".join(sentences))
+
+
+@groups.command()
+def offsets(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Show what a group has committed, where partitions end, and how far behind it is."""
+
+    async def work() -> list[dict[str, object]]:
+        async with Admin(bootstrap) as admin:
+            try:
+                described = await describe_group(admin.cluster, name)
+            except KafkaError as error:
+                if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                described = None
+            committed = await fetch_offsets(admin.cluster, name)
+            if described is None and not committed:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}")
+            return await _lags(admin, described, committed)
+
+    rows = complete(work())
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("topic", "partition", "committed", "end", "lag", "member", "metadata")
+    print_table(columns, [tuple(row[column] for column in columns) for row in rows])
+
+
+@groups.command("reset-offsets")
+def reset_offsets(  # noqa: PLR0913  an option each
+    name: Name,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Repeatable."),
+    ] = None,
+    *,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every partition that it has committed.")
+    ] = False,
+    to_beginning: Annotated[bool, typer.Option("--to-beginning")] = False,
+    to_end: Annotated[bool, typer.Option("--to-end")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option("--to-time", help="ms since 1970, or like 2026-01-31T08:00:00 (UTC)."),
+    ] = None,
+    shift: Annotated[int | None, typer.Option("--shift", help="From where it is now.")] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Move a group without members elsewhere. Shows what it would do; --execute does it."""
+    if bool(topic) == all_topics:
+        usage_error("say which partitions: --topic, or --all-topics")
+    target = Target.chosen(
+        to_beginning=to_beginning,
+        to_end=to_end,
+        to_offset=to_offset,
+        to_time=to_time,
+        shift=shift,
+    )
+    wanted = parse_wanted(topic or [])
+
+    async def work() -> list[Move]:
+        async with Admin(bootstrap) as admin:
+            if execute:
+                await _refuse_if_in_use(admin, name)
+            committed = await fetch_offsets(admin.cluster, name)
+            moves = await plan_reset(admin, committed, wanted, target)
+            if execute and moves:
+                outcomes = await commit_offsets(
+                    admin.cluster, name, {move.partition: move.new_offset for move in moves}
+                )
+                refused.update(outcomes)
+        return moves
+
+    refused: Outcomes[TopicPartition, None] = {}
+    moves = complete(work())
+    if as_json:
+        print_json([move.as_json() for move in moves])
+    else:
+        print_table(
+            ("topic", "partition", "from", "to"),
+            [(*move.partition, move.old_offset, move.new_offset) for move in moves],
+        )
+    if not execute and not as_json:
+        print("nothing is changed; --execute does it", file=sys.stderr)
+    _report({str(partition): outcome for partition, outcome in refused.items()})
+
+
+@groups.command()
+def delete(
+    names: Names,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    *,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="A group that is not there is fine.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Delete groups and their offsets. Asks first if a person is there to answer."""
+    if sys.stdin.isatty() and not yes:
+        typer.confirm(f"Delete {', '.join(names)} with all offsets?", abort=True, err=True)
+
+    async def work() -> Outcomes[str, None]:
+        async with Admin(bootstrap) as admin:
+            return await delete_groups(admin.cluster, names)
+
+    outcomes = complete(work())
+    if if_exists:
+        outcomes = {
+            name: outcome
+            for name, outcome in outcomes.items()
+            if not (
+                isinstance(outcome, KafkaError) and outcome.code == ErrorCode.GROUP_ID_NOT_FOUND
+            )
+        }
+    gone = [name for name, outcome in outcomes.items() if outcome is None]
+    if as_json:
+        print_json(gone)
+    else:
+        for name in gone:
+            print(f"deleted {name}")
+    _report(outcomes)
+
+
+async def _lags(
+    admin: Admin,
+    group: GroupDescription | None,
+    committed: dict[TopicPartition, CommittedOffset],
+) -> list[dict[str, object]]:
+    """Give a row for each partition that is committed or that somebody has."""
+    owners: dict[TopicPartition, GroupMember] = {}
+    if group is not None and group.group_type != "streams":
+        owners = {part: member for member in group.members for part in member.assignment}
+    partitions = sorted({*committed, *owners})
+    ends = await admin.list_offsets(dict.fromkeys(partitions, Start.END))
+    rows = []
+    for partition in partitions:
+        end, at, owner = ends[partition], committed.get(partition), owners.get(partition)
+        end_offset = end.offset if isinstance(end, FoundOffset) else None
+        lag = None if at is None or end_offset is None else max(end_offset - at.offset, 0)
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "committed": None if at is None else at.offset,
+                "end": end_offset,
+                "lag": lag,
+                "member": None if owner is None else owner.member_id,
+                "metadata": (at.metadata or None) if at is not None else None,
+            }
+        )
+    return rows
+
+
+async def _refuse_if_in_use(admin: Admin, name: str) -> None:
+    try:
+        described = await describe_group(admin.cluster, name)
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return  # offsets may be set for a group before anybody joins it
+    if not described.is_empty:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {name!r} is in use by {', '.join(row.member_id for row in described.members)}; "
+            "stop them first",
+        )
+
+
+def _group_json(group: GroupDescription) -> dict[str, object]:
+    return {
+        "group": group.group_id,
+        "type": group.group_type,
+        "state": group.state,
+        "protocol": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "rack": member.rack,
+                "epoch": member.epoch,
+                "subscription": member.subscription,
+                "assignment": member.assignment,
+                "target": member.target,
+            }
+            for member in group.members
+        ],
+    }
+
+
+def _print_group(group: GroupDescription) -> None:
+    epoch = "" if group.epoch is None else f"  epoch {group.epoch}"
+    print_table(
+        ("member", "instance", "client", "host", "epoch", "partitions"),
+        [
+            (
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.host.removeprefix("/"),
+                member.epoch,
+                member.assignment,
+            )
+            for member in group.members
+        ],
+        title=f"{group.group_id}  {group.group_type}  {group.state}  {group.assignor}{epoch}",
+    )
+
+
+def _report(outcomes: Outcomes[str, GroupDescription] | Outcomes[str, None]) -> None:
+    """Complain about each that was refused; leave with a code that says so."""
+    refused = {
+        name: outcome for name, outcome in outcomes.items() if isinstance(outcome, KafkaError)
+    }
+    for name, error in refused.items():
+        complain(error, f"group {name!r}")
+    if refused:
+        raise typer.Exit(EXIT_REFUSED)

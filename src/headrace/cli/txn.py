@@ -1,0 +1,181 @@
+"""`headrace txn`: list, describe, abort."""
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.output import print_json, print_table
+from headrace.cli.running import complete, usage_error
+from headrace.client.admin import Admin
+from headrace.client.nodes import ActiveProducer
+from headrace.client.outcomes import values_of
+from headrace.client.topics import TopicPartition
+from headrace.client.transactions import (
+    ListedTransaction,
+    TransactionDescription,
+    abort_in_partition,
+    describe_transaction,
+    fence_producer,
+    list_transactions,
+)
+from headrace.errors import ErrorCode, KafkaError
+
+txn = typer.Typer(help="List, describe and abort transactions.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID")]
+
+
+@txn.command("list")
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Like Ongoing; repeatable.")
+    ] = None,
+    open_for: Annotated[
+        int | None, typer.Option("--open-for", metavar="MS", help="Open for at least so long.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List transactional ids and the state of their transactions."""
+
+    async def work() -> list[ListedTransaction]:
+        async with Admin(bootstrap) as admin:
+            return await list_transactions(admin.cluster, state or (), open_for)
+
+    found = complete(work())
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("transactional id", "state", "producer", "coordinator"),
+        [(row.transactional_id, row.state, row.producer_id, row.coordinator) for row in found],
+    )
+
+
+@txn.command()
+def describe(
+    transactional_id: Id, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> None:
+    """Show a transaction: since when it is open, which partitions it has, where each began."""
+
+    async def work() -> tuple[TransactionDescription, dict[TopicPartition, int]]:
+        async with Admin(bootstrap) as admin:
+            described = await describe_transaction(admin.cluster, transactional_id)
+            outcomes = await admin.describe_producers(described.partitions)
+        starts = {
+            partition: producer.transaction_start_offset
+            for partition, producers in outcomes.items()
+            if not isinstance(producers, KafkaError)
+            for producer in producers
+            if producer.producer_id == described.producer_id
+        }
+        return described, starts
+
+    described, starts = complete(work())
+    if as_json:
+        print_json(_json(described, starts))
+        return
+    age = "not open"
+    if described.start_ms >= 0:
+        age_ms = max(time.time_ns() // 1_000_000 - described.start_ms, 0)
+        age = f"open for {age_ms / 1000:.1f} s of at most {described.timeout_ms / 1000:g} s"
+    print(
+        f"{described.transactional_id}  {described.state}, {age}; producer "
+        f"{described.producer_id} epoch {described.producer_epoch}"
+    )
+    print_table(
+        ("topic", "partition", "began at"),
+        [(*partition, starts.get(partition)) for partition in described.partitions],
+    )
+
+
+@txn.command()
+def abort(
+    transactional_id: Annotated[
+        str | None, typer.Argument(metavar="[TRANSACTIONAL_ID]", show_default=False)
+    ] = None,
+    *,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC:PARTITION", help="Where a transaction hangs that no coordinator knows."
+        ),
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option("--producer-id", help="Of the transaction that hangs there.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Abort the open transaction of an id, and shut its producer out until it starts anew.
+
+    With --partition and --producer-id, write the marker that a hanging transaction lacks.
+    """
+    hanging = None if partition is None else _parse_partition(partition)
+    if (transactional_id is None) == (hanging is None) or (hanging is None) != (
+        producer_id is None
+    ):
+        usage_error("give a transactional id, or --partition with --producer-id")
+    about = transactional_id or f"producer {producer_id} in {hanging}"
+    if sys.stdin.isatty() and not yes:
+        typer.confirm(f"Abort the transaction of {about}?", abort=True, err=True)
+
+    async def work() -> None:
+        async with Admin(bootstrap) as admin:
+            if transactional_id is not None:
+                # Without this, an id that nobody has used would come to be.
+                await describe_transaction(admin.cluster, transactional_id)
+                await fence_producer(admin.cluster, transactional_id)
+            elif hanging is not None and producer_id is not None:
+                await _abort_hanging(admin, hanging, producer_id)
+
+    complete(work())
+    if as_json:
+        print_json({"aborted": about})
+    else:
+        print(f"aborted {about}")
+
+
+async def _abort_hanging(admin: Admin, partition: TopicPartition, producer_id: int) -> None:
+    producers = values_of(await admin.describe_producers([partition]))[partition]
+    found = next((row for row in producers if _is_open(row, producer_id)), None)
+    if found is None:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {producer_id} has no open transaction in {partition}",
+        )
+    await abort_in_partition(
+        admin.cluster, partition, producer_id, found.producer_epoch, found.coordinator_epoch
+    )
+
+
+def _is_open(producer: ActiveProducer, producer_id: int) -> bool:
+    return producer.producer_id == producer_id and producer.transaction_start_offset >= 0
+
+
+def _parse_partition(text: str) -> TopicPartition:
+    topic, _, index = text.rpartition(":")
+    if not topic or not index.isdigit():
+        usage_error(f"--partition {text}: write it as TOPIC:PARTITION")
+    return TopicPartition(topic, int(index))
+
+
+def _json(
+    described: TransactionDescription, starts: dict[TopicPartition, int]
+) -> dict[str, object]:
+    return {
+        "transactional_id": described.transactional_id,
+        "state": described.state,
+        "producer_id": described.producer_id,
+        "producer_epoch": described.producer_epoch,
+        "timeout_ms": described.timeout_ms,
+        "start_ms": described.start_ms,
+        "partitions": [
+            {"topic": row.topic, "partition": row.partition, "start_offset": starts.get(row)}
+            for row in described.partitions
+        ],
+    }

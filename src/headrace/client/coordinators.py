@@ -1,0 +1,81 @@
+"""Questions that only the coordinator of a group or of a transactional id answers."""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from headrace.client.cluster import ANY_NODE, Cluster
+from headrace.client.errors import NotReachable, refusal
+from headrace.client.retrying import Retries
+from headrace.errors import ErrorCode
+from headrace.wire import ApiKey
+from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.messages.find_coordinator_response import FindCoordinatorResponse
+from headrace.wire.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+_MANY_KEYS_FROM: Final = 4
+
+
+class CoordinatorType(IntEnum):
+    """What is coordinated."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) -> int:
+    """Give the node that coordinates a group or a transactional id; KafkaError if none does."""
+    retries = Retries(cluster.settings)
+    while True:
+        connection = await cluster.connection(ANY_NODE)
+        version = connection.version_of(ApiKey.FIND_COORDINATOR)
+        body = FindCoordinatorRequest(key_type=kind)
+        if version >= _MANY_KEYS_FROM:
+            body.coordinator_keys = [key]
+        else:
+            body.key = key
+        answer = await cluster.ask(body, FindCoordinatorResponse)
+        row = answer.coordinators[0] if version >= _MANY_KEYS_FROM else answer
+        if row.error_code == ErrorCode.NONE:
+            return row.node_id
+        error = refusal(row.error_code, row.error_message, f"the coordinator of {key!r}")
+        if not error.is_retriable or not await retries.pause():
+            raise error
+
+
+async def ask_coordinator(
+    cluster: Cluster,
+    kind: CoordinatorType,
+    key: str,
+    body: Message,
+    answer_type: type[M],
+    *,
+    code_of: Callable[[M], int],
+    version_max: int | None = None,
+) -> M:
+    """Send a request to the coordinator of `key` and give its answer.
+
+    While the coordinator moves, loads or is busy with a transaction it is asked again, up to the
+    API timeout. `version_max` bounds the version where a newer one needs more than the caller has.
+    """
+    retries = Retries(cluster.settings)
+    while True:
+        try:
+            node_id = await find_coordinator(cluster, kind, key)
+            connection = await cluster.connection(node_id)
+            version = connection.version_of(ApiKey(body.API_KEY))
+            if version_max is not None:
+                version = min(version, version_max)
+            answer = await connection.request(body, answer_type, version=version)
+        except NotReachable:
+            if not await retries.pause():
+                raise
+            await cluster.refresh()
+            continue
+        code = code_of(answer)
+        if code == ErrorCode.NONE or not refusal(code, None, "").is_retriable:
+            return answer
+        if not await retries.pause():
+            return answer

@@ -1,0 +1,298 @@
+"""Who is in a group and what each member has, in one form for all four types of groups."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import CoordinatorType, ask_coordinator
+from headrace.client.errors import UnsupportedApi, refusal
+from headrace.client.topics import TopicPartition
+from headrace.errors import ErrorCode, KafkaError
+from headrace.wire import WireError, decode
+from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from headrace.wire.messages.consumer_group_describe_response import (
+    Assignment,
+    ConsumerGroupDescribeResponse,
+)
+from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from headrace.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
+from headrace.wire.messages.describe_groups_response import (
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
+from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
+from headrace.wire.messages.share_group_describe_response import Assignment as ShareAssignment
+from headrace.wire.messages.share_group_describe_response import ShareGroupDescribeResponse
+from headrace.wire.messages.streams_group_describe_request import StreamsGroupDescribeRequest
+from headrace.wire.messages.streams_group_describe_response import Assignment as StreamsAssignment
+from headrace.wire.messages.streams_group_describe_response import StreamsGroupDescribeResponse
+from headrace.wire.schema import Buffer
+
+_CONSUMER_PROTOCOL: Final = "consumer"
+_DEAD: Final = "Dead"
+_CLASSIC_MEMBER: Final = 0
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """One member. Classic groups know no epochs, and show assignments only when they are stable."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    rack: str | None = None
+    subscription: tuple[str, ...] = ()
+    """Names of topics, or a regular expression."""
+    assignment: tuple[TopicPartition, ...] = ()
+    """Partitions; tasks (subtopology and partition) in a streams group."""
+    target: tuple[TopicPartition, ...] | None = None
+    """What the member is to have in the end, where the broker decides that."""
+    epoch: int | None = None
+    is_classic: bool = False
+    """Whether it speaks the classic protocol."""
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    """A group and its members."""
+
+    group_id: str
+    group_type: str
+    """classic, consumer, streams or share."""
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+
+async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
+    """Give a group as its coordinator sees it; GROUP_ID_NOT_FOUND if there is none.
+
+    Each type is asked for in turn: the answer for a group of another type is that it is not there.
+    """
+    missing = refusal(ErrorCode.GROUP_ID_NOT_FOUND, None, f"group {group_id!r}")
+    asks: tuple[Callable[[Cluster, str], Awaitable[GroupDescription]], ...] = (
+        _describe_consumer,
+        _describe_classic,
+        _describe_streams,
+        _describe_share,
+    )
+    for ask in asks:
+        try:
+            return await ask(cluster, group_id)
+        except UnsupportedApi:
+            continue
+        except KafkaError as error:
+            if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise
+    raise missing
+
+
+async def _describe_classic(cluster: Cluster, group_id: str) -> GroupDescription:
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        DescribeGroupsRequest(groups=[group_id]),
+        DescribeGroupsResponse,
+        code_of=lambda answer: answer.groups[0].error_code,
+    )
+    row = answer.groups[0]
+    _raise_for(row.error_code, row.error_message, group_id)
+    if row.group_state == _DEAD:  # how versions before 6 say that there is no such group
+        _raise_for(ErrorCode.GROUP_ID_NOT_FOUND, None, group_id)
+    is_consumer = row.protocol_type == _CONSUMER_PROTOCOL
+    return GroupDescription(
+        row.group_id,
+        "classic",
+        row.group_state,
+        row.protocol_type,
+        row.protocol_data,
+        tuple(_classic_member(member, is_consumer=is_consumer) for member in row.members),
+    )
+
+
+async def _describe_consumer(cluster: Cluster, group_id: str) -> GroupDescription:
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        ConsumerGroupDescribeRequest(group_ids=[group_id]),
+        ConsumerGroupDescribeResponse,
+        code_of=lambda answer: answer.groups[0].error_code,
+    )
+    row = answer.groups[0]
+    _raise_for(row.error_code, row.error_message, group_id)
+    members = (
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.instance_id,
+            member.rack_id,
+            tuple(filter(None, [*member.subscribed_topic_names, member.subscribed_topic_regex])),
+            _partitions(member.assignment),
+            _partitions(member.target_assignment),
+            member.member_epoch,
+            member.member_type == _CLASSIC_MEMBER,
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id,
+        "consumer",
+        row.group_state,
+        _CONSUMER_PROTOCOL,
+        row.assignor_name,
+        tuple(members),
+        row.group_epoch,
+        row.assignment_epoch,
+    )
+
+
+async def _describe_streams(cluster: Cluster, group_id: str) -> GroupDescription:
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        StreamsGroupDescribeRequest(group_ids=[group_id]),
+        StreamsGroupDescribeResponse,
+        code_of=lambda answer: answer.groups[0].error_code,
+    )
+    row = answer.groups[0]
+    _raise_for(row.error_code, row.error_message, group_id)
+    members = (
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.instance_id,
+            member.rack_id,
+            (),
+            _tasks(member.assignment),
+            _tasks(member.target_assignment),
+            member.member_epoch,
+            member.is_classic,
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id,
+        "streams",
+        row.group_state,
+        "streams",
+        "",
+        tuple(members),
+        row.group_epoch,
+        row.assignment_epoch,
+    )
+
+
+async def _describe_share(cluster: Cluster, group_id: str) -> GroupDescription:
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        ShareGroupDescribeRequest(group_ids=[group_id]),
+        ShareGroupDescribeResponse,
+        code_of=lambda answer: answer.groups[0].error_code,
+    )
+    row = answer.groups[0]
+    _raise_for(row.error_code, row.error_message, group_id)
+    members = (
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            None,
+            member.rack_id,
+            tuple(member.subscribed_topic_names),
+            _partitions(member.assignment),
+            None,
+            member.member_epoch,
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id,
+        "share",
+        row.group_state,
+        "share",
+        row.assignor_name,
+        tuple(members),
+        row.group_epoch,
+        row.assignment_epoch,
+    )
+
+
+def _classic_member(member: DescribedGroupMember, *, is_consumer: bool) -> GroupMember:
+    """Read what consumers tell each other through the broker; other protocols stay opaque."""
+    topics: tuple[str, ...] = ()
+    assignment: Iterable[TopicPartition] = ()
+    if is_consumer:
+        subscription = _consumer_message(ConsumerProtocolSubscription, member.member_metadata)
+        if isinstance(subscription, ConsumerProtocolSubscription):
+            topics = tuple(sorted(subscription.topics))
+        assigned = _consumer_message(ConsumerProtocolAssignment, member.member_assignment)
+        if isinstance(assigned, ConsumerProtocolAssignment):
+            assignment = (
+                TopicPartition(row.topic, index)
+                for row in assigned.assigned_partitions
+                for index in row.partitions
+            )
+    return GroupMember(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.group_instance_id,
+        subscription=topics,
+        assignment=tuple(sorted(assignment)),
+        is_classic=True,
+    )
+
+
+def _consumer_message(
+    kind: type[ConsumerProtocolSubscription] | type[ConsumerProtocolAssignment], data: Buffer
+) -> object:
+    """Give the message behind its two bytes of version, None if it is not one that we can read."""
+    raw = bytes(data)
+    if len(raw) < 2:
+        return None
+    version = min(int.from_bytes(raw[:2], "big"), 3)
+    try:
+        return decode(kind, raw[2:], version)
+    except WireError:
+        return None
+
+
+def _partitions(assignment: Assignment | ShareAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(row.topic_name, index)
+            for row in assignment.topic_partitions
+            for index in row.partitions
+        )
+    )
+
+
+def _tasks(assignment: StreamsAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(row.subtopology_id, index)
+            for row in assignment.active_tasks
+            for index in row.partitions
+        )
+    )
+
+
+def _raise_for(code: int, message: str | None, group_id: str) -> None:
+    if code:
+        raise refusal(code, message, f"group {group_id!r}")

@@ -1,0 +1,189 @@
+"""What an administrator asks of groups: which there are, who is in them, what they committed.
+
+A group is of one of four types, each with a request of its own to describe it; here they have one
+form, with the fields that a type lacks left empty.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from headrace.client.cluster import ANY_NODE, Cluster
+from headrace.client.coordinators import CoordinatorType, ask_coordinator
+from headrace.client.errors import raise_for, refusal
+from headrace.client.leaders import by_topic
+from headrace.client.outcomes import Outcomes
+from headrace.client.topics import TopicPartition
+from headrace.errors import ErrorCode, KafkaError
+from headrace.wire import ApiKey
+from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
+from headrace.wire.messages.delete_groups_response import DeleteGroupsResponse
+from headrace.wire.messages.list_groups_request import ListGroupsRequest
+from headrace.wire.messages.list_groups_response import ListGroupsResponse
+from headrace.wire.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headrace.wire.messages.offset_commit_response import OffsetCommitResponse
+from headrace.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from headrace.wire.messages.offset_fetch_response import OffsetFetchResponse
+
+TOPIC_NAMES_UP_TO = 9
+"""The last version of offset requests that names topics; later ones have their ids."""
+_MANY_GROUPS_FROM = 8
+
+
+class ListedGroup(msgspec.Struct, frozen=True):
+    """A group in a list. Type and state are empty where the broker is too old to say."""
+
+    group_id: str
+    group_type: str
+    protocol_type: str
+    state: str
+    coordinator: int
+
+
+class CommittedOffset(msgspec.Struct, frozen=True):
+    """Where a group goes on in a partition, and what it noted with that."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+async def list_groups(
+    cluster: Cluster, states: Iterable[str] = (), types: Iterable[str] = ()
+) -> list[ListedGroup]:
+    """Give the groups of all nodes, sorted by name; of some states or types if any are named."""
+    await cluster.refresh()
+    body = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+    node_ids = sorted(cluster.view.nodes)
+    answers = await asyncio.gather(
+        *(
+            cluster.ask(
+                body,
+                ListGroupsResponse,
+                node_id=node_id,
+                code_of=lambda answer: answer.error_code,
+            )
+            for node_id in node_ids
+        )
+    )
+    found = []
+    for node_id, answer in zip(node_ids, answers, strict=True):
+        raise_for(answer.error_code, None, f"the groups of node {node_id}")
+        found += [
+            ListedGroup(
+                row.group_id,
+                row.group_type.lower(),
+                row.protocol_type,
+                row.group_state,
+                node_id,
+            )
+            for row in answer.groups
+        ]
+    return sorted(found, key=lambda group: group.group_id)
+
+
+async def fetch_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+    """Give everything that a group has committed, sorted by topic and partition."""
+    connection = await cluster.connection(ANY_NODE)
+    is_old = connection.version_of(ApiKey.OFFSET_FETCH) < _MANY_GROUPS_FROM
+    if is_old:
+        body = OffsetFetchRequest(group_id=group_id, topics=None)
+    else:
+        body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+
+    def code_of(answer: OffsetFetchResponse) -> int:
+        return answer.error_code if is_old else answer.groups[0].error_code
+
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        body,
+        OffsetFetchResponse,
+        code_of=code_of,
+        version_max=TOPIC_NAMES_UP_TO,
+    )
+    raise_for(code_of(answer), None, f"the offsets of group {group_id!r}")
+    found = {
+        TopicPartition(topic.name, row.partition_index): CommittedOffset(
+            row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+        )
+        for topic in (answer.topics if is_old else answer.groups[0].topics)
+        for row in topic.partitions
+        if row.error_code == ErrorCode.NONE and row.committed_offset >= 0
+    }
+    return dict(sorted(found.items()))
+
+
+async def commit_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> Outcomes[TopicPartition, None]:
+    """Set where a group without members goes on; an outcome for each partition."""
+    body = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offsets[TopicPartition(topic, index)],
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in by_topic(offsets).items()
+        ],
+    )
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        body,
+        OffsetCommitResponse,
+        code_of=lambda answer: _first_retriable(
+            row.error_code for topic in answer.topics for row in topic.partitions
+        ),
+        version_max=TOPIC_NAMES_UP_TO,
+    )
+    return {
+        TopicPartition(topic.name, row.partition_index): refusal(
+            row.error_code, None, f"{group_id!r} at {topic.name}-{row.partition_index}"
+        )
+        if row.error_code
+        else None
+        for topic in answer.topics
+        for row in topic.partitions
+    }
+
+
+async def delete_groups(cluster: Cluster, group_ids: Sequence[str]) -> Outcomes[str, None]:
+    """Delete groups with their offsets; one that has members is refused."""
+    outcomes: Outcomes[str, None] = {}
+    for group_id in group_ids:
+        try:
+            answer = await ask_coordinator(
+                cluster,
+                CoordinatorType.GROUP,
+                group_id,
+                DeleteGroupsRequest(groups_names=[group_id]),
+                DeleteGroupsResponse,
+                code_of=lambda answer: answer.results[0].error_code,
+            )
+            code = answer.results[0].error_code
+            outcomes[group_id] = refusal(code, None, f"group {group_id!r}") if code else None
+        except KafkaError as error:
+            outcomes[group_id] = error
+    return outcomes
+
+
+def _first_retriable(codes: Iterable[int]) -> int:
+    """Give a code after which the whole request is worth sending again."""
+    return next(
+        (code for code in codes if code and refusal(code, None, "").is_retriable), ErrorCode.NONE
+    )
