@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from headrace.ids import BrokerId as NodeId
-from headrace.raft import core, elections, reads, replication
+from headrace.raft import dispatch, elections, reads, replication
 from headrace.raft.core import Raft
 from headrace.raft.driver import RaftDriver
 from headrace.raft.entries import Entry, HardState
@@ -37,12 +37,12 @@ def skip_fsync(patch: Patch) -> None:
 
 
 def forget_the_term_check(patch: Patch) -> None:
-    real = Raft._is_of_this_term
+    real = dispatch.is_of_this_term
 
-    def is_of_this_term(self: Raft, message: Message) -> bool:
-        return message.term < self.state.term or real(self, message)
+    def is_of_this_term(state: State, message: Message) -> bool:
+        return message.term < state.term or real(state, message)
 
-    patch.setattr(Raft, "_is_of_this_term", is_of_this_term)
+    patch.setattr(dispatch, "is_of_this_term", is_of_this_term)
 
 
 def commit_an_old_terms_entry(patch: Patch) -> None:
@@ -62,7 +62,7 @@ def vote_twice(patch: Patch) -> None:
         if state.log.is_covered_by(message.last_index, message.last_term):
             state.outbox.append(VoteAnswer(state.node, message.sender, state.term, Refusal.NONE))
 
-    patch.setitem(core._HANDLERS, RequestVote, handle)
+    patch.setitem(dispatch.HANDLERS, RequestVote, handle)
 
 
 def apply_an_entry_twice(patch: Patch) -> None:
@@ -153,7 +153,7 @@ def commit_what_the_leader_says(patch: Patch) -> None:
         real(state, message)
         state.log.commit_to(min(message.commit, state.log.last_index))
 
-    patch.setitem(core._HANDLERS, Append, handle)
+    patch.setitem(dispatch.HANDLERS, Append, handle)
 
 
 def change_many_members_at_once(patch: Patch) -> None:
@@ -222,5 +222,5 @@ def test_bug_is_caught(bug: Callable[[Patch], None], monkeypatch: Patch) -> None
 
 
 def test_without_a_bug_nothing_is_caught() -> None:
-    assert elections.handle_request_vote is core._HANDLERS[RequestVote]
+    assert elections.handle_request_vote is dispatch.HANDLERS[RequestVote]
     play(0)

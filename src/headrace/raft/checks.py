@@ -63,10 +63,16 @@ def _check_vote(state: State, before: Marks) -> None:
 def _check_leader(state: State) -> None:
     if state.leader != state.node:
         _break(state, "leads and follows")
-    others = set(state.membership.members)
-    others.discard(state.node)
-    if state.progress.keys() != others:
-        _break(state, f"progress of {sorted(state.progress)}, other members are {sorted(others)}")
+    others = 0
+    for member in state.membership.members:
+        if member != state.node:
+            others += 1
+            if member not in state.progress:
+                _break(state, f"no progress of {member}")
+    if others != len(state.progress):
+        _break(state, f"progress of {sorted(state.progress)}, who are not all members")
+    if others == 0:
+        return
     end = state.log.last_index + 1
     for member, progress in state.progress.items():
         if not progress.match_index < progress.next_index <= end or progress.in_flight_bytes < 0:

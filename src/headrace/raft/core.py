@@ -13,15 +13,14 @@
 
 Same state and input, same output: there is no clock, disk, network or chance in here. Inputs may
 come while a Ready is being stored, and so may other Readies be taken, which have nothing to store.
-Every input ends in `checks.check`. Read next: `elections`, `replication`, `snapshots`, `reads`,
-`transfer`.
+Every input ends in `checks.check`. Read next: `dispatch`, `elections`, `replication`, `snapshots`,
+`reads`, `transfer`.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from headrace.ids import BrokerId as NodeId
-from headrace.raft import elections, reads, replication, snapshots, transfer
+from headrace.raft import dispatch, elections, reads, replication, transfer
 from headrace.raft import membership as members
 from headrace.raft.checks import Marks, check
 from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot, SnapshotMark
@@ -35,26 +34,7 @@ from headrace.raft.errors import (
     TooManyProposals,
     TransferInProgress,
 )
-from headrace.raft.messages import (
-    Append,
-    AppendAccepted,
-    AppendRejected,
-    FromLeader,
-    Heartbeat,
-    HeartbeatAnswer,
-    InstallSnapshot,
-    Message,
-    NewerTerm,
-    PreVote,
-    PreVoteAnswer,
-    ReadAnswer,
-    ReadRequest,
-    Refusal,
-    RequestVote,
-    SnapshotProgress,
-    TimeoutNow,
-    VoteAnswer,
-)
+from headrace.raft.messages import AppendAccepted, Message
 from headrace.raft.ready import COMMITTED_AT_ONCE_MAX, Proposed, Ready, Stored
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Jitter, Role, State
@@ -101,13 +81,7 @@ class Raft:
         if message.to != state.node or message.sender == state.node:
             raise InvalidMessage(f"a message from {message.sender} to {message.to} at {state.node}")
         state.note_heard(message.sender)
-        if self._is_of_this_term(message):
-            if isinstance(message, FromLeader):
-                self._hear_leader(message)
-            is_leader = state.role is Role.LEADER
-            handle = (_LEADERS_HANDLERS if is_leader else _HANDLERS).get(type(message))
-            if handle is not None:
-                handle(state, message)
+        dispatch.handle(state, message)
         check(state, self._marks)
 
     def tick(self, now_ms: int) -> None:
@@ -210,12 +184,12 @@ class Raft:
         early, late = self._sort_outbox()
         wants_snapshot = state.is_snapshot_wanted and not state.is_snapshot_asked_for
         is_idle = not (
-            early
+            (self._storing is None and self._has_to_store())
+            or early
             or log.has_committed
             or state.served_reads
             or state.dropped_reads
             or wants_snapshot
-            or (self._storing is None and self._has_to_store())
         )
         if is_idle:
             return None
@@ -296,62 +270,17 @@ class Raft:
     def deadline_ms(self) -> int:
         """Say when the next tick has something to do."""
         state = self.state
-        due = list(state.forwarded_reads.values())
-        if state.role is Role.LEADER:
-            due.append(state.heartbeat_due_ms)
-        else:
-            due.append(state.election_deadline_ms)
-        return min(due)
+        is_leader = state.role is Role.LEADER
+        due_ms = state.heartbeat_due_ms if is_leader else state.election_deadline_ms
+        return min(due_ms, *state.forwarded_reads.values()) if state.forwarded_reads else due_ms
 
     # Inside
 
     def _at(self, now_ms: int) -> State:
-        assert now_ms >= self.state.now_ms, f"time went back from {self.state.now_ms} to {now_ms}"
-        self.state.now_ms = now_ms
-        return self.state
-
-    def _is_of_this_term(self, message: Message) -> bool:
-        """Step up to a later term; answer those who are behind; say whether to go on."""
         state = self.state
-        if message.term == state.term or isinstance(message, PreVote):
-            return True
-        if isinstance(message, PreVoteAnswer) and message.is_granted:
-            return True  # of the term that would be
-        if message.term > state.term:
-            return self._step_up(message)
-        if isinstance(message, RequestVote):
-            state.outbox.append(
-                VoteAnswer(state.node, message.sender, state.term, Refusal.OLD_TERM)
-            )
-        elif isinstance(message, FromLeader):
-            state.outbox.append(NewerTerm(state.node, message.sender, state.term))
-        return False
-
-    def _step_up(self, message: Message) -> bool:
-        state = self.state
-        if isinstance(message, RequestVote):
-            if state.hears_leader() and not message.is_transfer:
-                return False  # not even the term: the leader is well
-        elif isinstance(message, VoteAnswer | PreVoteAnswer):
-            state.follow(message.term, None)
-            return False
-        state.follow(message.term, message.sender if isinstance(message, FromLeader) else None)
-        return True
-
-    def _hear_leader(self, message: FromLeader) -> None:
-        state = self.state
-        if state.role is Role.LEADER:
-            raise InvalidMessage(
-                f"node {message.sender} leads term {message.term}, and so does {state.node}"
-            )
-        if state.role is not Role.FOLLOWER or state.leader is None:
-            state.follow(message.term, message.sender)
-        elif state.leader != message.sender:
-            raise InvalidMessage(
-                f"node {message.sender} leads term {message.term}, and so does {state.leader}"
-            )
-        state.heard_ms = state.now_ms
-        state.postpone_election()
+        assert now_ms >= state.now_ms, f"time went back from {state.now_ms} to {now_ms}"
+        state.now_ms = now_ms
+        return state
 
     def _has_lost_quorum(self) -> bool:
         """Say whether for an election timeout no majority has answered this leader."""
@@ -420,31 +349,3 @@ class Raft:
         index = replication.change_membership(self.state, membership)
         check(self.state, self._marks)
         return Proposed(index, self.state.term)
-
-
-def _stand_at_once(state: State, _: TimeoutNow) -> None:
-    if state.may_stand:
-        elections.start_election(state, is_transfer=True)
-
-
-_HANDLERS: Final[dict[type[Message], Callable[[State, Any], None]]] = {
-    PreVote: elections.handle_pre_vote,
-    PreVoteAnswer: elections.handle_pre_vote_answer,
-    RequestVote: elections.handle_request_vote,
-    VoteAnswer: elections.handle_vote_answer,
-    Append: replication.handle_append,
-    Heartbeat: replication.handle_heartbeat,
-    InstallSnapshot: snapshots.handle_install,
-    TimeoutNow: _stand_at_once,
-    ReadRequest: reads.handle_request,
-    ReadAnswer: reads.handle_answer,
-}
-_LEADERS_HANDLERS: Final[dict[type[Message], Callable[[State, Any], None]]] = {
-    **_HANDLERS,
-    AppendAccepted: replication.handle_accepted,
-    AppendRejected: replication.handle_rejected,
-    HeartbeatAnswer: replication.handle_heartbeat_answer,
-    SnapshotProgress: snapshots.handle_progress,
-}
-del _LEADERS_HANDLERS[TimeoutNow]
-"""What has no handler is over: an answer to who leads no more, a NewerTerm that was heeded."""

@@ -195,18 +195,20 @@ class RaftDriver:
         if self.failure is not None:
             return
         try:
-            self._take_inbox()
+            raft = self._raft
+            if self._inbox:
+                self._take_inbox()
             now_ms = self._host.now_ms()
-            if now_ms >= self._raft.deadline_ms():
-                self._raft.tick(now_ms)
-            if now_ms >= self._waiting.deadline_ms():
-                self._waiting.give_up(now_ms)
-            ready = self._raft.ready(now_ms)
+            if now_ms >= raft.deadline_ms():
+                raft.tick(now_ms)
+            ready = raft.ready(now_ms)
             if ready is not None:
                 if ready.must_persist:
-                    self._store(ready)  # first: what follows is done before the thread wakes up
+                    self._store(ready)  # first: what follows is done while the disk is at work
                 self._process(ready)
-            if self.state.log.has_committed:
+            if now_ms >= self._waiting.deadline_ms():
+                self._waiting.give_up(now_ms)
+            if raft.state.log.has_committed:
                 self._wake()  # for the next page
             self._set_timer()
         except Exception as error:  # whatever it is, the promises cannot be kept any more
@@ -225,7 +227,8 @@ class RaftDriver:
         """Do what need not wait for the disk."""
         if ready.early_messages:
             self._transport.send(ready.early_messages)
-        self._apply(ready.committed)
+        if ready.committed:
+            self._apply(ready.committed)
         if ready.reads or ready.dropped_reads:
             self._waiting.note_reads(ready.reads, ready.dropped_reads, self.applied_index)
         if ready.wants_snapshot:
@@ -252,11 +255,12 @@ class RaftDriver:
 
     def _apply(self, entries: list[Entry]) -> None:
         for entry in entries:
+            index = entry.index
             if entry.kind is EntryKind.DATA:
-                self._machine.apply(entry.index, entry.data)
-            self.applied_index = entry.index
+                self._machine.apply(index, entry.data)
+            self.applied_index = index
             self._unsaved_bytes += entry.size_bytes
-            self._waiting.note_applied(entry.index, entry.term)
+            self._waiting.note_applied(index, entry.term)
         if self._unsaved_bytes >= self._settings.snapshot_trigger_bytes:
             self._save()
 

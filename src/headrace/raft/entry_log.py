@@ -72,9 +72,11 @@ class EntryLog:
 
     def append(self, entries: list[Entry]) -> None:
         """Put entries behind the last one."""
+        last_index = self.last_index
         for entry in entries:
-            if entry.index != self.last_index + 1:
-                raise BrokenInvariant(f"entry {entry.index} behind {self.last_index}")
+            if entry.index != last_index + 1:
+                raise BrokenInvariant(f"entry {entry.index} behind {last_index}")
+            last_index = entry.index
             self.entries.append(entry)
             if entry.index > self.commit:
                 self.uncommitted_bytes += entry.size_bytes
@@ -112,8 +114,8 @@ class EntryLog:
             return False
         if index > self.last_index:
             raise BrokenInvariant(f"commit of {index}, the log ends at {self.last_index}")
-        begin, end = self.commit - self.base_index, index - self.base_index
-        self.uncommitted_bytes -= sum(entry.size_bytes for entry in self.entries[begin:end])
+        for position in range(self.commit - self.base_index, index - self.base_index):
+            self.uncommitted_bytes -= self.entries[position].size_bytes
         self.commit = index
         return True
 
@@ -128,7 +130,7 @@ class EntryLog:
     @property
     def has_committed(self) -> bool:
         """Whether `take_committed` has something to give."""
-        return self.applied < min(self.commit, self.persisted)
+        return self.applied < self.commit and self.applied < self.persisted
 
     def take_committed(self, count_max: int) -> list[Entry]:
         """Hand out, once, what is committed and durable here; at most so many at a time."""

@@ -20,7 +20,9 @@ from headrace.raft.entries import Entry, HardState
 MAGIC: Final = b"HRr1"
 HEADER: Final = Layout(">4sIIQQ")
 """Magic, CRC32C of the rest, bytes of the body, number of the file, position in it."""
-_CHECKED_FROM: Final = 8
+_MAGIC_AND_CRC: Final = Layout(">4sI")
+_CHECKED_HEADER: Final = Layout(">IQQ")
+_CHECKED_FROM: Final = _MAGIC_AND_CRC.size
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True):
@@ -39,12 +41,10 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Frame)
 
 
-def encode_frame(frame: Frame, *, number: int, position: int) -> bytearray:
+def encode_frame(frame: Frame, *, number: int, position: int) -> bytes:
     body = _encoder.encode(frame)
-    data = bytearray(HEADER.pack(MAGIC, 0, len(body), number, position))
-    data += body
-    data[4:8] = crc32c(memoryview(data)[_CHECKED_FROM:]).to_bytes(4, "big")
-    return data
+    checked = _CHECKED_HEADER.pack(len(body), number, position) + body
+    return _MAGIC_AND_CRC.pack(MAGIC, crc32c(checked)) + checked
 
 
 class FrameWalk:

@@ -160,7 +160,7 @@ def advance_commit(state: State) -> None:
     if log.term_at(index) != state.term or not log.commit_to(index):
         return
     reads.release_early(state)
-    if not state.is_voter and log.membership_index <= log.commit:
+    if log.membership_index <= log.commit and not state.is_voter:
         state.follow(state.term, None)  # this leader has removed itself
 
 

@@ -198,7 +198,9 @@ class State:
 
     def quorum_value(self, own: int, others: dict[NodeId, int]) -> int:
         """Give the largest value that a majority of the voters has reached."""
-        values = sorted(
-            own if voter == self.node else others.get(voter, 0) for voter in self.membership.voters
-        )
-        return values[len(values) - self.membership.quorum]
+        membership = self.membership
+        values = [
+            own if voter == self.node else others.get(voter, 0) for voter in membership.voters
+        ]
+        values.sort()
+        return values[-membership.quorum]

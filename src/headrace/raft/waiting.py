@@ -57,7 +57,8 @@ class Waiting:
                 _resolve(proposal.future, index)
             else:
                 _fail(proposal.future, ProposalLost(index, proposal.term))
-        self._serve(index)
+        if self._confirmed:
+            self._serve(index)
 
     def note_restored(self, index: int) -> None:
         """A snapshot took the place of entries, so nobody knows what was among them."""
