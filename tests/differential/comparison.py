@@ -13,12 +13,22 @@ from tests.differential.scripts import (
     connections,
     consumer_groups,
     fetching,
+    find_coordinator,
+    groups_administration,
+    groups_classic,
+    groups_consumer,
+    groups_consumer_members,
+    groups_streams,
     offsets,
+    offsets_committed,
     produce,
     producers,
     replicas,
     telemetry,
     topics,
+    transactions,
+    transactions_administration,
+    transactions_offsets,
 )
 
 Script = Callable[[Conversation], None]
@@ -27,7 +37,10 @@ SCRIPTS: dict[str, Script] = {
     script.__name__: script
     for module in (
         *(connections, cluster, topics, configs, produce, producers),
-        *(fetching, offsets, replicas, telemetry, consumer_groups),
+        *(fetching, offsets, replicas, telemetry, find_coordinator),
+        *(groups_classic, groups_consumer, groups_consumer_members, groups_streams),
+        *(consumer_groups, groups_administration, offsets_committed),
+        *(transactions, transactions_offsets, transactions_administration),
     )
     for script in module.SCRIPTS
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.differential.peers import headrace
+from tests.differential.peers import SETTINGS, headrace
 from tests.jvm.kafka_broker import kafka
 from tools.jvm import harness
 
@@ -13,7 +13,7 @@ from tools.jvm import harness
 def kafka_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if sentence := harness.missing_tools():
         pytest.skip(sentence)
-    with kafka(tmp_path_factory.mktemp("kafka") / "data") as address:
+    with kafka(tmp_path_factory.mktemp("kafka") / "data", extra=SETTINGS) as address:
         yield address
 
 

@@ -165,10 +165,16 @@ class Conversation:
         assert isinstance(got, answer), f"{type(request).__name__}: {got}"
         return got
 
-    def until(self, request: Message, answer: type[R], is_so: Callable[[R], bool]) -> R:
+    def until(
+        self,
+        request: Message,
+        answer: type[R],
+        is_so: Callable[[R], bool],
+        version: int | None = None,
+    ) -> R:
         """Ask quietly again and again until the answer is as wanted."""
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
-        while not is_so(got := self.quietly(request, answer)):
+        while not is_so(got := self.quietly(request, answer, version)):
             assert time.monotonic() < deadline, f"{type(request).__name__} stays at {got}"
             time.sleep(SETTLE_POLL_SECONDS)  # polls, up to the deadline
         return got

@@ -26,8 +26,16 @@ from tests.differential.requests import Topic
 
 GROUP: Final = 0
 SESSION_TIMEOUT_MS: Final = 30_000
-SUBSCRIPTION: Final = bytes(6) + b"\xff" * 4
-"""What a consumer tells of itself: version 0, no topics, no user data."""
+
+
+def subscription(*topics: str) -> bytes:
+    """What a consumer tells of itself: version 0, its topics, no user data."""
+    names = [topic.encode() for topic in topics]
+    rows = b"".join(len(name).to_bytes(2) + name for name in names)
+    return b"\x00\x00" + len(names).to_bytes(4) + rows + b"\xff" * 4
+
+
+SUBSCRIPTION: Final = subscription()
 RANGE: Final = ("range", SUBSCRIPTION)
 
 _NOT_READY: Final = frozenset(

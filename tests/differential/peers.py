@@ -14,6 +14,22 @@ START_SECONDS_MAX: Final = 30
 STOP_SECONDS_MAX: Final = 30
 POLL_SECONDS: Final = 0.02
 
+SETTINGS: Final = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
+"""What both peers are told, so that no answer depends on how fast a script is played."""
+
+_OWN: Final = {
+    "node.id": "1",
+    "http.listen": "",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+"""What `kafka` tells its broker in any case, and what only Headrace has."""
+
 _LISTENING: Final = re.compile(r"listening on (127\.0\.0\.1:\d+)")
 
 
@@ -23,8 +39,8 @@ def headrace(folder: Path) -> Iterator[str]:
     output = folder.with_name(f"{folder.name}.out")
     command = [sys.executable, "-m", "headrace", "up"]
     options = ["--data", str(folder), "--listen", "127.0.0.1:0"]
-    for setting in ("node.id=1", "http.listen=", "group.initial.rebalance.delay.ms=0"):
-        options += ["--set", setting]
+    for name, value in (_OWN | SETTINGS).items():
+        options += ["--set", f"{name}={value}"]
     with output.open("wb") as file:
         node = subprocess.Popen([*command, *options], stdout=file, stderr=file)
     try:

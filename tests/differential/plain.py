@@ -38,7 +38,7 @@ _INFLATED_BYTES_MAX: Final = 1 << 24
 _CHOSEN_MEMBER_ID: Final = re.compile(
     r"(.*-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[A-Za-z0-9_-]{22}"
 )
-"""A member id of a broker: an id, behind the client's or the instance's name and a dash, or alone."""
+"""A member id of a broker: an id alone, or behind the client's or the instance's name."""
 
 
 class Plainer:
@@ -91,14 +91,20 @@ class Plainer:
         if not value or not isinstance(value[0], Struct):
             is_a_set = name in _SETS
             return sorted(value) if is_a_set else value
-        rows = [self._struct(row, message, hidden) for row in value if not self._is_foreign(row)]
+        rows = [
+            self._struct(row, message, hidden)
+            for row in value
+            if not self._is_foreign(row, message)
+        ]
         if message not in _ORDERED and name not in _ORDERED:
             rows.sort(key=_sort_key)
         return rows
 
-    def _is_foreign(self, row: Struct) -> bool:
-        """Whether a row is about a topic or resource of another script."""
+    def _is_foreign(self, row: Struct, message: str) -> bool:
+        """Whether a row is about a topic, group or resource of another script."""
         name = next((getattr(row, f) for f in _NAMES if hasattr(row, f)), None)
+        if name in _COORDINATED and message in _OF_ALL_TOPICS:
+            return True
         return (
             isinstance(name, str)
             and name.startswith(SCRIPTED_PREFIX)
@@ -134,6 +140,8 @@ class Plainer:
             fields["producer_id"] = self.number("producer id", header.producer_id)
         if header.attributes & COMPRESSION_MASK:
             del fields["batch_length"]  # compressors differ in the bytes that they choose
+        if header.is_control:  # a broker wrote it
+            fields["base_timestamp"] = fields["max_timestamp"] = "<time>"
         if "max_timestamp" in hidden:
             fields["max_timestamp"] = "<time>"
         fields["payload"] = _payload(header.compression, batch[HEADER_BYTES:])
@@ -204,6 +212,10 @@ _INDEXES: Final = (
     *("partition_index", "partition", "index", "partition_id"),
     *("resource_type", "api_key", "node_id", "broker_id", "replica_id"),
 )
+
+_COORDINATED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that are there if a script before had a coordinator looked for."""
+_OF_ALL_TOPICS: Final = frozenset({"MetadataResponse", "DescribeLogDirsResponse"})
 
 _ORDERED: Final = frozenset(
     {"FetchResponse", "DescribeTopicPartitionsResponse", "synonyms", "record_errors"}

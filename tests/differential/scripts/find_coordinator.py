@@ -47,6 +47,8 @@ def find_coordinator_of_share_partitions(talk: Conversation) -> None:
         ("a negative partition", f"g:{topic}:-1"),
     ):
         ask(talk, name, SHARE, key)
+    # Its topic wants three replicas, and there is one broker.
+    ask(talk, "a key as it should be", SHARE, f"g:{topic}:0")
 
 
 def ask(talk: Conversation, name: str, key_type: int, *keys: str, version: int = 6) -> None:

@@ -1,6 +1,7 @@
 """The classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
 from headrace.errors import ErrorCode
+from headrace.wire.messages.heartbeat_request import HeartbeatRequest
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.join_group_request import JoinGroupRequest
 from headrace.wire.messages.join_group_response import JoinGroupResponse
@@ -18,6 +19,7 @@ from tests.differential.group_requests import (
 )
 
 FIRST_WITH_MEMBER_IDS = 4
+SHORT_MS = 300
 OTHER_SUBSCRIPTION = bytes(9) + b"\x01x"
 
 
@@ -79,14 +81,17 @@ def classic_join_errors(talk: Conversation) -> None:
         other = join(group, first.member_id, ("sticky", b""), protocol_type="connect")
         talk.ask(f"another protocol type by the member v{version}", other, version)
     talk.ask("it lives on", heartbeat(group, first.generation_id, first.member_id))
-    ask_join(talk, "the same member, other protocols", join(group, first.member_id, ("sticky", b"")))
+    ask_join(
+        talk, "the same member, other protocols", join(group, first.member_id, ("sticky", b""))
+    )
     ask_join(talk, "and the first again", join(group, first.member_id), 9)
     long = "g" * 300
     ask_join(talk, "a long name", join(talk.name(long)), 3)
     odd = join(talk.name("a group/with ä"), protocol_type="connect")
     ask_join(talk, "an odd name and type", odd, 3)
     group = talk.name("unreadable")
-    ask_join(talk, "a subscription that cannot be read", join(group, "", ("range", b"changed")), 3)
+    unreadable = join(group, "", ("range", b"changed"))
+    talk.ask("a subscription that cannot be read", unreadable, 3, patience_seconds=2)
     twice = join(talk.name("twice"), "", RANGE, ("range", OTHER_SUBSCRIPTION))
     talk.ask("a protocol twice", twice, 3, patience_seconds=2)
 
@@ -123,7 +128,9 @@ def classic_sync_errors(talk: Conversation) -> None:
     first = joined(talk, group)
     member, generation = first.member_id, first.generation_id
 
-    def ask(name: str, generation: int, member: str, kind: str | None, protocol: str | None) -> None:
+    def ask(
+        name: str, generation: int, member: str, kind: str | None, protocol: str | None
+    ) -> None:
         request = sync(
             group, generation, member, (member, b"x"), protocol_type=kind, protocol=protocol
         )
@@ -259,17 +266,38 @@ def classic_group_of_two(talk: Conversation) -> None:
     talk.ask("the second beats", heartbeat(group, generation, answer.member_id))
     same = join(group, answer.member_id, ("roundrobin", b"R"))
     ask_join(talk, "the second joins again, nothing changed", same)
-    talk.ask("the first is not disturbed by that either", heartbeat(group, generation, first.member_id))
+    talk.ask(
+        "the first is not disturbed by that either", heartbeat(group, generation, first.member_id)
+    )
     talk.ask("the second leaves", leave(group, MemberIdentity(member_id=answer.member_id)))
     beat = heartbeat(group, generation, first.member_id)
     talk.ask("the first is told of it", beat)
     ask_join(talk, "the first is alone", again)
 
 
-def _until_rebalance(talk: Conversation, beat: object) -> None:
+def classic_late_members(talk: Conversation) -> None:
+    """Members that do not join again, or do not bring the assignment, in their time."""
+    group_coordinator(talk)
+    group = talk.name("join")
+    first = ask_join(talk, "a hasty member", join(group, rebalance_ms=SHORT_MS), 3)
+    member, generation = first.member_id, first.generation_id
+    talk.ask("its assignment", sync(group, generation, member, (member, b"x")), 3)
+    second = ask_join(talk, "a second gets its id", join(group, rebalance_ms=SHORT_MS))
+    request = join(group, second.member_id, rebalance_ms=SHORT_MS)
+    second = ask_join(talk, "the second joins when the first is late", request)
+    talk.ask("the heartbeat of the first", heartbeat(group, generation, member))
+    ask_join(talk, "the first comes back", join(group, member))
+    member, generation = second.member_id, second.generation_id
+    beat = heartbeat(group, generation, member)
+    talk.until(beat, HeartbeatResponse, lambda m: m.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+    talk.ask("one that never brings the assignment", beat)
+    talk.ask("its sync", sync(group, generation, member, (member, b"x")), 4)
+
+
+def _until_rebalance(talk: Conversation, beat: HeartbeatRequest) -> None:
     """Wait until a join that is under way has reached the group."""
     talk.until(
-        beat,  # type: ignore[arg-type]
+        beat,
         HeartbeatResponse,
         lambda m: m.error_code == ErrorCode.REBALANCE_IN_PROGRESS,
     )
@@ -292,4 +320,5 @@ SCRIPTS = (
     classic_leave,
     classic_static_members,
     classic_group_of_two,
+    classic_late_members,
 )

@@ -1,5 +1,6 @@
 """Offsets that groups commit, fetch and delete: OffsetCommit, OffsetFetch, OffsetDelete."""
 
+from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.offset_commit_request import OffsetCommitRequest
 from headrace.wire.messages.offset_delete_request import (
     OffsetDeleteRequest,
@@ -19,6 +20,7 @@ from tests.differential.group_requests import (
     group_coordinator,
     joined,
     stable,
+    subscription,
 )
 from tests.differential.plain import MADE_UP_ID
 from tests.differential.requests import Topic
@@ -56,6 +58,7 @@ def offset_commit_without_members(talk: Conversation) -> None:
     talk.ask("an id of zeros", commit(talk.name("zeros"), Topic("", bytes(16)), (0, 1)), 10)
     talk.ask("an empty name", commit(talk.name("empty"), Topic(""), (0, 1)), 9)
     talk.ask("an invalid name", commit(talk.name("invalid"), Topic("a b"), (0, 1)), 9)
+    talk.ask("the group without a name is deleted", DeleteGroupsRequest(groups_names=[""]))
 
 
 def offset_commit_values(talk: Conversation) -> None:
@@ -208,9 +211,7 @@ def offset_delete(talk: Conversation) -> None:
     ask("a partition twice", group, topic.name, 1, 1)
     talk.ask("what is left then", _fetch_all(group))
     used = talk.name("used")
-    name = topic.name.encode()
-    subscribed = b"\x00\x00\x00\x00\x00\x01" + len(name).to_bytes(2) + name + b"\xff" * 4
-    one = stable(talk, used, ("range", subscribed))
+    one = stable(talk, used, ("range", subscription(topic.name)))
     own = (one.member_id, one.generation_id)
     talk.ask("a member commits", commit(used, topic, (0, 5), member=own))
     talk.ask("a member commits to the other", commit(used, other, (0, 3), member=own))
@@ -234,7 +235,9 @@ def _fetch(
     """Ask for the same partitions of each topic, of each group."""
     if version < FIRST_WITH_GROUPS:
         ((group, topics, partitions),) = rows
-        old = [OffsetFetchRequestTopic(name=t.name, partition_indexes=[*partitions]) for t in topics]
+        old = [
+            OffsetFetchRequestTopic(name=t.name, partition_indexes=[*partitions]) for t in topics
+        ]
         return OffsetFetchRequest(group_id=group, topics=old)
     return OffsetFetchRequest(
         groups=[

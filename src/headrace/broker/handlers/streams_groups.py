@@ -28,7 +28,9 @@ from headrace.broker.handlers.topic_validation import (
 from headrace.broker.proposals import propose_each
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Operation, Reply
+from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.machine import GroupsMachine
 from headrace.groups.streams_answers import HeartbeatAnswer
 from headrace.groups.streams_descriptions import describe_streams_group
 from headrace.groups.streams_heartbeat import Sender, heartbeat, note_topic_creation
@@ -96,10 +98,16 @@ def handle_streams_group_describe(broker: Broker, request: Request) -> Answer:
 
     _check_served(broker)
     ask_each(
-        [(partial(broker.groups.shard, each), partial(describe, each)) for each in body.group_ids],
+        [(partial(_shard, broker, each), partial(describe, each)) for each in body.group_ids],
         on_rows,
     )
     return LATER
+
+
+def _shard(broker: Broker, group_id: str) -> Shard[GroupsMachine]:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "an empty group id")
+    return broker.groups.shard(group_id)
 
 
 def _check_served(broker: Broker) -> None:

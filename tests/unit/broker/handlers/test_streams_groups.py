@@ -76,13 +76,14 @@ def test_member_gets_tasks_and_the_group_is_described(node: Any) -> None:
     assert answer.error_code == ErrorCode.NONE
     assert [each.partitions for each in answer.active_tasks] == [[0, 1, 2]]
     described = node.ask(
-        StreamsGroupDescribeRequest(group_ids=["g", "x"], include_authorized_operations=True), 0
+        StreamsGroupDescribeRequest(group_ids=["g", "x", ""], include_authorized_operations=True), 0
     )
-    row, missing = described.groups
+    row, missing, unnamed = described.groups
     assert (row.group_state, len(row.members)) == ("Stable", 1)
     assert row.authorized_operations == GROUP_OPERATIONS
     assert row.members[0].client_id == "test"
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert unnamed.error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_internal_topics_are_created_while_members_go_on(node: Any) -> None:
