@@ -34,6 +34,7 @@ class Coordinator(Generic[M]):
         self._clock = clock
         self._partition_count = partition_count
         self._shards: dict[int, Shard[M]] = {}
+        self._former_loads = 0
 
     def __iter__(self) -> Iterator[Shard[M]]:
         return iter(self._shards.values())
@@ -49,7 +50,13 @@ class Coordinator(Generic[M]):
         """Give up a partition that this node does not lead any more."""
         shard = self._shards.pop(index, None)
         if shard is not None:
+            self._former_loads += shard.load_count
             shard.close()
+
+    @property
+    def load_count(self) -> int:
+        """How often a partition was loaded since the start."""
+        return self._former_loads + sum(shard.load_count for shard in self)
 
     def close(self) -> None:
         for index in tuple(self._shards):

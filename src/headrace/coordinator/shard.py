@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from headrace.coordinator.loading import replay_log, replay_marker
 from headrace.coordinator.machine import Machine, Operation, Outcome, Reply, fail_all
 from headrace.coordinator.records import (
     NO_PRODUCER,
@@ -21,15 +22,15 @@ from headrace.coordinator.records import (
     RecordTypes,
     build_record_batch,
     encode_record,
-    read_record_batch,
 )
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.log.log import Appended, Log
-from headrace.records.control import ControlType, read_control
-from headrace.records.header import HEADER_BYTES, BatchHeader, read_headers
+from headrace.records.builder import NO_PRODUCER_EPOCH
+from headrace.records.header import HEADER_BYTES, read_headers
 
-LOAD_BYTES: Final = 1024 * 1024
-"""How much is read and replayed before others on the loop get a turn."""
+RELOAD_PAUSE_SECONDS: Final = 0.1
+"""How long a log that refused twice in a row is left alone; twice as long after each time more."""
+RELOAD_PAUSE_SECONDS_MAX: Final = 10.0
 
 M = TypeVar("M", bound=Machine)
 logger = logging.getLogger(__name__)
@@ -79,7 +80,11 @@ class Shard(Generic[M]):
         self._make = make
         self._types = types
         self._clock = clock
+        self.load_count = 0
+        """How often the machine was made from the log."""
         self._loading: asyncio.Task[None] | None = None
+        self._failed_writes = 0
+        """How many failed in a row."""
         self._operations: list[list[EncodedRecord]] = []
         """What is replayed already, to be written at the end of this turn: a list each."""
         self._replies: list[tuple[Reply, Any]] = []
@@ -100,7 +105,7 @@ class Shard(Generic[M]):
         self.state = State.CLOSED
         if self._loading is not None:
             self._loading.cancel()
-        self._abandon(_not_coordinator(self.journal.name))
+        self._abandon()
 
     async def loaded(self) -> None:
         """Wait until loading has ended, well or not."""
@@ -108,48 +113,29 @@ class Shard(Generic[M]):
             await asyncio.wait([self._loading])
 
     async def _load(self) -> None:
+        machine = self._make()
         try:
-            count = await self._replay_log()
+            await self._pause()
+            count = await replay_log(self.journal.log, machine, self._types)
         except HeadraceError as error:
             self.state = State.FAILED
             logger.error("%s cannot be loaded: %s", self.journal.name, error)
             return
-        self.state = State.ACTIVE
+        except Exception:
+            self.state = State.FAILED
+            logger.exception("%s cannot be loaded", self.journal.name)
+            return
+        self.machine, self.state = machine, State.ACTIVE
+        self.load_count += 1
         logger.info("%s is loaded: %d records", self.journal.name, count)
         self.write(lambda machine, now_ms: machine.on_loaded(now_ms), _ignore)
 
-    async def _replay_log(self) -> int:
-        """Replay everything that the log has; give how many records there are."""
-        machine, log, count = self._make(), self.journal.log, 0
-        offset = log.start_offset
-        while offset < log.end_offset:
-            chunk = await log.read_cold(offset, LOAD_BYTES, up_to=log.end_offset)
-            before = offset
-            for position, header in read_headers(chunk):
-                batch = chunk[position : position + header.size_bytes]
-                offset = header.last_offset + 1
-                if header.is_control:
-                    if header.record_count:
-                        self._replay_marker(machine, batch, header)
-                    continue
-                for record in read_record_batch(batch, header, self._types):
-                    machine.replay(record)
-                    count += 1
-            if offset == before:
-                break
-            await asyncio.sleep(0)
-        self.machine = machine
-        return count
-
-    @staticmethod
-    def _replay_marker(machine: Machine, batch: memoryview, header: BatchHeader) -> None:
-        control = read_control(batch, header)
-        if control.ends_transaction:
-            machine.end_transaction(
-                header.producer_id,
-                header.producer_epoch,
-                is_commit=control.control_type == ControlType.COMMIT,
-            )
+    async def _pause(self) -> None:
+        """Leave a log alone that refuses again and again: reading it anew would not help."""
+        repeated = self._failed_writes - 1
+        if repeated > 0:
+            pause_seconds = RELOAD_PAUSE_SECONDS * 2 ** min(repeated - 1, 10)
+            await asyncio.sleep(min(pause_seconds, RELOAD_PAUSE_SECONDS_MAX))
 
     # Operations
 
@@ -168,8 +154,7 @@ class Shard(Generic[M]):
         except KafkaError as error:
             reply(error)
             return
-        for record in outcome.records:
-            self.machine.replay(record)
+        self._replay(outcome)
         if encoded:
             self._operations.append(encoded)
         self._replies += outcome.replies
@@ -181,30 +166,49 @@ class Shard(Generic[M]):
     def write_transactional(
         self, operation: Operation, reply: Reply, *, producer_id: int, producer_epoch: int
     ) -> None:
-        """Do an operation whose records count once the producer's transaction is committed."""
+        """Do an operation whose records count once the producer's transaction is committed.
 
-        def marked(machine: M, now_ms: int) -> Outcome:
-            outcome = operation(machine, now_ms)
-            records = tuple(
-                record._replace(producer_id=producer_id, producer_epoch=producer_epoch)
-                for record in outcome.records
-            )
-            return outcome._replace(records=records)
-
-        self._write_out()  # a batch belongs to one producer
-        self.write(marked, reply)
-        self._write_out(producer_id=producer_id, producer_epoch=producer_epoch)
+        They are a batch of their own, appended before they are replayed: if the log refuses it,
+        as the producer was replaced, nobody else is concerned.
+        """
+        self._write_out_all()
+        if self.state is not State.ACTIVE:
+            reply(self._unavailable())
+            return
+        try:
+            outcome: Outcome = operation(self.machine, self._clock.now_ms())
+            if encoded := self._encode(outcome):
+                self._append(encoded, producer_id, producer_epoch)
+        except KafkaError as error:
+            reply(error)
+            return
+        records = tuple(
+            record._replace(producer_id=producer_id, producer_epoch=producer_epoch)
+            for record in outcome.records
+        )
+        self._replay(outcome._replace(records=records))
+        self._arm()
+        self._answer_when_committed(outcome.replies)
 
     def end_transaction(self, marker: memoryview, *, transaction_version: int) -> Appended:
         """Write the marker of a transaction and let the machine know; KafkaError if refused."""
+        self._write_out_all()
         if self.state is not State.ACTIVE:
             raise self._unavailable()
-        self._write_out()
         appended = self.journal.append_own(marker, transaction_version=transaction_version)
         ((_, header),) = read_headers(marker)
-        self._replay_marker(self.machine, marker, header)
+        replay_marker(self.machine, marker, header)
         self._arm()
         return appended
+
+    def _replay(self, outcome: Outcome) -> None:
+        try:
+            for record in outcome.records:
+                self.machine.replay(record)
+        except Exception:
+            # Neither what it was nor what it should be.
+            self._begin_anew()
+            raise
 
     def _encode(self, outcome: Outcome) -> list[EncodedRecord]:
         """Give what is to be written; KafkaError if it does not fit into one batch."""
@@ -222,28 +226,48 @@ class Shard(Generic[M]):
     def _batch_bytes_max(self) -> int:
         return self.journal.log.settings.rules.max_message_bytes - HEADER_BYTES
 
-    def _write_out(self, producer_id: int = NO_PRODUCER, producer_epoch: int = -1) -> None:
+    def _write_out_all(self) -> None:
+        """Append everything that was replayed, also what answers that go out now set off."""
+        self._write_out()
+        while self._operations:
+            self._write_out()
+
+    def _write_out(self) -> None:
         """Append what was replayed, and answer when it is committed."""
         self._is_write_due = False
         operations, replies = self._operations, tuple(self._replies)
         self._operations, self._replies = [], []
-        if self.state is not State.ACTIVE:
-            fail_all((reply for reply, _ in replies), self._unavailable())
-            return
         try:
             for records in self._batches(operations):
-                batch = build_record_batch(
-                    records,
-                    self._clock.now_ms(),
-                    producer_id=producer_id,
-                    producer_epoch=producer_epoch,
-                )
-                self.journal.append_own(memoryview(batch))
+                self._append(records)
         except KafkaError as error:
             logger.error("%s cannot be written: %s", self.journal.name, error.message)
-            fail_all((reply for reply, _ in replies), _not_written(self.journal.name, error))
+            # First, as who is told may come back at once, and must not find what was lost.
             self._begin_anew()
+            fail_all((reply for reply, _ in replies), error)
             return
+        if operations:
+            self._failed_writes = 0
+        self._answer_when_committed(replies)
+
+    def _append(
+        self,
+        records: list[EncodedRecord],
+        producer_id: int = NO_PRODUCER,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> None:
+        batch = build_record_batch(
+            records,
+            self._clock.now_ms(),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        try:
+            self.journal.append_own(memoryview(batch))
+        except KafkaError as error:
+            raise _not_written(self.journal.name, error) from error
+
+    def _answer_when_committed(self, replies: tuple[tuple[Reply, Any], ...]) -> None:
         if replies:
             self._uncommitted.append(_Uncommitted(self.journal.log.end_offset, replies))
             self.on_progress()
@@ -299,24 +323,29 @@ class Shard(Generic[M]):
 
     def _on_timer(self) -> None:
         self._disarm()
-        self.write(lambda machine, now_ms: machine.on_deadline(now_ms), _ignore)
+        try:
+            self.write(lambda machine, now_ms: machine.on_deadline(now_ms), _ignore)
+        finally:
+            self._arm()  # one that could not be met is not the last
 
     # When it cannot go on
 
     def _begin_anew(self) -> None:
-        self._abandon(_not_coordinator(self.journal.name))
+        self._failed_writes += 1
         self.start()
+        self._abandon()
 
-    def _abandon(self, error: KafkaError) -> None:
-        """Tell everybody who waits that nothing comes."""
+    def _abandon(self) -> None:
+        """Tell everybody who waits that nothing comes; nothing is to be seen meanwhile."""
         self._disarm()
         self.journal.produce_waiters.discard(self)
+        machine, self.machine = self.machine, self._make()
         waiting = [reply for each in self._uncommitted for reply, _ in each.replies]
         waiting += [reply for reply, _ in self._replies]
+        waiting += machine.waiting()
         self._uncommitted.clear()
         self._operations, self._replies = [], []
-        fail_all(waiting, error)
-        fail_all(tuple(self.machine.waiting()), error)
+        fail_all(waiting, _not_coordinator(self.journal.name))
 
     def _unavailable(self) -> KafkaError:
         if self.state is State.LOADING:
@@ -341,6 +370,8 @@ def _not_coordinator(name: str) -> KafkaError:
 
 def _not_written(name: str, error: KafkaError) -> KafkaError:
     """Say it in the words that coordinators have: clients know no others (as Kafka does)."""
+    if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        return error
     if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
     return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}: {error.message}")

@@ -18,6 +18,7 @@ from headrace.broker.partition import Partition
 from headrace.broker.upkeep import MEANING_OF_FREED
 from headrace.metadata.state import NO_LEADER
 from headrace.web.families import counter, counters, gauge, gauges
+from headrace.web.group_metrics import group_metrics
 from headrace.web.topic_metrics import topic_metrics
 from headrace.wire import APIS
 
@@ -54,6 +55,7 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield self._identity()
         yield from topic_metrics(self._node.broker)
+        yield from group_metrics(self._node.broker)
         yield from self._requests()
         yield from self._connections()
         yield from self._partitions()

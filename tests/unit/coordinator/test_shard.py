@@ -1,127 +1,27 @@
 """One partition of an internal topic: load, write, commit, roll back, unload."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
 
-from headrace.coordinator.machine import Outcome, Reply
-from headrace.coordinator.records import CoordinatorRecord
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Shard, State
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode
 from headrace.log.errors import ReadOnlyLog
-from headrace.log.log import Appended, Log
-from headrace.log.opening import open_log
 from headrace.log.settings import LogSettings
 from headrace.records.control import build_end_transaction_marker
 from headrace.records.header import read_headers
-from headrace.testing.disk import SimulatedDisk
-from headrace.wire.messages.offset_commit_key import OffsetCommitKey
-from headrace.wire.messages.offset_commit_value import OffsetCommitValue
-
-TYPES = {OffsetCommitKey.API_KEY: (OffsetCommitKey, OffsetCommitValue)}
-VERSION = 4
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-class Offsets:
-    """A small machine: the last offset of each topic, and who waits for one."""
-
-    def __init__(self) -> None:
-        self.committed: dict[str, int] = {}
-        self.open: dict[int, dict[str, int]] = {}
-        self.deadline_ms: int | None = None
-        self.expired = 0
-        self.kept: list[Reply] = []
-        self.was_loaded = False
-
-    def replay(self, record: CoordinatorRecord) -> None:
-        assert isinstance(record.key, OffsetCommitKey)
-        assert isinstance(record.value, OffsetCommitValue)
-        place = self.committed
-        if record.producer_id >= 0:
-            place = self.open.setdefault(record.producer_id, {})
-        place[record.key.topic] = record.value.offset
-
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
-        written = self.open.pop(producer_id, {})
-        if is_commit:
-            self.committed.update(written)
-
-    def on_loaded(self, now_ms: int) -> Outcome:
-        self.was_loaded = True
-        return Outcome()
-
-    def next_deadline_ms(self) -> int | None:
-        return self.deadline_ms
-
-    def on_deadline(self, now_ms: int) -> Outcome:
-        self.deadline_ms = None
-        self.expired += 1
-        return Outcome()
-
-    def waiting(self) -> Iterable[Reply]:
-        return self.kept
-
-
-class Journal:
-    """A partition whose followers are as fast as the test wants."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.name = "journal"
-        self.produce_waiters: set[Any] = set()
-        self.is_replicated = True
-        self.failure: KafkaError | None = None
-
-    def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
-        if self.failure is not None:
-            raise self.failure
-        appended = self.log.append_own(batch, leader_epoch=0)
-        if self.is_replicated:
-            self.log.advance_high_watermark(self.log.end_offset)
-        return appended
-
-    def replicate(self) -> None:
-        self.log.advance_high_watermark(self.log.end_offset)
-        for waiter in tuple(self.produce_waiters):
-            waiter.on_progress()
-
-
-def commit(topic: str, offset: int, reply: Reply) -> Callable[[Any, int], Outcome]:
-    record = CoordinatorRecord(
-        OffsetCommitKey(group="g", topic=topic), OffsetCommitValue(offset=offset), VERSION
-    )
-    return lambda machine, now_ms: Outcome((record,), ((reply, offset),))
-
-
-async def turn(shard: Shard[Offsets]) -> None:
-    for _ in range(3):
-        await asyncio.sleep(0)
-
-
-async def settle(shard: Shard[Offsets]) -> None:
-    await shard.loaded()
-    await turn(shard)
-
-
-def run(test: Callable[[Journal, Clock], Awaitable[None]]) -> None:
-    log = open_log(SimulatedDisk(1), "journal-0", LogSettings(), is_clean=True)
-    asyncio.run(test(Journal(log), Clock()))  # type: ignore[arg-type]
-
-
-def new_shard(journal: Journal, clock: Clock) -> Shard[Offsets]:
-    shard = Shard(journal, Offsets, TYPES, clock)
-    shard.start()
-    return shard
+from tests.unit.coordinator.shards import (
+    Clock,
+    Journal,
+    Offsets,
+    commit,
+    new_shard,
+    run,
+    settle,
+    turn,
+)
 
 
 def test_answers_come_when_the_records_are_committed() -> None:
@@ -131,7 +31,7 @@ def test_answers_come_when_the_records_are_committed() -> None:
         journal.is_replicated = False
         answers: list[Any] = []
         shard.write(commit("a", 1, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         assert (answers, shard.machine.committed) == ([], {"a": 1})
         journal.replicate()
         assert answers == [1]
@@ -146,7 +46,7 @@ def test_operations_of_one_turn_are_one_batch() -> None:
         answers: list[Any] = []
         for offset in range(10):
             shard.write(commit("a", offset, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         assert answers == list(range(10))
         chunk = journal.log.read(0, 1_000_000, up_to=journal.log.end_offset)
         assert chunk is not None
@@ -163,7 +63,7 @@ def test_a_batch_is_never_larger_than_the_topic_takes_and_no_operation_is_torn()
         answers: list[Any] = []
         for offset in range(20):
             shard.write(commit("t" * 50, offset, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         assert answers == list(range(20))
         chunk = journal.log.read(0, 1_000_000, up_to=journal.log.end_offset)
         assert chunk is not None
@@ -181,7 +81,7 @@ def test_what_does_not_fit_into_a_batch_is_refused_and_changes_nothing() -> None
         await settle(shard)
         answers: list[Any] = []
         shard.write(commit("t" * 1000, 1, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         assert [each.code for each in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR]
         assert (shard.machine.committed, journal.log.end_offset) == ({}, 0)
 
@@ -194,7 +94,7 @@ def test_loading_gives_the_state_that_was_written() -> None:
         await settle(shard)
         for topic in ("a", "b", "a"):
             shard.write(commit(topic, journal.log.end_offset, print), print)
-            await turn(shard)
+            await turn()
         again = new_shard(journal, clock)
         assert again.state is State.LOADING
         await settle(again)
@@ -234,17 +134,17 @@ def test_what_could_not_be_written_is_taken_back() -> None:
         await settle(shard)
         answers: list[Any] = []
         shard.write(commit("a", 1, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         journal.failure = ReadOnlyLog("journal", "the disk is full")
         shard.write(commit("a", 2, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         assert answers[0] == 1
         assert answers[1].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         journal.failure = None
         await settle(shard)
         assert shard.machine.committed == {"a": 1}
         shard.write(commit("a", 3, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         assert answers[2] == 3
 
     run(test)
@@ -257,7 +157,7 @@ def test_everybody_who_waits_is_told_when_the_partition_goes_elsewhere() -> None
         journal.is_replicated = False
         answers: list[Any] = []
         shard.write(commit("a", 1, answers.append), answers.append)
-        await turn(shard)
+        await turn()
         shard.machine.kept.append(answers.append)
         shard.close()
         assert [each.code for each in answers] == [ErrorCode.NOT_COORDINATOR] * 2
@@ -284,7 +184,7 @@ def test_a_record_of_a_newer_software_stops_loading() -> None:
         shard = new_shard(journal, clock)
         await settle(shard)
         shard.write(commit("a", 1, print), print)
-        await turn(shard)
+        await turn()
         stranger: Shard[Offsets] = Shard(journal, Offsets, {}, clock)
         stranger.start()
         await settle(stranger)
@@ -302,7 +202,7 @@ def test_deadlines_are_kept_and_a_clock_that_moved_is_noticed() -> None:
         await settle(shard)
         shard.machine.deadline_ms = clock.ms + 1_000_000
         shard.write(lambda machine, now_ms: Outcome(), print)
-        await turn(shard)
+        await turn()
         assert shard.machine.expired == 0
         clock.ms += 1_000_000
         shard.rearm()

@@ -10,6 +10,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.broker.counters import LATENCY_BOUNDS_NS, ApiCounters, Counters
+from headrace.client.cluster import Cluster
+from headrace.client.groups import commit_offsets
+from headrace.client.topics import TopicPartition
 from headrace.ids import TopicName
 from headrace.testing.broker import TestBroker
 from headrace.testing.plugin import headrace, headrace_settings  # noqa: F401  fixtures
@@ -30,15 +33,27 @@ def used(headrace: TestBroker) -> TestBroker:  # noqa: F811
     return headrace
 
 
+@pytest.fixture
+def coordinating(used: TestBroker) -> TestBroker:
+    """One that has a group too."""
+
+    async def commit() -> None:
+        async with Cluster(used.bootstrap) as cluster:
+            await commit_offsets(cluster, "readers", {TopicPartition("orders", 0): 1})
+
+    used.run(commit())
+    return used
+
+
 def row(metric: Metric) -> tuple[str, str, str, str]:
     name = f"{metric.name}_total" if metric.type == "counter" else metric.name
     labels = sorted({label for sample in metric.samples for label in sample.labels} - {"le"})
     return name, metric.type, ", ".join(labels), metric.documentation
 
 
-def test_the_page_has_every_metric_and_no_other(used: TestBroker) -> None:
+def test_the_page_has_every_metric_and_no_other(coordinating: TestBroker) -> None:
     assert ROW.findall(PAGE.read_text()) == [
-        row(each) for each in NodeCollector(used.node).collect()
+        row(each) for each in NodeCollector(coordinating.node).collect()
     ]
 
 

@@ -5,8 +5,7 @@ it), KIP-394 (a member fetches its id first, from 4), KIP-345 (static members, f
 protocol's type is in the answer, from 7), KIP-800 (a reason, from 8), KIP-814 (a leader that need
 not assign, from 9). SyncGroup: type and name of the protocol are to be named from 5 on. LeaveGroup:
 many members at once from 3 on. Joins and syncs wait for other members: who waits costs no task.
-
-Left out: members that join a consumer group by this protocol (KIP-848's migration).
+KIP-848: they are for consumer groups too, whose classic members are rolled to the other protocol.
 """
 
 from collections.abc import Callable

@@ -2,9 +2,8 @@
 
 KIP-848: the consumer protocol. Members choose their own ids from ConsumerGroupHeartbeat 1 on
 (KIP-1082), which also brings subscription by a regular expression; ConsumerGroupDescribe 1 says
-which protocol a member speaks (KIP-1099).
-
-Not here: a group with members is not taken over from the classic protocol, nor given back to it.
+which protocol a member speaks (KIP-1099). A classic group of consumers becomes a consumer group
+with the first who joins it like this, see `groups/migration`.
 """
 
 from typing import Any, Final

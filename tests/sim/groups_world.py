@@ -1,0 +1,292 @@
+"""A group of thirty consumers in a storm, and the coordinator they depend on, by seed.
+
+Shard, machine and log are the product's, on a simulated disk; time, network, clients and the fate
+of the coordinator are simulated. Requests and answers are lost, replication takes its time, the
+coordinator moves and with it goes what was not replicated, its log refuses writes for a while, the
+topic grows. Consumers come, leave, stall and die. Then it is calm, and everything must get read.
+What must hold is checked on the way by `groups_checks`; a breach raises `Violation`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from random import Random
+from typing import Any, Final
+
+from headrace.config import load_settings
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.shard import Shard
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.machine import GroupsMachine
+from headrace.groups.records import RECORD_TYPES
+from headrace.groups.state import GroupsState
+from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.log.cutting import truncate
+from headrace.log.errors import ReadOnlyLog
+from headrace.log.log import Appended
+from headrace.log.opening import open_log
+from headrace.log.settings import LogSettings
+from headrace.metadata.image import Image
+from headrace.metadata.state import Partition, Topic
+from headrace.testing.disk import SimulatedDisk
+from headrace.testing.virtual_loop import run_virtual
+from tests.sim.classic_client import ClassicClient
+from tests.sim.consumer_client import ConsumerClient
+from tests.sim.groups_checks import Checks
+from tests.sim.groups_clients import Client
+
+STORM_SECONDS: Final = 120
+CALM_SECONDS_MAX: Final = 180
+MEMBERS_MAX: Final = 30
+START_MS: Final = 1_700_000_000_000
+TOPIC: Final = TopicName("t")
+TOPIC_ID: Final = TopicId(b"t" * 16)
+SETTINGS: Final = load_settings(
+    overrides={
+        "group.initial.rebalance.delay.ms": "1000",
+        "group.consumer.session.timeout.ms": "10000",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.heartbeat.interval.ms": "3000",
+        "group.consumer.min.heartbeat.interval.ms": "1000",
+    }
+)
+LOST: Final = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "nothing was heard")
+NOWHERE: Final = KafkaError(ErrorCode.NOT_COORDINATOR, "nobody coordinates this group")
+
+Ask = Callable[[GroupsState, int, Reply], Outcome]
+"""A request: an operation on the state, with the time and who is to be answered."""
+
+
+class World:
+    """One seed's group; `run` plays it and raises Violation at the first breach."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.trace: list[str] = []
+        self.kind = ("range", "cooperative", "consumer", "uniform")[seed % 4]
+        self.loss = self.random.choice((0.0, 0.01, 0.05))
+        self.is_calm = False
+        self.ends: list[int] = [0] * self.random.randint(5, 60)
+        """Of each partition: how many records there are to read."""
+        self.checks = Checks(self.ends)
+        self.clients: list[Client] = []
+        self.image = Image()
+        self.image.add_topic(Topic(TOPIC, TOPIC_ID, [_partition(i) for i in range(len(self.ends))]))
+        self.shard: Shard[GroupsMachine] | None = None
+        self._numbers = count(1)
+        self._unanswered = 0
+
+    def run(self) -> None:
+        run_virtual(self._play())
+
+    async def _play(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[None] = self.loop.create_future()
+        # Whatever a callback raises is a breach, or a mistake in here.
+        self.loop.set_exception_handler(lambda _, context: self.fail(context.get("exception")))
+        self.journal = Journal(self)
+        self._lead()
+        for _ in range(self.random.randint(1, MEMBERS_MAX)):
+            self._join()
+        weather = self.loop.create_task(self._storm())
+        await asyncio.wait([weather, self._failed], return_when=asyncio.FIRST_COMPLETED)
+        if not self._failed.done():
+            weather.result()
+            await self._calm()
+        for client in self.clients:
+            client.die()
+        await asyncio.sleep(30)  # until the last request has arrived
+        if self.shard is not None:
+            self.shard.close()
+        await asyncio.sleep(1)
+        if self._failed.done():
+            self._failed.result()
+        self._failed.cancel()
+        self.checks.check_that(self._unanswered == 0, f"{self._unanswered} were never answered")
+
+    def fail(self, error: BaseException | None) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error or AssertionError("something failed"))
+
+    # The weather
+
+    async def _storm(self) -> None:
+        while self.loop.time() < STORM_SECONDS:
+            await asyncio.sleep(self.random.expovariate(1.5))
+            self._act()
+
+    def _act(self) -> None:
+        alive, luck = self.clients, self.random
+        for _ in range(luck.randint(0, 10)):
+            self.ends[luck.randrange(len(self.ends))] += luck.randint(1, 50)
+        what = luck.random()
+        if what < 0.4:
+            if len(alive) < MEMBERS_MAX:
+                self._join()
+        elif what < 0.5 and alive:
+            luck.choice(alive).wants_to_leave = True
+        elif what < 0.6 and alive:
+            client = luck.choice(alive)
+            self.note(f"{client.name} dies")
+            client.die()
+            alive.remove(client)
+        elif what < 0.75 and alive:
+            luck.choice(alive).stall_seconds = luck.choice((1.0, 5.0, 15.0, 40.0))
+        elif what < 0.775:
+            self._move()
+        elif what < 0.785:
+            self._refuse_writes()
+        elif what < 0.8 and len(self.ends) < 64:
+            self._grow()
+
+    def _join(self) -> None:
+        number = next(self._numbers)
+        client: Client
+        if self.kind in ("range", "cooperative"):
+            client = ClassicClient(self, f"c{number}", is_cooperative=self.kind == "cooperative")
+        else:
+            assignor = "range" if self.kind == "consumer" else "uniform"
+            client = ConsumerClient(self, f"m{number}", assignor=assignor)
+        self.clients.append(client)
+        client.start()
+
+    def _grow(self) -> None:
+        """Add a partition; only who looks at metadata notices (of these, the coordinator)."""
+        if self.kind in ("consumer", "uniform"):
+            topic = self.image.topic(TOPIC)
+            assert topic is not None
+            self.image.add_partitions(topic, [_partition(len(self.ends))])
+            self.image.state.applied_index += 1
+            self.ends.append(0)
+
+    async def _calm(self) -> None:
+        """Let everybody behave well until everything is read."""
+        self.is_calm = True
+        self.loss = 0.0
+        self.journal.failure = None
+        if self.shard is None:
+            self._lead()
+        if not self.clients:
+            self._join()
+        self.note("calm")
+        for client in self.clients:
+            client.wants_to_leave = False
+        end = self.loop.time() + CALM_SECONDS_MAX
+        while not self.checks.is_everything_committed() and not self._failed.done():
+            self.checks.check_that(self.loop.time() < end, self.checks.missing())
+            await asyncio.sleep(1)
+
+    # The coordinator
+
+    def _lead(self) -> None:
+        self.note(f"leads from {self.journal.log.end_offset}")
+        self.journal.epoch += 1
+        self.shard = Shard(self.journal, self._machine, RECORD_TYPES, self)
+        self.shard.start()
+
+    def _machine(self) -> GroupsMachine:
+        new_id = f"id-{next(self._numbers)}"
+        return GroupsMachine(
+            GroupsState(SETTINGS, lambda: self.image, new_id=lambda: f"{new_id}-{self.number()}")
+        )
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def _move(self) -> None:
+        """Have another node lead that has what is committed, and perhaps no more."""
+        if self.shard is None:
+            return
+        self.shard.close()
+        self.shard = None
+        if self.random.random() < 0.7:
+            self.note(f"loses all from {self.journal.log.high_watermark}")
+            truncate(self.journal.log, self.journal.log.high_watermark)
+        self.journal.epoch += 1
+        self.loop.call_later(self.random.choice((0.0, 0.5, 4.0)), self._lead_again)
+
+    def _lead_again(self) -> None:
+        if self.shard is None:
+            self._lead()
+
+    def _refuse_writes(self) -> None:
+        self.note("refuses writes")
+        self.journal.failure = ReadOnlyLog("journal", "its disk is full")
+        self.loop.call_later(self.random.choice((0.05, 0.5, 3.0)), self.journal.heal)
+
+    def now_ms(self) -> int:
+        return START_MS + round(self.loop.time() * 1000)
+
+    # The network
+
+    def send(self, ask: Ask, answered: Callable[[Any], None], timeout_seconds: float) -> None:
+        """Have a request reach the coordinator, or not; `answered` is told in any case, once."""
+        timer = self.loop.call_later(timeout_seconds, answered, LOST)
+        is_answered = False
+
+        def reply(answer: object) -> None:
+            nonlocal is_answered
+            self.checks.check_that(not is_answered, "a request is answered twice")
+            is_answered = True
+            self._unanswered -= 1
+            if not timer.cancelled() and not self._is_lost():
+                self.loop.call_later(self._latency(), arrive, answer)
+
+        def arrive(answer: object) -> None:
+            if timer.when() > self.loop.time():
+                timer.cancel()
+                answered(answer)
+
+        def deliver() -> None:
+            self._unanswered += 1
+            if self.shard is None:
+                reply(NOWHERE)
+                return
+            self.shard.write(lambda machine, now_ms: ask(machine.state, now_ms, reply), reply)
+
+        if not self._is_lost():
+            self.loop.call_later(self._latency(), deliver)
+
+    def _is_lost(self) -> bool:
+        return self.loss > 0 and self.random.random() < self.loss
+
+    def _latency(self) -> float:
+        return self.random.uniform(0.0005, 0.02)
+
+    def note(self, what: str) -> None:
+        self.trace.append(f"{self.loop.time():9.3f} {what}")
+
+
+class Journal:
+    """The partition of `__consumer_offsets`, replicated a little later."""
+
+    def __init__(self, world: World) -> None:
+        self.log = open_log(SimulatedDisk(world.seed), "journal-0", LogSettings(), is_clean=True)
+        self.name = "journal"
+        self.epoch = 0
+        self.produce_waiters: set[Any] = set()
+        self.failure: KafkaError | None = None
+        self._world = world
+
+    def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
+        if self.failure is not None:
+            raise self.failure
+        appended = self.log.append_own(batch, leader_epoch=self.epoch)
+        delay = self._world.random.choice((0.0, 0.001, 0.01, 0.2))
+        self._world.loop.call_later(delay, self._replicate, appended.last_offset + 1, self.epoch)
+        return appended
+
+    def heal(self) -> None:
+        self.failure = None
+
+    def _replicate(self, offset: int, epoch: int) -> None:
+        if epoch == self.epoch and offset > self.log.high_watermark:
+            self.log.advance_high_watermark(offset)
+            for waiter in tuple(self.produce_waiters):
+                waiter.on_progress()
+
+
+def _partition(number: int) -> Partition:
+    broker = BrokerId(1)
+    return Partition((broker,), (broker,), broker, number + 1)

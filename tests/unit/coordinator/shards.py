@@ -1,0 +1,131 @@
+"""A small machine, a partition and a clock to try a shard with."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.coordinator.shard import Shard
+from headrace.errors import KafkaError
+from headrace.log.log import Appended, Log
+from headrace.log.opening import open_log
+from headrace.log.settings import LogSettings
+from headrace.testing.disk import SimulatedDisk
+from headrace.wire.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.messages.offset_commit_value import OffsetCommitValue
+
+TYPES = {OffsetCommitKey.API_KEY: (OffsetCommitKey, OffsetCommitValue)}
+VERSION = 4
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class Offsets:
+    """A small machine: the last offset of each topic, and who waits for one."""
+
+    def __init__(self) -> None:
+        self.committed: dict[str, int] = {}
+        self.open: dict[int, dict[str, int]] = {}
+        self.deadline_ms: int | None = None
+        self.expired = 0
+        self.kept: list[Reply] = []
+        self.was_loaded = False
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        assert isinstance(record.key, OffsetCommitKey)
+        assert isinstance(record.value, OffsetCommitValue)
+        place = self.committed
+        if record.producer_id >= 0:
+            place = self.open.setdefault(record.producer_id, {})
+        place[record.key.topic] = record.value.offset
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
+        written = self.open.pop(producer_id, {})
+        if is_commit:
+            self.committed.update(written)
+
+    def on_loaded(self, now_ms: int) -> Outcome:
+        self.was_loaded = True
+        return Outcome()
+
+    def next_deadline_ms(self) -> int | None:
+        return self.deadline_ms
+
+    def on_deadline(self, now_ms: int) -> Outcome:
+        self.deadline_ms = None
+        self.expired += 1
+        return Outcome()
+
+    def waiting(self) -> Iterable[Reply]:
+        return self.kept
+
+
+class Journal:
+    """A partition whose followers are as fast as the test wants."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.name = "journal"
+        self.produce_waiters: set[Any] = set()
+        self.is_replicated = True
+        self.failure: KafkaError | None = None
+        self._next_failure: KafkaError | None = None
+
+    def fail_next(self, failure: KafkaError) -> None:
+        """Refuse one append."""
+        self._next_failure = failure
+
+    def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
+        if self.failure is not None:
+            raise self.failure
+        if self._next_failure is not None:
+            failure, self._next_failure = self._next_failure, None
+            raise failure
+        appended = self.log.append_own(batch, leader_epoch=0)
+        if self.is_replicated:
+            self.log.advance_high_watermark(self.log.end_offset)
+        return appended
+
+    def replicate(self) -> None:
+        self.log.advance_high_watermark(self.log.end_offset)
+        for waiter in tuple(self.produce_waiters):
+            waiter.on_progress()
+
+
+def commit(topic: str, offset: int, reply: Reply) -> Callable[[Any, int], Outcome]:
+    record = CoordinatorRecord(
+        OffsetCommitKey(group="g", topic=topic), OffsetCommitValue(offset=offset), VERSION
+    )
+    return lambda machine, now_ms: Outcome((record,), ((reply, offset),))
+
+
+async def turn() -> None:
+    """Let what was begun within this turn of the loop be done."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def settle(shard: Shard[Offsets]) -> None:
+    await shard.loaded()
+    await turn()
+
+
+def run(test: Callable[[Journal, Clock], Awaitable[None]]) -> None:
+    asyncio.run(test(Journal(new_log()), Clock()))  # type: ignore[arg-type]
+
+
+def new_log() -> Log:
+    return open_log(SimulatedDisk(1), "journal-0", LogSettings(), is_clean=True)
+
+
+def new_shard(journal: Journal, clock: Clock) -> Shard[Offsets]:
+    shard = Shard(journal, Offsets, TYPES, clock)
+    shard.start()
+    return shard
