@@ -4,8 +4,10 @@ HEADRACE_TESTS_BOOTSTRAP=host:port runs the same tests against another cluster. 
 Apache Kafka 4.3.1, which is what makes them a specification.
 """
 
+import gc
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -35,6 +37,15 @@ def eventually(find: Callable[[], object], wanted: object) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (found := find()) != wanted:
         assert time.monotonic() < deadline, f"still {found!r}, not {wanted!r}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sockets_of_clients_are_closed() -> Iterator[None]:
+    """Some clients leave sockets to the collector: let it find them before others are blamed."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 class TopicMaker(Protocol):

@@ -26,6 +26,8 @@ OF_ELR = "min.insync.replicas"
 """With eligible leader replicas, a feature of new clusters, Kafka sets it for all brokers."""
 FIXED_HERE = {"listeners", "listener.security.protocol.map"}
 """What Kafka changes while it runs, and a node reads when it starts."""
+SOCKET_BUFFERS = {"socket.send.buffer.bytes", "socket.receive.buffer.bytes"}
+"""Left to the kernel here."""
 ADDRESSES = {"log.dir", "log.dirs", "node.id", "controller.listener.names", "process.roles"}
 """What the two were started with, or not."""
 
@@ -112,7 +114,7 @@ def _plain(answer: Any) -> object:
 
 def _broker_rows(answer: Any) -> dict[str, object]:
     (result,) = answer.results
-    left_out = {OF_ELR, *FIXED_HERE, *ADDRESSES}
+    left_out = {OF_ELR, *FIXED_HERE, *ADDRESSES, *SOCKET_BUFFERS}
     return {
         row.name: comparable_row(row)
         for row in result.configs

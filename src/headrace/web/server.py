@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 REQUEST_START_BYTES_MAX: Final = 64 * 1024
 """How much of a request is kept until the libraries are loaded; no page needs more."""
-BACKLOG: Final = 64
 CONNECTIONS_MAX: Final = 64
 """How many may be open at once; more are closed at once, so that pages never crowd out clients."""
 
@@ -46,7 +45,9 @@ class WebServer:
         if not text:
             return 0
         host, _, port = text.rpartition(":")
-        self._listener = Listener(Address("http.listen", host.strip("[]"), int(port)), BACKLOG)
+        self._listener = Listener(
+            Address("http.listen", host.strip("[]"), int(port)), self._node.settings
+        )
         await self._listener.serve(lambda: _Doorstep(self))
         return self._listener.port
 
