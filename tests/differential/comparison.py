@@ -18,6 +18,7 @@ from tests.differential.scripts import (
     groups_classic,
     groups_consumer,
     groups_consumer_members,
+    groups_migration,
     groups_streams,
     offsets,
     offsets_committed,
@@ -39,7 +40,7 @@ SCRIPTS: dict[str, Script] = {
         *(connections, cluster, topics, configs, produce, producers),
         *(fetching, offsets, replicas, telemetry, find_coordinator),
         *(groups_classic, groups_consumer, groups_consumer_members, groups_streams),
-        *(consumer_groups, groups_administration, offsets_committed),
+        *(groups_migration, consumer_groups, groups_administration, offsets_committed),
         *(transactions, transactions_offsets, transactions_administration),
     )
     for script in module.SCRIPTS

@@ -152,6 +152,7 @@ class Shard(Generic[M]):
             outcome: Outcome = operation(self.machine, self._clock.now_ms())
             encoded = self._encode(outcome)
         except KafkaError as error:
+            self._arm()  # it may have set a deadline before
             reply(error)
             return
         self._replay(outcome)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headrace import config
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.classic_answers import describe, rebalancing
+from headrace.groups.classic_answers import describe, to_join_again
 from headrace.groups.classic_commits import on_offsets_committed, validate_offset_commit
 from headrace.groups.classic_deadlines import JOIN, SESSION, SYNC, drop_deadlines, keep_session
 from headrace.groups.classic_group import ClassicGroup, ClassicState
@@ -79,10 +79,10 @@ def dissolve(state: GroupsState, group: ClassicGroup) -> tuple[tuple[Reply, obje
     Gives the answers of those who wait: they join again. Records are the caller's.
     """
     drop_deadlines(state, group)
-    replies = (*group.join_replies.values(), *group.sync_replies.values())
+    answers = to_join_again(group)
     group.join_replies.clear()
     group.sync_replies.clear()
-    return tuple((each, rebalancing(group)) for each in replies)
+    return answers
 
 
 def _classic_groups(state: GroupsState) -> Iterator[ClassicGroup]:

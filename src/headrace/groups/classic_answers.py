@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic_group import ClassicGroup, ClassicState
 from headrace.groups.classic_member import ClassicMember
@@ -52,6 +53,12 @@ def rebalancing(group: ClassicGroup) -> KafkaError:
     return KafkaError(
         ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances: join it again"
     )
+
+
+def to_join_again(group: ClassicGroup) -> tuple[tuple[Reply, KafkaError], ...]:
+    """Tell all who wait for a generation, or for their part of it, that there will be none."""
+    replies = (*group.join_replies.values(), *group.sync_replies.values())
+    return tuple((each, rebalancing(group)) for each in replies)
 
 
 def superseded(group: ClassicGroup, member: ClassicMember) -> KafkaError:

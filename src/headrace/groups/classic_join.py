@@ -6,7 +6,6 @@ once and without a rebalance if the group is stable; KIP-814: a leader that does
 assign anew.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from headrace import config
@@ -19,7 +18,7 @@ from headrace.groups.classic_deadlines import (
     session_key,
 )
 from headrace.groups.classic_group import ClassicGroup, ClassicState
-from headrace.groups.classic_member import ClassicMember, OfferedProtocol, read_protocols
+from headrace.groups.classic_member import ClassicMember, Joiner, OfferedProtocol, read_protocols
 from headrace.groups.classic_rebalance import (
     Draft,
     complete_join_if_all_came,
@@ -28,24 +27,16 @@ from headrace.groups.classic_rebalance import (
     rebalance,
 )
 from headrace.groups.classic_records import group_record, new_group_record
+from headrace.groups.consumer_classic_members import join_consumer_group
+from headrace.groups.consumer_group import ConsumerGroup
 from headrace.groups.kinds import rules_of
 from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId
 from headrace.wire.messages.join_group_request import JoinGroupRequest
 
+__all__ = ["Joiner", "join"]
+
 REPLACEABLE: Final = frozenset({GroupKind.CONSUMER, GroupKind.STREAMS})
 """Kinds of groups that give way to a classic one when they are empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joiner:
-    """Who wants to join, beside what its request says."""
-
-    client_id: str
-    client_host: str
-    fetches_id: bool = True
-    """Whether it comes back with the id that it is given (version 4 on)."""
-    skips_assignment: bool = True
-    """Whether it understands that it leads but is not to assign (version 9 on)."""
 
 
 def join(
@@ -58,6 +49,8 @@ def join(
     _check_session_timeout(state, request.session_timeout_ms)
     group_id = GroupId(request.group_id)
     group = state.groups.get(group_id)
+    if isinstance(group, ConsumerGroup) and not group.is_empty:
+        return join_consumer_group(state, request, joiner, now_ms, reply)
     if isinstance(group, ClassicGroup):
         draft = Draft(state, group, now_ms)
     elif group is not None and not (group.is_empty and group.kind in REPLACEABLE):

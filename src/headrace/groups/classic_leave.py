@@ -1,9 +1,11 @@
-"""LeaveGroup of a classic group: members that go, and those that a tool takes out."""
+"""LeaveGroup: members of classic groups that go, and those of any kind that a tool takes out."""
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic_group import ClassicGroup, ClassicState
 from headrace.groups.classic_rebalance import Draft, forget_id, rebalance, remove_member
+from headrace.groups.consumer_departures import take_out
+from headrace.groups.consumer_group import ConsumerGroup
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from headrace.wire.messages.leave_group_response import LeaveGroupResponse, MemberResponse
@@ -15,6 +17,8 @@ def leave(state: GroupsState, request: LeaveGroupRequest, now_ms: int, reply: Re
     The answer is a LeaveGroupResponse with a row for each that was named.
     """
     group = state.groups.get(GroupId(request.group_id))
+    if isinstance(group, ConsumerGroup):
+        return take_out(state, group, request, now_ms, reply)
     if not isinstance(group, ClassicGroup):
         rows = [_row(each, ErrorCode.UNKNOWN_MEMBER_ID) for each in request.members]
         return Outcome(replies=((reply, LeaveGroupResponse(members=rows)),))

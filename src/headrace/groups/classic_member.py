@@ -20,6 +20,18 @@ class OfferedProtocol(NamedTuple):
     metadata: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """Who wants to join, beside what its request says."""
+
+    client_id: str
+    client_host: str
+    fetches_id: bool = True
+    """Whether it comes back with the id that it is given (version 4 on)."""
+    skips_assignment: bool = True
+    """Whether it understands that it leads but is not to assign (version 9 on)."""
+
+
 @dataclass(slots=True)
 class ClassicMember:
     """One member."""

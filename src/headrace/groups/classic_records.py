@@ -66,7 +66,9 @@ def replay_group(state: GroupsState, record: CoordinatorRecord) -> None:
         if not value.members:
             return  # those who join a group that begins, or began to be empty, are not in it
         if group.members.keys() == {each.member_id for each in value.members}:
-            _assign(state, group, value)
+            # A group that was a consumer group is in its first rebalance already.
+            if group.state is not ClassicState.PREPARING_REBALANCE:
+                _assign(state, group, value)
             return
     if isinstance(group, ClassicGroup):
         drop_deadlines(state, group)

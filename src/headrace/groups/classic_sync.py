@@ -7,6 +7,11 @@ from headrace.groups.classic_deadlines import end_sync_wait, keep_session
 from headrace.groups.classic_group import ClassicGroup, ClassicState
 from headrace.groups.classic_member import ClassicMember
 from headrace.groups.classic_records import group_record
+from headrace.groups.consumer_classic_members import (
+    heartbeat_consumer_group,
+    sync_consumer_group,
+)
+from headrace.groups.consumer_group import ConsumerGroup
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.heartbeat_request import HeartbeatRequest
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
@@ -15,6 +20,9 @@ from headrace.wire.messages.sync_group_request import SyncGroupRequest
 
 def sync(state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Reply) -> Outcome:
     """Give a member its assignment, as a SyncGroupResponse, once the leader's is written."""
+    consumers = state.groups.get(GroupId(request.group_id))
+    if isinstance(consumers, ConsumerGroup):
+        return sync_consumer_group(state, consumers, request, now_ms, reply)
     group, member = _member(state, request)
     _check_protocol(group, request)
     if group.state is ClassicState.PREPARING_REBALANCE:
@@ -54,6 +62,9 @@ def _assign(
 
 def heartbeat(state: GroupsState, request: HeartbeatRequest, now_ms: int, reply: Reply) -> Outcome:
     """Take note that a member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+    consumers = state.groups.get(GroupId(request.group_id))
+    if isinstance(consumers, ConsumerGroup):
+        return heartbeat_consumer_group(state, consumers, request, now_ms, reply)
     group, member = _member(state, request)
     keep_session(state, group, member, now_ms)
     if group.state is ClassicState.PREPARING_REBALANCE:

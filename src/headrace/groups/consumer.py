@@ -2,7 +2,8 @@
 
 A member joins, says what it wants and what it reads, learns what it should read and leaves, all by
 ConsumerGroupHeartbeat. Read `consumer_group` for what a group is, `consumer_targets` for what it
-aims at, `consumer_reconciliation` for how members get there, `consumer_members` for who is refused.
+aims at, `consumer_reconciliation` for how members get there, `consumer_members` for who is refused,
+`consumer_classic_members` for those that speak the classic protocol, `migration` for how they come.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,14 +13,22 @@ from typing import Final, NamedTuple
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer_departures import (
+from headrace.groups.classic_answers import to_join_again
+from headrace.groups.classic_group import ClassicGroup
+from headrace.groups.consumer_deadlines import (
+    JOIN,
     REBALANCE,
     SESSION,
-    forget_deadlines,
+    SYNC,
+    end_classic_waits,
+    keep_session,
+    watch_revocation,
+)
+from headrace.groups.consumer_departures import (
     leave,
+    on_classic_wait_end,
     on_rebalance_end,
     on_session_end,
-    watch_revocation,
 )
 from headrace.groups.consumer_draft import Draft
 from headrace.groups.consumer_group import (
@@ -37,26 +46,12 @@ from headrace.groups.consumer_members import (
     find_static_member,
     not_consumer,
 )
-from headrace.groups.consumer_reconciliation import Progress, reconcile
-from headrace.groups.consumer_records import (
-    RECORD_KEYS,
-    current_record,
-    member_record,
-    member_tombstones,
-    pattern_tombstone,
-    replay_record,
-    target_record,
-)
+from headrace.groups.consumer_membership import advance, subscribe, take_place
+from headrace.groups.consumer_records import RECORD_KEYS, replay_record
 from headrace.groups.consumer_requests import NOT_GIVEN, check_heartbeat
-from headrace.groups.consumer_targets import (
-    bump_epoch,
-    group_interval_ms,
-    match_patterns,
-    update_target,
-    wanted_topics,
-)
+from headrace.groups.consumer_targets import group_interval_ms
+from headrace.groups.migration import upgrade
 from headrace.groups.state import DeadlineKey, GroupId, GroupKind, GroupsState, MemberId
-from headrace.groups.subscriptions import check_pattern
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -88,24 +83,23 @@ def heartbeat(
     """Take a heartbeat; the answer is a ConsumerGroupHeartbeatResponse."""
     check_heartbeat(request, sender.version, state.settings)
     if request.member_epoch < JOINING_EPOCH:
-        return leave(state, request, reply)
-    draft, owned = _draft(state, request), _owned(request)
+        return leave(state, request, now_ms, reply)
+    former = state.groups.get(GroupId(request.group_id))
+    draft, owned = _draft(state, request, now_ms), _owned(request)
     member = _admit(state, draft, request, owned)
     before = draft.group.members.get(member.member_id)
     updated = _updated(member, request, sender)
-    is_new = _subscribe(state, draft, before, updated, now_ms)
-    update_target(state, draft, now_ms)
+    is_new = subscribe(state, draft, before, updated, now_ms)
+    after = advance(state, draft, member.member_id, owned, now_ms, is_subscription_new=is_new)
 
     group = draft.group
-    after = current = group.members[updated.member_id]
-    if is_new or not current.is_reconciled_to(group.assignment_epoch):
-        wanted = wanted_topics(group, current, state.image)
-        after = reconcile(group, current, Progress(wanted, owned, is_new))
-    if after != current:
-        draft.write_last(current_record(group.group_id, after))
-        watch_revocation(state, group.group_id, after, now_ms)
-    session_ms = group_interval_ms(state, group.group_id, "consumer.session.timeout.ms")
-    state.deadlines.set((SESSION, group.group_id, after.member_id), now_ms + session_ms)
+    if before is not None and before.is_classic:
+        end_classic_waits(state, group.group_id, member.member_id)
+    if former is None or isinstance(former, ConsumerGroup):
+        keep_session(state, group.group_id, after, now_ms)
+    else:
+        for each in group.members.values():
+            keep_session(state, group.group_id, each, now_ms)
     response = ConsumerGroupHeartbeatResponse(
         member_id=after.member_id,
         member_epoch=after.epoch,
@@ -115,22 +109,25 @@ def heartbeat(
     )
     if _is_full(request) or not _is_same(after.assigned, member.assigned):
         response.assignment = _assignment(after.assigned)
-    return Outcome(tuple(draft.records), ((reply, response),))
+    waiting = to_join_again(former) if isinstance(former, ClassicGroup) else ()
+    return Outcome(tuple(draft.records), ((reply, response), *waiting))
 
 
 # Joining
 
 
-def _draft(state: GroupsState, request: ConsumerGroupHeartbeatRequest) -> Draft:
-    """Give the group to work on; one who joins begins it, or takes over an empty classic one."""
+def _draft(state: GroupsState, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Draft:
+    """Give the group to work on; one who joins begins it, or turns a classic one into it."""
     group_id, is_joining = GroupId(request.group_id), request.member_epoch == JOINING_EPOCH
     group = state.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return Draft(group)
     is_classic = group.kind is GroupKind.CLASSIC if group else group_id in state.offsets
     if group is not None or is_classic:
-        if not is_joining or not is_classic or not (group is None or group.is_empty):
+        if not is_joining or not is_classic:
             raise not_consumer(group_id)
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            return upgrade(state, group, now_ms)
     elif not is_joining:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
     draft = Draft(ConsumerGroup(group_id))
@@ -160,25 +157,7 @@ def _admit(
     if instance_id is None:
         return group.members.get(new.member_id, new)
     former = find_replaced_member(group, new.member_id, instance_id)
-    return new if former is None else _replace(state, draft, former, new.member_id)
-
-
-def _replace(
-    state: GroupsState, draft: Draft, former: ConsumerMember, member_id: MemberId
-) -> ConsumerMember:
-    """Let a static member that came back have what it had, under the id that it has now."""
-    group_id, target = draft.group.group_id, draft.group.target_of(former.member_id)
-    successor = replace(
-        former, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH
-    )
-    draft.write(
-        *member_tombstones(group_id, former.member_id),
-        member_record(group_id, successor),
-        target_record(group_id, member_id, target),
-        current_record(group_id, successor),
-    )
-    forget_deadlines(state, group_id, former.member_id)
-    return successor
+    return new if former is None else take_place(state, draft, former, new.member_id)
 
 
 def _updated(
@@ -203,35 +182,6 @@ def _updated(
     )
 
 
-def _subscribe(
-    state: GroupsState,
-    draft: Draft,
-    before: ConsumerMember | None,
-    updated: ConsumerMember,
-    now_ms: int,
-) -> bool:
-    """Write what the member wants, and the group epoch that follows.
-
-    Gives whether it wants other topics than before, as far as it is known what it wants.
-    """
-    group_id = draft.group.group_id
-    had_topics = frozenset(draft.group.topics_of(before)) if before else frozenset()
-    had_pattern = before.topic_pattern if before else ""
-    had_names = before.topic_names if before else ()
-    if before is None or before.described() != updated.described():
-        if updated.topic_pattern and updated.topic_pattern != had_pattern:
-            check_pattern(updated.topic_pattern)
-        draft.write(member_record(group_id, updated))
-        if had_pattern and had_pattern not in draft.group.subscribed_patterns:
-            draft.write(pattern_tombstone(group_id, had_pattern))
-    has_matched = match_patterns(state, draft, now_ms)
-    group = draft.group
-    is_changed = had_topics != frozenset(group.topics_of(updated))
-    bump_epoch(state, draft, is_due=is_changed or has_matched or had_names != updated.topic_names)
-    is_unresolved = bool(updated.topic_pattern) and updated.topic_pattern not in group.patterns
-    return is_changed and not is_unresolved
-
-
 # Time
 
 
@@ -240,9 +190,8 @@ def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
     for group in state.groups.values():
         if not isinstance(group, ConsumerGroup):
             continue
-        session_ms = group_interval_ms(state, group.group_id, "consumer.session.timeout.ms")
         for member in group.members.values():
-            state.deadlines.set((SESSION, group.group_id, member.member_id), now_ms + session_ms)
+            keep_session(state, group.group_id, member, now_ms)
             watch_revocation(state, group.group_id, member, now_ms)
     return NOTHING
 
@@ -294,4 +243,6 @@ REPLAY: Final[Mapping[type[Message], Callable[[GroupsState, CoordinatorRecord], 
 ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {
     SESSION: on_session_end,
     REBALANCE: on_rebalance_end,
+    JOIN: on_classic_wait_end,
+    SYNC: on_classic_wait_end,
 }

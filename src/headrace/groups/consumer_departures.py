@@ -1,14 +1,17 @@
 """How members of consumer groups go: they leave, fall silent, or hold up the others for too long.
 
-What a member had is free from then on, and the group begins another epoch without it. Static
-members may also go for a while: then nothing changes unless their session ends.
+What a member had is free from then on, and the group begins another epoch without it; if only
+members of the classic protocol are left, it becomes a classic group (`migration`). Static members
+may also go for a while: then nothing changes unless their session ends.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
-from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import KafkaError
+from headrace.groups.classic_rebalance import prepare_rebalance
+from headrace.groups.consumer_deadlines import REBALANCE, forget_deadlines
 from headrace.groups.consumer_draft import Draft
 from headrace.groups.consumer_group import (
     JOINING_EPOCH,
@@ -22,6 +25,7 @@ from headrace.groups.consumer_group import (
 from headrace.groups.consumer_members import find_consumer_group, find_member, find_static_member
 from headrace.groups.consumer_records import current_record, member_tombstones, pattern_tombstone
 from headrace.groups.consumer_targets import bump_epoch
+from headrace.groups.migration import can_downgrade, downgrade
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -29,13 +33,13 @@ from headrace.wire.messages.consumer_group_heartbeat_request import (
 from headrace.wire.messages.consumer_group_heartbeat_response import (
     ConsumerGroupHeartbeatResponse,
 )
-
-SESSION: Final = "consumer-session"
-REBALANCE: Final = "consumer-rebalance"
-"""The deadlines of a member, in the words of their keys."""
+from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from headrace.wire.messages.leave_group_response import LeaveGroupResponse, MemberResponse
 
 
-def leave(state: GroupsState, request: ConsumerGroupHeartbeatRequest, reply: Reply) -> Outcome:
+def leave(
+    state: GroupsState, request: ConsumerGroupHeartbeatRequest, now_ms: int, reply: Reply
+) -> Outcome:
     group = find_consumer_group(state, request.group_id)
     member = (
         find_member(group, request.member_id)
@@ -46,7 +50,7 @@ def leave(state: GroupsState, request: ConsumerGroupHeartbeatRequest, reply: Rep
         member_id=request.member_id, member_epoch=request.member_epoch
     )
     if request.member_epoch == LEAVING_EPOCH:
-        return Outcome(_fence(state, group, member), ((reply, response),))
+        return _fence(state, group, (member,), now_ms, ((reply, response),))
     # It may come back: what it has stays its own until its session ends.
     away = replace(
         member,
@@ -61,18 +65,65 @@ def leave(state: GroupsState, request: ConsumerGroupHeartbeatRequest, reply: Rep
     return Outcome((current_record(group.group_id, away),), ((reply, response),))
 
 
+def take_out(
+    state: GroupsState, group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int, reply: Reply
+) -> Outcome:
+    """Take members out of a group by LeaveGroup, with one new epoch for all of them.
+
+    Those of the classic protocol leave like this, and a tool may name any.
+
+    The answer is a LeaveGroupResponse with a row for each that was named.
+    """
+    rows, leaving = [], dict[MemberId, ConsumerMember]()
+    for named in request.members:
+        row = MemberResponse(member_id=named.member_id, group_instance_id=named.group_instance_id)
+        try:
+            member = _named(group, named)
+            leaving[member.member_id] = member
+        except KafkaError as error:
+            row.error_code = error.code
+        rows.append(row)
+    answer = (reply, LeaveGroupResponse(members=rows))
+    if not leaving:
+        return Outcome(replies=(answer,))
+    return _fence(state, group, leaving.values(), now_ms, (answer,))
+
+
+def _named(group: ConsumerGroup, named: MemberIdentity) -> ConsumerMember:
+    instance_id = named.group_instance_id
+    if instance_id is None:
+        return find_member(group, named.member_id)
+    # A tool knows the instance, not who is it at the moment.
+    owner = group.static_members.get(instance_id, MemberId(""))
+    return find_static_member(group, named.member_id or owner, instance_id)
+
+
 def _fence(
-    state: GroupsState, group: ConsumerGroup, member: ConsumerMember
-) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that take a member away and begin another epoch without it."""
-    draft, group_id = Draft(group), group.group_id
+    state: GroupsState,
+    group: ConsumerGroup,
+    members: Iterable[ConsumerMember],
+    now_ms: int,
+    answers: tuple[tuple[Reply, object], ...] = (),
+) -> Outcome:
+    """Take members away and begin another epoch without them, or a classic group."""
+    draft = Draft(group)
+    for member in members:
+        _remove(state, draft, member)
+    if can_downgrade(draft.group, state.settings):
+        classic = downgrade(state, group, draft.group, now_ms)
+        prepare_rebalance(classic)
+        return Outcome(tuple(classic.records), (*answers, *classic.replies))
+    bump_epoch(state, draft, is_due=True)
+    return Outcome(tuple(draft.records), answers)
+
+
+def _remove(state: GroupsState, draft: Draft, member: ConsumerMember) -> None:
+    group_id = draft.group.group_id
     draft.write(*member_tombstones(group_id, member.member_id))
     pattern = member.topic_pattern
     if pattern and pattern not in draft.group.subscribed_patterns:
         draft.write(pattern_tombstone(group_id, pattern))
-    bump_epoch(state, draft, is_due=True)
     forget_deadlines(state, group_id, member.member_id)
-    return tuple(draft.records)
 
 
 # Time
@@ -80,36 +131,29 @@ def _fence(
 
 def on_session_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
     """Take away a member that was silent for too long."""
-    _, group_id, member_id = key
-    group = state.groups.get(GroupId(group_id))
-    member = group.members.get(MemberId(member_id)) if isinstance(group, ConsumerGroup) else None
-    if not isinstance(group, ConsumerGroup) or member is None:
-        return NOTHING
-    return Outcome(_fence(state, group, member))
+    found = _find(state, key)
+    return NOTHING if found is None else _fence(state, found[0], (found[1],), now_ms)
 
 
 def on_rebalance_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
     """Take away a member that did not give up in time what others wait for."""
-    _, group_id, member_id = key
-    group = state.groups.get(GroupId(group_id))
-    member = group.members.get(MemberId(member_id)) if isinstance(group, ConsumerGroup) else None
-    if not isinstance(group, ConsumerGroup) or member is None:
+    found = _find(state, key)
+    if found is None or found[1].state is not MemberState.UNREVOKED_PARTITIONS:
         return NOTHING
-    if member.state is not MemberState.UNREVOKED_PARTITIONS:
+    return _fence(state, found[0], (found[1],), now_ms)
+
+
+def on_classic_wait_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Take away a classic member that did not join in time, or never asked for its assignment."""
+    found = _find(state, key)
+    if found is None or not found[1].is_classic:
         return NOTHING
-    return Outcome(_fence(state, group, member))
+    return _fence(state, found[0], (found[1],), now_ms)
 
 
-def watch_revocation(
-    state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int
-) -> None:
-    key = (REBALANCE, group_id, member.member_id)
-    if member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch > JOINING_EPOCH:
-        state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
-    else:
-        state.deadlines.drop(key)
-
-
-def forget_deadlines(state: GroupsState, group_id: str, member_id: str) -> None:
-    state.deadlines.drop((SESSION, group_id, member_id))
-    state.deadlines.drop((REBALANCE, group_id, member_id))
+def _find(state: GroupsState, key: DeadlineKey) -> tuple[ConsumerGroup, ConsumerMember] | None:
+    group = state.groups.get(GroupId(key[1]))
+    if not isinstance(group, ConsumerGroup):
+        return None
+    member = group.members.get(MemberId(key[2]))
+    return None if member is None else (group, member)

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 from headrace.groups.assignors import Assignment
+from headrace.groups.classic_member import OfferedProtocol
 from headrace.groups.state import GroupId, GroupKind, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_member_metadata_value import ClassicMemberMetadata
@@ -64,6 +65,21 @@ class ConsumerMember:
     assigned: EpochsByPartition = field(default_factory=dict)
     revoking: EpochsByPartition = field(default_factory=dict)
     """What it has to give up and still may have."""
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.classic_metadata is not None
+
+    @property
+    def classic_protocols(self) -> tuple[OfferedProtocol, ...]:
+        """What a member of the classic protocol offers, what it likes best first."""
+        if self.classic_metadata is None:
+            return ()
+        return tuple(
+            OfferedProtocol(each.name, bytes(each.metadata))
+            for each in self.classic_metadata.supported_protocols
+        )
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
@@ -190,6 +206,24 @@ class ConsumerGroup:
     def is_free(self, topic_id: TopicId, index: int, member_id: MemberId) -> bool:
         """Whether no other member may be reading a partition."""
         return self.owners.get((topic_id, index), member_id) == member_id
+
+    def waits_for_others(self, member: ConsumerMember) -> bool:
+        """Whether others may still be reading what a member is to get."""
+        return any(
+            index not in member.assigned.get(topic_id, _NO_INDEXES)
+            and not self.is_free(topic_id, index, member.member_id)
+            for topic_id, indexes in self.target_of(member.member_id).items()
+            for index in indexes
+        )
+
+    def supports(self, protocols: Iterable[OfferedProtocol]) -> bool:
+        """Whether a classic member that offers these has one with all other such members."""
+        offers = [
+            {protocol.name for protocol in each.classic_protocols}
+            for each in self.members.values()
+            if each.is_classic
+        ]
+        return any(all(name in names for names in offers) for name, _ in protocols)
 
     def preferred_assignor(self, known: tuple[str, ...]) -> str:
         """Give the assignor that most members want, the first of those known if none does."""

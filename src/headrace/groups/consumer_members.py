@@ -59,13 +59,14 @@ def find_replaced_member(
 ) -> ConsumerMember | None:
     """Give the member that one who joins with an instance id takes the place of.
 
-    KafkaError if it has not left: two processes have been given the same instance id.
+    KafkaError if it has not left: two processes have been given the same instance id. Members of
+    the classic protocol do not say that they leave for a while, so that they are replaced at once.
     """
     owner = group.static_members.get(instance_id)
     if owner is None:
         return None
     former = group.members[owner]
-    if former.epoch != STATIC_LEAVING_EPOCH:
+    if former.epoch != STATIC_LEAVING_EPOCH and not former.is_classic:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group "

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.consumer_group import ConsumerGroup, ConsumerMember
 from headrace.groups.consumer_members import find_member
 from headrace.ids import TopicId
 
@@ -31,6 +31,9 @@ def validate_offset_commit(
     if epoch < 0 and group.is_empty:
         return None  # a tool, or a consumer that assigns for itself
     member = find_member(group, member_id)
+    if member.is_classic:
+        _check_generation(member, epoch)
+        return None
     if not is_transactional and version < FIRST_WITH_MEMBER_EPOCH:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -64,10 +67,20 @@ def validate_offset_fetch(group: ConsumerGroup, member_id: str | None, epoch: in
     if member_id is None and epoch < 0:
         return
     member = find_member(group, member_id or "")
-    if epoch != member.epoch:
+    if member.is_classic:
+        _check_generation(member, epoch)
+    elif epoch != member.epoch:
         raise _stale(
             f"The received member epoch {epoch} does not match the expected member epoch",
             member.epoch,
+        )
+
+
+def _check_generation(member: ConsumerMember, generation: int) -> None:
+    if generation != member.epoch:
+        raise KafkaError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"generation {generation}: member {member.member_id!r} is in {member.epoch}",
         )
 
 

@@ -26,6 +26,8 @@ from headrace.wire.messages.consumer_group_member_metadata_key import (
     ConsumerGroupMemberMetadataKey,
 )
 from headrace.wire.messages.consumer_group_member_metadata_value import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
 from headrace.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
@@ -131,7 +133,9 @@ def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     )
 
 
-def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord, ...]:
+def member_tombstones(
+    group_id: str, member_id: str
+) -> tuple[CoordinatorRecord, CoordinatorRecord, CoordinatorRecord]:
     """Give the records that take a member away."""
     return (
         CoordinatorRecord(
@@ -149,11 +153,13 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord,
 def group_tombstones(group: ConsumerGroup) -> Iterable[CoordinatorRecord]:
     """Give the records that delete a group, with whatever members it has."""
     group_id = group.group_id
-    for member_id in group.members:
-        yield from member_tombstones(group_id, member_id)
+    by_member = [member_tombstones(group_id, member_id) for member_id in group.members]
+    yield from (current for current, _, _ in by_member)
+    yield from (target for _, target, _ in by_member)
+    yield CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+    yield from (member for _, _, member in by_member)
     for pattern in sorted(group.subscribed_patterns | set(group.patterns)):
         yield pattern_tombstone(group_id, pattern)
-    yield CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
     # Nobody writes the value any more; former versions did.
     yield CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
     yield CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), None)
@@ -194,8 +200,21 @@ def _change_member(group: ConsumerGroup, key: Any, value: Any) -> None:
             topic_pattern=value.subscribed_topic_regex or "",
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             assignor=value.server_assignor,
-            classic_metadata=value.classic_member_metadata,
+            classic_metadata=_kept(value.classic_member_metadata),
         )
+    )
+
+
+def _kept(metadata: ClassicMemberMetadata | None) -> ClassicMemberMetadata | None:
+    """Give metadata with bytes of its own: what is read are views of a whole batch."""
+    if metadata is None:
+        return None
+    return ClassicMemberMetadata(
+        session_timeout_ms=metadata.session_timeout_ms,
+        supported_protocols=[
+            ClassicProtocol(name=each.name, metadata=bytes(each.metadata))
+            for each in metadata.supported_protocols
+        ],
     )
 
 

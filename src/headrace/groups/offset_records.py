@@ -43,6 +43,8 @@ class OffsetRecords:
         self, group_id: str, topic: str, topic_id: bytes, now_ms: int, expires_ms: int
     ) -> None:
         self._group_id, self._topic = group_id, topic
+        if expires_ms != NO_EXPIRY:
+            topic_id = ZERO_TOPIC_ID  # that version has no place for it, and would lose it
         self._value = now_ms, expires_ms, topic_id
         self._key = _TYPE_OF_KEY + _text(group_id) + _text(topic)
         self._rest: bytes | None = None

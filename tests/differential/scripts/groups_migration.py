@@ -1,263 +1,217 @@
-"""Groups that turn from the classic protocol to the consumer protocol and back (KIP-848)."""
+"""Groups that turn from the classic protocol to the consumer protocol and back (KIP-848).
 
-from typing import Any, Final
+With two members at a time: what a third gets depends on the ids that a broker makes up.
+"""
 
-import msgspec
-
-from headrace.coordinator.placement import partition_for
-from headrace.coordinator.records import read_record_batch
-from headrace.errors import ErrorCode
-from headrace.groups.records import GROUPS_TOPIC, RECORD_TYPES
-from headrace.records.header import read_headers
-from headrace.wire import encode
-from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from headrace.wire.messages.consumer_group_heartbeat_response import (
-    ConsumerGroupHeartbeatResponse,
-)
-from headrace.wire.messages.consumer_protocol_assignment import (
-    ConsumerProtocolAssignment,
-)
-from headrace.wire.messages.consumer_protocol_assignment import (
-    TopicPartition as AssignedPartitions,
-)
-from headrace.wire.messages.consumer_protocol_subscription import (
-    ConsumerProtocolSubscription,
-    TopicPartition,
-)
 from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
-from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from headrace.wire.messages.fetch_response import FetchResponse
-from headrace.wire.messages.heartbeat_request import HeartbeatRequest
-from headrace.wire.messages.heartbeat_response import HeartbeatResponse
-from headrace.wire.messages.join_group_response import JoinGroupResponse
-from headrace.wire.messages.leave_group_request import MemberIdentity
-from headrace.wire.messages.list_groups_request import ListGroupsRequest
-from headrace.wire.messages.metadata_response import MetadataResponse
-from headrace.wire.messages.offset_fetch_request import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from headrace.wire.messages.describe_groups_response import DescribeGroupsResponse
 from headrace.wire.messages.sync_group_response import SyncGroupResponse
-from tests.differential.consumer_requests import consumer_beat
+from tests.differential.consumer_requests import topic_of_groups
 from tests.differential.conversation import Conversation
-from tests.differential.group_requests import (
-    commit,
-    group_coordinator,
-    heartbeat,
-    join,
-    leave,
-    sync,
-)
-from tests.differential.requests import Topic, metadata
+from tests.differential.group_requests import group_coordinator, join, sync
+from tests.differential.mixed_group import MixedGroup, assigned, subscribed
 
 LEFT, LEFT_STATIC = -1, -2
-NEWEST: Final = 3
-Member = tuple[str, int]
-"""Its id and its generation."""
 
 
-def subscribed(
-    *topics: str,
-    owned: tuple[str, list[int]] | None = None,
-    version: int = NEWEST,
-    generation: int = -1,
-    rack: str | None = None,
-) -> bytes:
-    """What a consumer tells of itself, in a version of the embedded format."""
-    rows = [] if owned is None else [TopicPartition(topic=owned[0], partitions=owned[1])]
-    said = ConsumerProtocolSubscription(
-        topics=list(topics), owned_partitions=rows, generation_id=generation, rack_id=rack
+def migration_eager(talk: Conversation) -> None:
+    """There and back with a member that gives up everything before it joins."""
+    group_coordinator(talk)
+    topic = topic_of_groups(talk, "plain", partitions=4)
+    group = MixedGroup(talk, "eager", topic)
+    said = subscribed(topic.name)
+    (a,) = group.classic(("range", said), ("roundrobin", said))
+    group.beat("c joins", "c", 0)
+    group.log("what the upgrade wrote")
+    group.describe("upgraded")
+    group.heartbeat("a is told", a)
+    group.heartbeat("a is told in another generation", (a[0], 7))
+    group.heartbeat("a stranger beats", ("nobody", 1))
+    group.heartbeat("c beats like a classic member", ("c", 2))
+    group.sync("a syncs before it joins", a)
+    for version in (8, 9, 10):
+        group.commit(f"a commits v{version}", a, version)
+        group.commit(f"a commits in another generation v{version}", (a[0], 9), version)
+        group.commit(f"a commits without a generation v{version}", (a[0], -1), version)
+        group.commit(f"nobody commits v{version}", ("", -1), version)
+    group.fetch("a fetches", a)
+    group.fetch("a fetches in another generation", (a[0], 9))
+    a = group.join("a joins again", a[0], [])
+    group.heartbeat("a has joined", a)
+    group.sync("a syncs", a)
+    group.sync("a syncs again", a)
+    group.sync("a syncs with another protocol", a, protocol="roundrobin")
+    group.sync("a syncs with another type", a, protocol_type="connect")
+    group.beat("c gets its part", "c", 2)
+    group.describe("settled")
+    group.heartbeat("a goes on", a)
+    group.leave("strangers leave", ("nobody", None), (a[0], "instance"))
+    group.beat("c leaves", "c", LEFT)
+    group.log("what was written since")
+    group.describe("downgraded")
+    group.heartbeat("a is told again", a)
+    a = group.join("a joins the classic group", a[0], [])
+    group.sync("a leads and assigns nothing", a)
+    group.describe("a classic group again")
+
+
+def migration_cooperative(talk: Conversation) -> None:
+    """A member that gives up only what it has to, in older versions of the embedded format."""
+    group_coordinator(talk)
+    topic = topic_of_groups(talk, "plain", partitions=4)
+    group = MixedGroup(talk, "cooperative", topic)
+    (a,) = group.classic(("sticky", subscribed(topic.name, version=2)))
+    group.beat("c joins", "c", 0)
+    group.heartbeat("a is told", a)
+    a = group.join("a joins with everything", a[0], [0, 1, 2, 3], protocol="sticky", embedded=2)
+    group.describe("a has to give up")
+    group.sync("a learns what it keeps", a, protocol="sticky")
+    group.heartbeat("a is told to join once more", a)
+    group.beat("c waits", "c", 2)
+    a = group.join("a gave up", a[0], [0, 1], protocol="sticky", embedded=1)
+    group.sync("a keeps", a, protocol="sticky")
+    group.heartbeat("a goes on", a)
+    group.beat("c gets", "c", 2)
+    group.beat("c reads", "c", 2, owned=[2, 3])
+    group.log("what was written")
+    group.describe("settled")
+    group.leave("c is taken out", ("c", None))
+    group.describe("downgraded")
+
+
+def migration_classic_member_joins(talk: Conversation) -> None:
+    """A classic member in a consumer group, and one that changes its protocol with its id."""
+    group_coordinator(talk)
+    topic = topic_of_groups(talk, "plain", partitions=4)
+    group = MixedGroup(talk, "mixed", topic)
+    group.beat("c joins", "c", 0)
+    group.beat("c reads", "c", 2, owned=[0, 1, 2, 3])
+    group.join("a wants an id", "")
+    group.join("a joins with an id of its own", "a")
+    a = ("a", 3)
+    group.heartbeat("a waits", a)
+    group.sync("a has nothing", a)
+    group.beat("c hears", "c", 2)
+    group.heartbeat("a waits for c", a)
+    group.beat("c gave up", "c", 2, owned=[0, 1])
+    group.heartbeat("a is told", a)
+    a = group.join("a joins again", "a")
+    group.sync("a gets", a)
+    group.join("a joins for no reason", "a")
+    group.describe("settled")
+    group.beat("a becomes a consumer", "a", 0)
+    group.describe("two consumers")
+    group.heartbeat("a beats like a classic member", a)
+    group.sync("a syncs like a classic member", a)
+    group.join("a is classic again", "a", [2, 3])
+    group.describe("a is classic")
+    group.log("what was written")
+    group.leave("a leaves", ("a", None))
+    group.beat("c is alone", "c", 3)
+    group.describe("c alone")
+
+
+def migration_refused(talk: Conversation) -> None:
+    group_coordinator(talk)
+    topic = topic_of_groups(talk, "plain", partitions=4)
+    group = MixedGroup(talk, "consumer", topic)
+    group.beat("c joins", "c", 0)
+    group.join("another type", "", version=3, protocol_type="connect")
+    for number, said in enumerate((b"", b"\0", b"\0\1\0\0", b"\xff\xff\0\0\0\0")):
+        request = join(group.group, "", ("range", said))
+        talk.ask(f"a subscription that cannot be read, {number}", request, 3)
+    group.join("a first protocol", "a", protocol="range")
+    group.join("another protocol", "", protocol="other")
+    group.join("a session too short", "b", session_ms=1)
+    foreign = MixedGroup(talk, "foreign", topic)
+    foreign.classic(("x", b"opaque"), protocol_type="connect")
+    foreign.beat("a consumer among workers", "c", 0)
+    unreadable = MixedGroup(talk, "unreadable", topic)
+    a = unreadable.join("a joins", "", version=3)
+    row = sync(unreadable.group, a[1], a[0], (a[0], b"all"))
+    talk.quietly(row, SyncGroupResponse, 4)
+    unreadable.beat("an assignment that cannot be read", "c", 0)
+    unreadable.heartbeat("a goes on", a)
+    stable = MixedGroup(talk, "stable", topic)
+    stable.classic()
+    stable.beat("it does not join", "c", 1)
+    stable.beat("it leaves", "c", LEFT)
+
+
+def migration_in_a_rebalance(talk: Conversation) -> None:
+    """A consumer joins while classic members rebalance."""
+    group_coordinator(talk)
+    topic = topic_of_groups(talk, "plain", partitions=4)
+    waiting = MixedGroup(talk, "id", topic)
+    waiting.join("somebody is given an id", "")
+    waiting.beat("c joins", "c", 0)
+    waiting.describe("nobody had joined")
+    completing = MixedGroup(talk, "completing", topic)
+    a = completing.join("a joins", "", version=3)
+    other = [talk.name("none")]  # who of two gets what depends on their ids
+    completing.beat("c joins before a syncs", "c", 0, topics=other)
+    completing.log("what was written")
+    completing.sync("a syncs", a)
+    completing.heartbeat("a is told", a)
+    completing.join("a joins again", a[0])
+    preparing = MixedGroup(talk, "preparing", topic)
+    (a, b) = preparing.classic(count=2)
+    request = join(preparing.group, a[0], ("range", subscribed(topic.name)))
+    joining = talk.begin("a waits for b", request, 9)
+    talk.until(
+        DescribeGroupsRequest(groups=[preparing.group]),
+        DescribeGroupsResponse,
+        lambda m: m.groups[0].group_state == "PreparingRebalance",
     )
-    return version.to_bytes(2) + encode(said, version)
+    preparing.beat("c joins before b does", "c", 0)
+    joining.finish()
+    preparing.heartbeat("b is told", b)
 
 
-def assigned(topic: str, *partitions: int, version: int = NEWEST) -> bytes:
-    row = AssignedPartitions(topic=topic, partitions=[*partitions])
-    return version.to_bytes(2) + encode(
-        ConsumerProtocolAssignment(assigned_partitions=[row]), version
-    )
+def migration_static(talk: Conversation) -> None:
+    """A static member that restarts with the other protocol, and back."""
+    group_coordinator(talk)
+    topic = topic_of_groups(talk, "plain", partitions=4)
+    group = MixedGroup(talk, "group", topic)
+    a = group.join("a joins", "", [], instance="i")
+    every = assigned(topic.name, 0, 1, 2, 3)
+    row = sync(group.group, a[1], a[0], (a[0], every), instance="i")
+    talk.quietly(row, SyncGroupResponse, 4)
+    group.beat("c joins", "c", 0)
+    group.heartbeat("a without its instance", a)
+    group.heartbeat("a", a, instance="i")
+    group.heartbeat("an unknown instance", a, instance="j")
+    group.heartbeat("a stranger with the instance", ("nobody", 1), instance="i")
+    group.sync("a stranger with the instance syncs", ("nobody", 1), instance="i")
+    group.join("a stranger with the instance joins", "nobody", [], instance="i")
+    second = group.join("it restarts", "", [], instance="i")
+    group.describe("it restarted")
+    group.heartbeat("the former one", a, instance="i")
+    group.sync("the new one", second, instance="i")
+    group.beat("it becomes a consumer", "b", 0, instance="i")
+    group.beat("another wants the instance", "d", 0, instance="i")
+    group.describe("two consumers")
+    group.heartbeat("the former classic one", second, instance="i")
+    group.beat("it leaves for a while", "b", LEFT_STATIC, instance="i")
+    third = group.join("it is classic again", "", [], instance="i")
+    group.sync("it has what it had", third, instance="i")
+    group.log("what was written")
+    group.beat("c leaves", "c", LEFT)
+    group.describe("downgraded")
+    last = MixedGroup(talk, "last", topic)
+    last.beat("c joins", "c", 0, instance="i")
+    only = last.join("the only one becomes classic", "", [], instance="i")
+    last.describe("a classic group")
+    last.sync("it has what it had", only, instance="i")
+    last.heartbeat("it goes on", only, instance="i")
+    last.leave("a tool takes it out", ("", "i"))
 
 
-class Play:
-    """A group, its topic, and what is said to it."""
-
-    def __init__(self, talk: Conversation, suffix: str, topic: Topic) -> None:
-        self.talk, self.suffix, self.topic = talk, suffix, topic
-        self.group = talk.name(suffix)
-        self.seen = 0
-
-    def classic(
-        self, *protocols: tuple[str, bytes], count: int = 1, **options: Any
-    ) -> list[Member]:
-        """Make a stable classic group of one or two, in as many generations."""
-        protocols = protocols or (("range", subscribed(self.topic.name)),)
-        ids: list[str] = []
-        for _ in range(count):
-            request = join(self.group, "", *protocols, **options)
-            given = self.talk.quietly(request, JoinGroupResponse, 9)
-            self.talk.plain(given)  # numbers its id, whatever the next answers say
-            ids.append(given.member_id)
-            pending = self.talk.begin("", join(self.group, ids[-1], *protocols, **options), 9)
-            for id_ in ids[:-1]:
-                self.talk.until(
-                    heartbeat(self.group, len(ids) - 1, id_),
-                    HeartbeatResponse,
-                    lambda m: m.error_code == ErrorCode.REBALANCE_IN_PROGRESS,
-                )
-                self.talk.quietly(
-                    join(self.group, id_, *protocols, **options), JoinGroupResponse, 9
-                )
-            pending.finish()
-            self.talk.exchanges.pop()
-            rows = [
-                (id_, assigned(self.topic.name, *range(n, 4, len(ids))))
-                for n, id_ in enumerate(ids)
-            ]
-            for id_ in ids:
-                request = sync(self.group, len(ids), id_, *(rows if id_ == ids[0] else ()))
-                got = self.talk.quietly(request, SyncGroupResponse, 4)
-                assert got.error_code == 0, got
-        return [(id_, count) for id_ in ids]
-
-    def beat(self, name: str, member: str, epoch: int, **options: Any) -> Member:
-        if epoch == 0:
-            options = {"topics": [self.topic.name], "owned": {}, **options}
-        if isinstance(owned := options.get("owned"), list):
-            options["owned"] = {self.topic.id: owned} if owned else {}
-        request = consumer_beat(self.group, member, epoch, **options)
-        answer = self.talk.ask(self._name(name), request)
-        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
-        return member, answer.member_epoch
-
-    def join(
-        self,
-        name: str,
-        member: str,
-        owned: list[int] | None = None,
-        *,
-        version: int = 9,
-        protocol: str = "range",
-        embedded: int = NEWEST,
-        **options: Any,
-    ) -> Member:
-        said = subscribed(
-            self.topic.name,
-            owned=None if owned is None else (self.topic.name, owned),
-            version=embedded,
-        )
-        answer = self.talk.ask(
-            self._name(name), join(self.group, member, (protocol, said), **options), version
-        )
-        assert isinstance(answer, JoinGroupResponse)
-        return answer.member_id, answer.generation_id
-
-    def sync(self, name: str, member: Member, **options: Any) -> None:
-        options = {"protocol_type": "consumer", "protocol": "range", **options}
-        self.talk.ask(self._name(name), sync(self.group, member[1], member[0], **options))
-
-    def heartbeat(self, name: str, member: Member, **options: Any) -> None:
-        request: HeartbeatRequest = heartbeat(self.group, member[1], member[0], **options)
-        self.talk.ask(self._name(name), request)
-
-    def leave(self, name: str, *members: tuple[str, str | None]) -> None:
-        rows = [MemberIdentity(member_id=m, group_instance_id=i) for m, i in members]
-        self.talk.ask(self._name(name), leave(self.group, *rows))
-
-    def commit(self, name: str, member: Member, version: int = 10) -> None:
-        self.talk.ask(
-            self._name(name), commit(self.group, self.topic, (0, 5), member=member), version
-        )
-
-    def fetch(self, name: str, member: Member) -> None:
-        row = OffsetFetchRequestTopics(name=self.topic.name, partition_indexes=[0])
-        asked = OffsetFetchRequestGroup(
-            group_id=self.group, member_id=member[0], member_epoch=member[1], topics=[row]
-        )
-        self.talk.ask(self._name(name), OffsetFetchRequest(groups=[asked]), 9)
-
-    def describe(self, name: str) -> None:
-        self.talk.ask(
-            self._name(f"{name}, described"), ConsumerGroupDescribeRequest(group_ids=[self.group])
-        )
-        self.talk.ask(
-            self._name(f"{name}, described as a classic group"),
-            DescribeGroupsRequest(groups=[self.group]),
-        )
-        self.talk.ask(self._name(f"{name}, listed"), ListGroupsRequest())
-
-    def log(self, name: str) -> None:
-        """Keep the records of the group."""
-        rows = written(self.talk, self.group)
-        rows, self.seen = _in_order(rows[self.seen :]), len(rows)
-        self.talk.keep(self._name(name), ListGroupsRequest(), 0, rows)
-
-    def _name(self, name: str) -> str:
-        return f"{self.suffix}: {name}"
-
-
-def written(talk: Conversation, group: str) -> list[Any]:
-    """Give the records of a group, those of one kind that follow each other in order of members."""
-    found = talk.quietly(metadata(GROUPS_TOPIC), MetadataResponse).topics[0]
-    index = partition_for(group, len(found.partitions))
-    rows: list[Any] = []
-    offset = 0
-    while True:
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=1 << 24,
-            session_epoch=-1,
-            topics=[
-                FetchTopic(
-                    topic_id=found.topic_id,
-                    partitions=[
-                        FetchPartition(
-                            partition=index, fetch_offset=offset, partition_max_bytes=1 << 24
-                        )
-                    ],
-                )
-            ],
-        )
-        data = talk.quietly(request, FetchResponse).responses[0].partitions[0].records
-        if not data:
-            break
-        chunk = memoryview(bytes(data))
-        for position, header in read_headers(chunk):
-            batch = chunk[position : position + header.size_bytes]
-            offset = header.last_offset + 1
-            if header.is_control:
-                continue
-            for record in read_record_batch(batch, header, RECORD_TYPES):
-                key: Any = record.key
-                if getattr(key, "group_id", getattr(key, "group", None)) == group:
-                    rows.append((record, talk))
-    return [_row(record, talk) for record, _ in rows]
-
-
-def _row(record: Any, talk: Conversation) -> dict[str, Any]:
-    value = None if record.value is None else talk.plain(record.value)
-    for name in ("current_state_timestamp", "assignment_timestamp", "commit_timestamp"):
-        if isinstance(value, dict) and name in value:
-            value[name] = "<time>"
-    if isinstance(value, dict) and value.get("leader"):
-        value["leader"] = talk.plain(JoinGroupResponse(leader=value["leader"]))["leader"]
-    key = talk.plain(record.key)
-    return {
-        "kind": type(record.key).__name__,
-        "key": key,
-        "version": record.value_version,
-        "value": value,
-    }
-
-
-def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    ordered: list[dict[str, Any]] = []
-    run: list[dict[str, Any]] = []
-    for row in [*rows, None]:
-        if row is None or (run and (run[0]["kind"] != row["kind"])):
-            ordered += sorted(run, key=lambda each: str(each["key"].get("member_id")))
-            run = []
-        if row is not None:
-            run.append(row)
-    return ordered
+SCRIPTS = (
+    migration_eager,
+    migration_cooperative,
+    migration_classic_member_joins,
+    migration_refused,
+    migration_in_a_rebalance,
+    migration_static,
+)

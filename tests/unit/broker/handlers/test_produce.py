@@ -23,7 +23,7 @@ def batch(
     *values: bytes,
     key: bytes | None = b"key",
     compression: Compression = Compression.NONE,
-    **header: int,
+    **header: Any,
 ) -> bytes:
     builder = BatchBuilder(compression)
     for value in values or (b"v",):
