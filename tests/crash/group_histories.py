@@ -5,15 +5,15 @@ from typing import Any, Final
 
 from headrace.config import load_settings
 from headrace.groups.administration import delete_group, delete_offsets
-from headrace.groups.classic_group import ClassicGroup
-from headrace.groups.classic_join import Joiner, join
-from headrace.groups.classic_leave import leave
-from headrace.groups.classic_sync import sync
-from headrace.groups.consumer import Sender, heartbeat
-from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.join import Joiner, join
+from headrace.groups.classic.leave import leave
+from headrace.groups.classic.sync import sync
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.protocol import Sender, heartbeat
 from headrace.groups.kinds import Committer
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.offset_commits import Commit, TopicOffsets, commit_offsets
+from headrace.groups.offsets.commits import Commit, TopicOffsets, commit_offsets
 from headrace.groups.records import RECORD_TYPES
 from headrace.groups.state import Group, GroupsState
 from headrace.ids import BrokerId, TopicId, TopicName

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.errors import ErrorCode
-from headrace.groups.classic_group import ClassicState
+from headrace.groups.classic.group import ClassicState
 from headrace.wire.messages.join_group_response import JoinGroupResponse
 from headrace.wire.messages.sync_group_response import SyncGroupResponse
 from tests.unit.groups.classic_world import Call, World

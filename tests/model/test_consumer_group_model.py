@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.consumer.group import ConsumerGroup
 from tests.unit.groups.consumer_world import INTERVAL_MS, World
 
 TOPICS = ("a", "b", "c")

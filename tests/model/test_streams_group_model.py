@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.state import GroupId
-from headrace.groups.streams_group import StreamsGroup
+from headrace.groups.streams.group import StreamsGroup
 from headrace.wire.messages.streams_group_heartbeat_request import Subtopology, TopicInfo, Topology
 from tests.unit.groups.streams_world import GROUP, World, tasks
 

@@ -24,8 +24,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.errors import ErrorCode
-from headrace.groups.classic_group import ClassicGroup
-from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.state import GroupId
 from headrace.wire.messages.consumer_group_heartbeat_response import (
     ConsumerGroupHeartbeatResponse,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode
-from headrace.groups.classic_join import Joiner, join
-from headrace.groups.classic_leave import leave
-from headrace.groups.classic_subscription import read_subscription
-from headrace.groups.classic_sync import heartbeat as classic_heartbeat
-from headrace.groups.classic_sync import sync
+from headrace.groups.classic.join import Joiner, join
+from headrace.groups.classic.leave import leave
+from headrace.groups.classic.subscription import read_subscription
+from headrace.groups.classic.sync import heartbeat as classic_heartbeat
+from headrace.groups.classic.sync import sync
 from headrace.groups.state import GroupsState
 from headrace.wire import encode
 from headrace.wire.messages import consumer_protocol_subscription as subscription

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ErrorCode
-from headrace.groups.consumer import Sender, heartbeat
+from headrace.groups.consumer.protocol import Sender, heartbeat
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import Committer
-from headrace.groups.offset_commits import Commit, TopicOffsets, commit_offsets
-from headrace.groups.offset_fetches import OffsetQuery, fetch_offsets
+from headrace.groups.offsets.commits import Commit, TopicOffsets, commit_offsets
+from headrace.groups.offsets.fetches import OffsetQuery, fetch_offsets
 from headrace.groups.state import GroupsState
 from headrace.wire.messages.offset_commit_request import OffsetCommitRequestPartition
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from headrace.coordinator.shard import Shard
-from headrace.groups import consumer_offsets
-from headrace.groups.classic_group import ClassicGroup
-from headrace.groups.consumer_group import ConsumerGroup, ConsumerMember
-from headrace.groups.offsets import Offsets
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.consumer import offsets as consumer_offsets
+from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember
+from headrace.groups.offsets.store import Offsets
 from tests.sim.groups_checks import Violation
 from tests.sim.test_groups import play
 

@@ -4,7 +4,7 @@ import logging
 
 from headrace.broker.coordinators import Groups
 from headrace.errors import KafkaError
-from headrace.groups.offset_expiry import forget_topic
+from headrace.groups.offsets.expiry import forget_topic
 from headrace.ids import TopicName
 
 logger = logging.getLogger(__name__)

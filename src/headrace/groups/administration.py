@@ -10,7 +10,7 @@ from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import all_groups, find_group, rules_of
-from headrace.groups.offset_expiry import all_offset_tombstones, offset_tombstone
+from headrace.groups.offsets.expiry import all_offset_tombstones, offset_tombstone
 from headrace.groups.state import GroupsState, not_found
 
 DEAD: Final = "Dead"

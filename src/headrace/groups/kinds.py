@@ -11,17 +11,19 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups import consumer_offsets, streams_offsets, streams_records
-from headrace.groups.classic_answers import describe
-from headrace.groups.classic_commits import on_offsets_committed, validate_offset_commit
-from headrace.groups.classic_group import ClassicGroup, ClassicState
-from headrace.groups.classic_records import group_tombstone
-from headrace.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE
-from headrace.groups.consumer_group import ConsumerGroup
-from headrace.groups.consumer_records import group_tombstones
-from headrace.groups.offsets import CommittedOffset
+from headrace.groups.classic.answers import describe
+from headrace.groups.classic.commits import on_offsets_committed, validate_offset_commit
+from headrace.groups.classic.group import ClassicGroup, ClassicState
+from headrace.groups.classic.records import group_tombstone
+from headrace.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from headrace.groups.consumer import offsets as consumer_offsets
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.records import group_tombstones
+from headrace.groups.offsets.store import CommittedOffset
 from headrace.groups.state import Group, GroupId, GroupKind, GroupsState
-from headrace.groups.streams_group import StreamsGroup
+from headrace.groups.streams import offsets as streams_offsets
+from headrace.groups.streams import records as streams_records
+from headrace.groups.streams.group import StreamsGroup
 from headrace.ids import TopicId
 from headrace.wire.messages.describe_groups_response import DescribedGroup
 

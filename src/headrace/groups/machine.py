@@ -5,8 +5,11 @@ from typing import Final
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups import classic, consumer, offset_commits, streams
+from headrace.groups.classic import protocol as classic
+from headrace.groups.consumer import protocol as consumer
+from headrace.groups.offsets import commits as offset_commits
 from headrace.groups.state import DeadlineKey, GroupsState
+from headrace.groups.streams import protocol as streams
 from headrace.wire.schema import Message
 
 Replay = Callable[[GroupsState, CoordinatorRecord], None]

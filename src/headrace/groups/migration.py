@@ -2,7 +2,7 @@
 
 KIP-848: the first member of the new protocol that joins a classic group of consumers turns it into
 a consumer group. Classic members stay members and are rebalanced through their own requests, see
-`consumer_classic_members`. When the last member of the new protocol has gone, the group turns back.
+`consumer.classic_members`. When the last member of the new protocol has gone, the group turns back.
 `group.consumer.migration.policy` says which of the two may happen.
 
 | policy | to consumer | to classic | classic members in a consumer group |
@@ -21,19 +21,19 @@ from headrace.config import Settings
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.assignors import Assignment
-from headrace.groups.classic_assignment import embedded_version, read_assignment, write_assignment
-from headrace.groups.classic_deadlines import keep_session
-from headrace.groups.classic_group import ClassicGroup, ClassicState
-from headrace.groups.classic_member import ClassicMember, OfferedProtocol
-from headrace.groups.classic_rebalance import Draft as ClassicDraft
-from headrace.groups.classic_records import group_record as classic_group_record
-from headrace.groups.classic_records import group_tombstone
-from headrace.groups.classic_subscription import CONSUMER_PROTOCOL_TYPE, read_subscription
-from headrace.groups.consumer_deadlines import forget_deadlines
-from headrace.groups.consumer_draft import Draft
-from headrace.groups.consumer_group import FIRST_EPOCH, ConsumerGroup, ConsumerMember
-from headrace.groups.consumer_hashes import metadata_hash
-from headrace.groups.consumer_records import (
+from headrace.groups.classic.assignment import embedded_version, read_assignment, write_assignment
+from headrace.groups.classic.deadlines import keep_session
+from headrace.groups.classic.group import ClassicGroup, ClassicState
+from headrace.groups.classic.member import ClassicMember, OfferedProtocol
+from headrace.groups.classic.rebalance import Draft as ClassicDraft
+from headrace.groups.classic.records import group_record as classic_group_record
+from headrace.groups.classic.records import group_tombstone
+from headrace.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, read_subscription
+from headrace.groups.consumer.deadlines import forget_deadlines
+from headrace.groups.consumer.draft import Draft
+from headrace.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, ConsumerMember
+from headrace.groups.consumer.hashes import metadata_hash
+from headrace.groups.consumer.records import (
     current_record,
     group_record,
     group_tombstones,

@@ -12,7 +12,7 @@ from typing import NewType, Protocol, TypeAlias
 from headrace.config import Settings
 from headrace.coordinator.deadlines import Deadlines
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.offsets import Offsets
+from headrace.groups.offsets.store import Offsets
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
 

@@ -13,10 +13,10 @@ from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord, build_record_batch, encode_record
 from headrace.coordinator.records import read_record_batch as read_batch
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic_group import ClassicGroup
-from headrace.groups.classic_join import Joiner, join
-from headrace.groups.classic_leave import leave
-from headrace.groups.classic_sync import heartbeat, sync
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.join import Joiner, join
+from headrace.groups.classic.leave import leave
+from headrace.groups.classic.sync import heartbeat, sync
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.records import RECORD_TYPES
 from headrace.groups.state import GroupId, GroupsState

@@ -16,9 +16,9 @@ from headrace.coordinator.records import (
     read_record_batch,
 )
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer import Sender, heartbeat
-from headrace.groups.consumer_descriptions import describe_consumer_group
-from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.consumer.descriptions import describe_consumer_group
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.protocol import Sender, heartbeat
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.records import RECORD_TYPES
 from headrace.groups.state import GroupId, GroupsState

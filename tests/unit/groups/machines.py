@@ -5,11 +5,11 @@ from typing import Any
 from headrace.config import load_settings
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.classic_group import ClassicGroup
+from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.kinds import Committer
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.offset_commits import Commit, TopicOffsets, commit_offsets
-from headrace.groups.offset_fetches import FetchedOffset, OffsetQuery, fetch_offsets
+from headrace.groups.offsets.commits import Commit, TopicOffsets, commit_offsets
+from headrace.groups.offsets.fetches import FetchedOffset, OffsetQuery, fetch_offsets
 from headrace.groups.state import GroupsState
 from headrace.metadata.image import Image
 from headrace.wire.messages.offset_commit_request import OffsetCommitRequestPartition

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.groups.classic_group import ClassicGroup
-from headrace.groups.consumer import Sender, heartbeat
-from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.protocol import Sender, heartbeat
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.state import GroupId, GroupsState
 from headrace.ids import BrokerId, TopicId, TopicName

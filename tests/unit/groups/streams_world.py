@@ -19,10 +19,10 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.records import RECORD_TYPES
 from headrace.groups.state import GroupId, GroupsState
-from headrace.groups.streams_answers import HeartbeatAnswer
-from headrace.groups.streams_descriptions import describe_streams_group
-from headrace.groups.streams_group import StreamsGroup
-from headrace.groups.streams_heartbeat import Sender, heartbeat
+from headrace.groups.streams.answers import HeartbeatAnswer
+from headrace.groups.streams.descriptions import describe_streams_group
+from headrace.groups.streams.group import StreamsGroup
+from headrace.groups.streams.heartbeat import Sender, heartbeat
 from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.metadata.image import Image
 from headrace.metadata.state import Partition, ResourceType, Topic

@@ -13,7 +13,7 @@ from headrace.groups.administration import (
     describe_group,
     list_groups,
 )
-from headrace.groups.classic_group import ClassicGroup, ClassicState
+from headrace.groups.classic.group import ClassicGroup, ClassicState
 from headrace.groups.state import GroupId
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey

@@ -5,12 +5,12 @@ import pytest
 from headrace.config import load_settings
 from headrace.coordinator.records import CoordinatorRecord, encode_record
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic import dissolve, group_tombstone
-from headrace.groups.classic_group import ClassicState
-from headrace.groups.classic_sync import sync
-from headrace.groups.consumer_group import ConsumerGroup
+from headrace.groups.classic.group import ClassicState
+from headrace.groups.classic.protocol import dissolve, group_tombstone
+from headrace.groups.classic.sync import sync
+from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.state import Group, GroupId, GroupKind
-from headrace.groups.streams_group import StreamsGroup
+from headrace.groups.streams.group import StreamsGroup
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 from headrace.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment

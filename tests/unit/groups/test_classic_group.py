@@ -3,10 +3,10 @@
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic_answers import describe
-from headrace.groups.classic_commits import validate_offset_commit
-from headrace.groups.classic_group import ClassicGroup, ClassicState
-from headrace.groups.classic_member import ClassicMember, OfferedProtocol
+from headrace.groups.classic.answers import describe
+from headrace.groups.classic.commits import validate_offset_commit
+from headrace.groups.classic.group import ClassicGroup, ClassicState
+from headrace.groups.classic.member import ClassicMember, OfferedProtocol
 from headrace.groups.state import GroupId, MemberId
 from headrace.wire import encode
 from headrace.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.groups.consumer_group import MemberState
-from headrace.groups.offsets import CommittedOffset
+from headrace.groups.consumer.group import MemberState
+from headrace.groups.offsets.store import CommittedOffset
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from tests.unit.groups.consumer_world import INTERVAL_MS, World, words
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.groups.classic_leave import leave
+from headrace.groups.classic.leave import leave
 from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from headrace.wire.messages.leave_group_response import LeaveGroupResponse
 from tests.unit.groups.consumer_world import World

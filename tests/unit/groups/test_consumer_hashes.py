@@ -1,6 +1,6 @@
 """The hash of a group's topics is Kafka's: the numbers were read from its `__consumer_offsets`."""
 
-from headrace.groups.consumer_hashes import metadata_hash
+from headrace.groups.consumer.hashes import metadata_hash
 from tests.unit.groups.consumer_world import World
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer_offsets import validate_offset_commit, validate_offset_fetch
+from headrace.groups.consumer.offsets import validate_offset_commit, validate_offset_fetch
 from headrace.ids import TopicId
 from tests.unit.groups.consumer_world import World
 

@@ -4,9 +4,9 @@ import pytest
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import delete_group, delete_offsets, describe_group
-from headrace.groups.consumer_group import ConsumerGroup, ConsumerMember
+from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember
 from headrace.groups.kinds import Committer
-from headrace.groups.offset_fetches import OffsetQuery
+from headrace.groups.offsets.fetches import OffsetQuery
 from headrace.groups.state import GroupId, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey

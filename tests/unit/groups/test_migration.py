@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer_group import MemberState
-from headrace.groups.consumer_offsets import validate_offset_commit, validate_offset_fetch
+from headrace.groups.consumer.group import MemberState
+from headrace.groups.consumer.offsets import validate_offset_commit, validate_offset_fetch
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
 from tests.unit.groups.consumer_world import words
 from tests.unit.groups.mixed_world import MixedWorld, assigned, read_assigned, subscribed

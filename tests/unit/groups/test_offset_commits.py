@@ -6,10 +6,10 @@ import pytest
 
 from headrace.coordinator.records import encode_record
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic_group import ClassicGroup, ClassicState
-from headrace.groups.classic_member import ClassicMember, OfferedProtocol
+from headrace.groups.classic.group import ClassicGroup, ClassicState
+from headrace.groups.classic.member import ClassicMember, OfferedProtocol
 from headrace.groups.kinds import Committer
-from headrace.groups.offset_commits import Commit
+from headrace.groups.offsets.commits import Commit
 from headrace.groups.state import GroupId, MemberId
 from headrace.wire.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
 from headrace.wire.messages.legacy_offset_commit_value import LegacyOffsetCommitValue

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.groups.classic_group import ClassicGroup, ClassicState
-from headrace.groups.offset_expiry import TOMBSTONES_AT_ONCE, forget_topic
+from headrace.groups.classic.group import ClassicGroup, ClassicState
+from headrace.groups.offsets.expiry import TOMBSTONES_AT_ONCE, forget_topic
 from headrace.groups.state import GroupId
 from tests.unit.groups.machines import NOW_MS, Groups, Subscribed, offset, topic
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.groups.offset_fetches import FetchedOffset, OffsetQuery
-from headrace.groups.offsets import CommittedOffset
+from headrace.groups.offsets.fetches import FetchedOffset, OffsetQuery
+from headrace.groups.offsets.store import CommittedOffset
 from tests.unit.groups.machines import NOW_MS, Groups, offset, topic
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.coordinator.records import encode_record
-from headrace.groups.offset_records import NO_EXPIRY, OffsetRecords
+from headrace.groups.offsets.records import NO_EXPIRY, OffsetRecords
 
 TEXTS = st.text(max_size=200)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -1,6 +1,6 @@
 """The store of offsets: what transactions write counts once it is decided, in order."""
 
-from headrace.groups.offsets import CommittedOffset, Offsets
+from headrace.groups.offsets.store import CommittedOffset, Offsets
 
 PLACE = ("a", 0)
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.groups.state import MemberId
-from headrace.groups.streams_assignor import MemberSpec, assign
-from headrace.groups.streams_tasks import NOTHING_TO_RUN, TaskId, Tasks
+from headrace.groups.streams.assignor import MemberSpec, assign
+from headrace.groups.streams.tasks import NOTHING_TO_RUN, TaskId, Tasks
 
 STATEFUL = frozenset({"1"})
 Assigned = dict[MemberId, Tasks]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.groups.streams_heartbeat import note_topic_creation
-from headrace.groups.streams_topology import StatusCode
+from headrace.groups.streams.heartbeat import note_topic_creation
+from headrace.groups.streams.topology import StatusCode
 from headrace.wire.messages.streams_group_heartbeat_request import (
     Endpoint,
     Subtopology,

@@ -5,7 +5,7 @@ import pytest
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import delete_group
 from headrace.groups.state import GroupId
-from headrace.groups.streams_offsets import validate_offset_commit, validate_offset_fetch
+from headrace.groups.streams.offsets import validate_offset_commit, validate_offset_fetch
 from headrace.ids import TopicName
 from tests.unit.groups.streams_world import GROUP, World, words
 

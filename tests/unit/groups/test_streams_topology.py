@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.streams_topology import (
+from headrace.groups.streams.topology import (
     ConfiguredTopology,
     StatusCode,
     check_topology,

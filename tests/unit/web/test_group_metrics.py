@@ -8,7 +8,7 @@ import pytest
 from headrace.config import load_settings
 from headrace.coordinator.shard import State
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.offsets import CommittedOffset
+from headrace.groups.offsets.store import CommittedOffset
 from headrace.groups.state import GroupId, GroupsState
 from headrace.metadata.image import Image
 from headrace.txn.state import Status, Transaction

@@ -15,9 +15,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic_join import Joiner, join
-from headrace.groups.classic_leave import leave
-from headrace.groups.classic_sync import heartbeat, sync
+from headrace.groups.classic.join import Joiner, join
+from headrace.groups.classic.leave import leave
+from headrace.groups.classic.sync import heartbeat, sync
 from headrace.groups.state import GroupsState
 from headrace.wire import ApiKey
 from headrace.wire.messages.heartbeat_request import HeartbeatRequest

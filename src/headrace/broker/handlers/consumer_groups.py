@@ -13,8 +13,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.handlers.operations import GROUP_OPERATIONS
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer import Sender, heartbeat
-from headrace.groups.consumer_descriptions import describe_consumer_group
+from headrace.groups.consumer.descriptions import describe_consumer_group
+from headrace.groups.consumer.protocol import Sender, heartbeat
 from headrace.wire import ApiKey
 from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.messages.consumer_group_describe_response import (

@@ -17,7 +17,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import Committer
-from headrace.groups.offset_commits import Commit, Refused, TopicOffsets, commit_offsets
+from headrace.groups.offsets.commits import Commit, Refused, TopicOffsets, commit_offsets
 from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
 from headrace.metadata.image import Image
 from headrace.metadata.state import Topic

@@ -17,7 +17,7 @@ from headrace.broker.handlers.gathering import ask_each
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Operation, Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.offset_fetches import FetchedOffset, FetchedTopic, OffsetQuery, fetch_offsets
+from headrace.groups.offsets.fetches import FetchedOffset, FetchedTopic, OffsetQuery, fetch_offsets
 from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
 from headrace.metadata.image import Image
 from headrace.wire import ApiKey

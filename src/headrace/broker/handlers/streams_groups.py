@@ -31,10 +31,10 @@ from headrace.coordinator.machine import Operation, Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.streams_answers import HeartbeatAnswer
-from headrace.groups.streams_descriptions import describe_streams_group
-from headrace.groups.streams_heartbeat import Sender, heartbeat, note_topic_creation
-from headrace.groups.streams_topology import InternalTopic
+from headrace.groups.streams.answers import HeartbeatAnswer
+from headrace.groups.streams.descriptions import describe_streams_group
+from headrace.groups.streams.heartbeat import Sender, heartbeat, note_topic_creation
+from headrace.groups.streams.topology import InternalTopic
 from headrace.metadata.ddl import CreateTopic
 from headrace.wire import ApiKey
 from headrace.wire.messages.streams_group_describe_request import StreamsGroupDescribeRequest

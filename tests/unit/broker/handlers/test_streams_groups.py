@@ -8,7 +8,7 @@ import pytest
 from headrace.broker.handlers.operations import GROUP_OPERATIONS
 from headrace.config import load_settings
 from headrace.errors import ErrorCode
-from headrace.groups.streams_topology import StatusCode
+from headrace.groups.streams.topology import StatusCode
 from headrace.ids import TopicName
 from headrace.metadata.state import ResourceType
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest

@@ -1,0 +1,1 @@
+"""Classic groups: joining, syncing, leaving. Start at `protocol`, `group` and `rebalance`."""

@@ -1,0 +1,210 @@
+"""What follows when a classic group changes: the rebalance, from its cause to the new generation.
+
+    Empty ----- first member -----> PreparingRebalance ----- all joined, or time is up ----.
+                                      ^            ^                                       v
+      Stable ------ members change ---'            '--- members change --- CompletingRebalance
+        ^                                                                                  |
+        '---------------------------- the leader's assignment is written -------------------'
+
+Preparing ends with an empty group when nobody is left. A group that was empty waits for
+`group.initial.rebalance.delay.ms` first, longer while members come, so that a service that starts
+does not rebalance once a process.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace import config
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import ErrorCode
+from headrace.groups.classic.answers import join_refused, joined, rebalancing
+from headrace.groups.classic.deadlines import (
+    join_key,
+    keep_session,
+    session_key,
+    sync_key,
+)
+from headrace.groups.classic.group import ClassicGroup, ClassicState, InitialWait
+from headrace.groups.classic.member import ClassicMember
+from headrace.groups.classic.records import group_record
+from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
+
+
+@dataclass(slots=True)
+class Draft:
+    """An operation on one group: what it is done on, and what it wants so far."""
+
+    state: GroupsState
+    group: ClassicGroup
+    now_ms: int
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    replies: list[tuple[Reply, Any]] = field(default_factory=list)
+
+    def answer(self, reply: Reply, answer: object) -> None:
+        self.replies.append((reply, answer))
+
+    def outcome(self) -> Outcome:
+        return Outcome(tuple(self.records), tuple(self.replies))
+
+
+# From its cause
+
+
+def rebalance(draft: Draft) -> None:
+    """Have all members join again, or if they do so already, look whether all have."""
+    if draft.group.state is ClassicState.PREPARING_REBALANCE:
+        complete_join_if_all_came(draft)
+    else:
+        prepare_rebalance(draft)
+
+
+def prepare_rebalance(draft: Draft) -> None:
+    """Begin a rebalance: who waits for an assignment of this generation is told to join again."""
+    state, group, now_ms = draft.state, draft.group, draft.now_ms
+    if group.state is ClassicState.COMPLETING_REBALANCE:
+        _cancel_syncs(draft)
+    state.deadlines.drop(sync_key(group))
+    group.pending_syncs.clear()
+    is_initial = group.state is ClassicState.EMPTY
+    group.move_to(ClassicState.PREPARING_REBALANCE, now_ms)
+    if is_initial:
+        delay_ms = max(state.settings[config.GROUP_INITIAL_REBALANCE_DELAY_MS], 0)
+        _wait_for_more(draft, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+    elif group.have_all_joined:
+        complete_join(draft)
+    else:
+        state.deadlines.set(join_key(group), now_ms + group.rebalance_timeout_ms)
+
+
+def _wait_for_more(draft: Draft, delay_ms: int, left_ms: int) -> None:
+    group = draft.group
+    group.initial_wait, group.has_grown = InitialWait(delay_ms, left_ms), False
+    draft.state.deadlines.set(join_key(group), draft.now_ms + delay_ms)
+
+
+def _cancel_syncs(draft: Draft) -> None:
+    group = draft.group
+    for member_id, reply in group.sync_replies.items():
+        draft.answer(reply, rebalancing(group))
+        keep_session(draft.state, group, group.members[member_id], draft.now_ms)
+    group.sync_replies.clear()
+    for member in group.members.values():
+        member.assignment = b""
+
+
+def remove_member(draft: Draft, member: ClassicMember) -> None:
+    """Take a member out of its group; requests of it that wait are refused."""
+    group, member_id = draft.group, member.member_id
+    if (reply := group.join_replies.get(member_id)) is not None:
+        draft.answer(reply, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    if (reply := group.sync_replies.get(member_id)) is not None:
+        draft.answer(reply, group.unknown(member_id))
+    forget_id(draft, member_id)
+
+
+def forget_id(draft: Draft, member_id: MemberId) -> None:
+    """Take away a member that nobody waits for, or an id that was given out."""
+    draft.state.deadlines.drop(session_key(draft.group, member_id))
+    draft.group.remove(member_id)
+
+
+# To the new generation
+
+
+def complete_join_if_all_came(draft: Draft) -> None:
+    """Begin the next generation if nobody is missing; the initial wait is always waited out."""
+    group = draft.group
+    is_preparing = group.state is ClassicState.PREPARING_REBALANCE
+    if is_preparing and group.initial_wait is None and group.have_all_joined:
+        complete_join(draft)
+
+
+def complete_join(draft: Draft) -> None:
+    """Begin the next generation with those who have joined.
+
+    Who has not is left behind, but for static members, whose place is kept for as long as their
+    session lasts. If only such are there, they are waited for once more.
+    """
+    state, group, now_ms = draft.state, draft.group, draft.now_ms
+    state.deadlines.drop(join_key(group))
+    group.initial_wait = None
+    for member_id, member in tuple(group.members.items()):
+        if member_id not in group.join_replies and not member.is_static:
+            forget_id(draft, member_id)
+    if not group.members:
+        group.begin_generation(now_ms)
+        draft.records.append(group_record(group))
+    elif group.elect_joined_leader():
+        group.begin_generation(now_ms)
+        _tell_generation(draft)
+    else:
+        state.deadlines.set(join_key(group), now_ms + group.rebalance_timeout_ms)
+
+
+def _tell_generation(draft: Draft) -> None:
+    group = draft.group
+    for member_id, member in group.members.items():
+        member.is_new = False
+        keep_session(draft.state, group, member, draft.now_ms)
+        if (reply := group.join_replies.get(member_id)) is not None:
+            draft.answer(reply, joined(group, member_id))
+    group.join_replies.clear()
+    group.pending_syncs.update(group.members)
+    draft.state.deadlines.set(sync_key(group), draft.now_ms + group.rebalance_timeout_ms)
+
+
+# When time is up
+
+
+def on_session_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Take away a member that has not been heard of, or an id that nobody came back with.
+
+    Who waits for an answer cannot be heard of, and is not missed; but a new member must not wait
+    forever, as it may have given up long ago.
+    """
+    group = _classic_group(state, key)
+    if group is None:
+        return NOTHING
+    draft, member_id = Draft(state, group, now_ms), MemberId(key[2])
+    if member_id in group.pending_joins:
+        forget_id(draft, member_id)
+        complete_join_if_all_came(draft)
+        return draft.outcome()
+    member = group.members.get(member_id)
+    waits = member_id in group.join_replies or member_id in group.sync_replies
+    if member is not None and (member.is_new or not waits):
+        remove_member(draft, member)
+        rebalance(draft)
+    return draft.outcome()
+
+
+def on_join_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Wait on if the group has just begun and still grows; else go on without who is missing."""
+    group = _classic_group(state, key)
+    if group is None or group.state is not ClassicState.PREPARING_REBALANCE:
+        return NOTHING
+    draft, wait = Draft(state, group, now_ms), group.initial_wait
+    if wait is not None and group.has_grown and wait.left_ms:
+        delay_ms = min(state.settings[config.GROUP_INITIAL_REBALANCE_DELAY_MS], wait.left_ms)
+        _wait_for_more(draft, delay_ms, max(wait.left_ms - wait.delay_ms, 0))
+    else:
+        complete_join(draft)
+    return draft.outcome()
+
+
+def on_sync_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Leave behind who knows the generation and never asked for its part of it."""
+    group = _classic_group(state, key)
+    if group is None or not group.pending_syncs:
+        return NOTHING
+    draft = Draft(state, group, now_ms)
+    for member_id in tuple(group.pending_syncs):
+        forget_id(draft, member_id)
+    prepare_rebalance(draft)
+    return draft.outcome()
+
+
+def _classic_group(state: GroupsState, key: DeadlineKey) -> ClassicGroup | None:
+    group = state.groups.get(GroupId(key[1]))
+    return group if isinstance(group, ClassicGroup) else None

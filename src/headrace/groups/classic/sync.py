@@ -1,0 +1,96 @@
+"""SyncGroup and Heartbeat of a classic group: getting an assignment, and keeping it."""
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.classic.answers import rebalancing, superseded, synced
+from headrace.groups.classic.deadlines import end_sync_wait, keep_session
+from headrace.groups.classic.group import ClassicGroup, ClassicState
+from headrace.groups.classic.member import ClassicMember
+from headrace.groups.classic.records import group_record
+from headrace.groups.consumer.classic_members import (
+    heartbeat_consumer_group,
+    sync_consumer_group,
+)
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.state import GroupId, GroupsState, MemberId
+from headrace.wire.messages.heartbeat_request import HeartbeatRequest
+from headrace.wire.messages.heartbeat_response import HeartbeatResponse
+from headrace.wire.messages.sync_group_request import SyncGroupRequest
+
+
+def sync(state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Reply) -> Outcome:
+    """Give a member its assignment, as a SyncGroupResponse, once the leader's is written."""
+    consumers = state.groups.get(GroupId(request.group_id))
+    if isinstance(consumers, ConsumerGroup):
+        return sync_consumer_group(state, consumers, request, now_ms, reply)
+    group, member = _member(state, request)
+    _check_protocol(group, request)
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        raise rebalancing(group)
+    if group.state is ClassicState.STABLE:
+        end_sync_wait(state, group, member.member_id)
+        return Outcome(replies=((reply, synced(group, member.assignment)),))
+    if group.leader == member.member_id:
+        return _assign(state, group, request, now_ms, reply)
+    end_sync_wait(state, group, member.member_id)
+    former = group.sync_replies.get(member.member_id)
+    group.sync_replies[member.member_id] = reply
+    if former is None:
+        return Outcome()
+    return Outcome(replies=((former, superseded(group, member)),))
+
+
+def _assign(
+    state: GroupsState, group: ClassicGroup, request: SyncGroupRequest, now_ms: int, reply: Reply
+) -> Outcome:
+    """Write what the leader gives to each, and answer all who wait for it.
+
+    The group changes when the record is replayed: if it cannot be written, it was as it is.
+    """
+    given = {MemberId(each.member_id): bytes(each.assignment) for each in request.assignments}
+    waiting = {**group.sync_replies, MemberId(request.member_id): reply}
+    for member_id in waiting:
+        # Sessions were not looked at while they waited.
+        keep_session(state, group, group.members[member_id], now_ms)
+    return Outcome(
+        (group_record(group, given),),
+        tuple(
+            (each, synced(group, given.get(member_id, b""))) for member_id, each in waiting.items()
+        ),
+    )
+
+
+def heartbeat(state: GroupsState, request: HeartbeatRequest, now_ms: int, reply: Reply) -> Outcome:
+    """Take note that a member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+    consumers = state.groups.get(GroupId(request.group_id))
+    if isinstance(consumers, ConsumerGroup):
+        return heartbeat_consumer_group(state, consumers, request, now_ms, reply)
+    group, member = _member(state, request)
+    keep_session(state, group, member, now_ms)
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        raise rebalancing(group)
+    return Outcome(replies=((reply, HeartbeatResponse()),))
+
+
+def _member(
+    state: GroupsState, request: SyncGroupRequest | HeartbeatRequest
+) -> tuple[ClassicGroup, ClassicMember]:
+    """Give a member of this generation with its group, or raise what it is told if it is none."""
+    group = state.groups.get(GroupId(request.group_id))
+    if not isinstance(group, ClassicGroup):
+        raise ClassicGroup(GroupId(request.group_id)).unknown(request.member_id)
+    member = group.find_member(request.member_id, request.group_instance_id)
+    group.check_generation(request.generation_id)
+    return group, member
+
+
+def _check_protocol(group: ClassicGroup, request: SyncGroupRequest) -> None:
+    for said, known in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
+        if said is not None and known is not None and said != known:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"{said!r}, where group {group.group_id!r} has {known!r}",
+            )

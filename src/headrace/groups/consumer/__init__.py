@@ -1,0 +1,1 @@
+"""Consumer groups (KIP-848). Start at `protocol`, `group` and `reconciliation`."""

@@ -1,0 +1,70 @@
+"""When something is due for a member of a consumer group, and how deadlines are put off.
+
+Whoever is late is taken out of the group. A member of the consumer protocol has to be heard of, and
+to give up in time what others wait for. A member of the classic protocol has to be heard of, to
+join in time when it is told to, and then to ask for its assignment.
+"""
+
+from typing import Final
+
+from headrace.groups.consumer.group import JOINING_EPOCH, ConsumerMember, MemberState
+from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.state import GroupsState
+
+SESSION: Final = "consumer-session"
+REBALANCE: Final = "consumer-rebalance"
+JOIN: Final = "consumer-join"
+SYNC: Final = "consumer-sync"
+"""The deadlines of a member, in the words of their keys."""
+
+
+def keep_session(state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+    """Take note that a member lives. One of the classic protocol says how long that holds."""
+    classic = member.classic_metadata
+    session_ms = (
+        group_interval_ms(state, group_id, "consumer.session.timeout.ms")
+        if classic is None
+        else classic.session_timeout_ms
+    )
+    state.deadlines.set((SESSION, group_id, member.member_id), now_ms + session_ms)
+
+
+def watch_revocation(
+    state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int
+) -> None:
+    """Have a member of the consumer protocol give up in time what it has to."""
+    key = (REBALANCE, group_id, member.member_id)
+    is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
+    if is_revoking and member.epoch > JOINING_EPOCH and not member.is_classic:
+        state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
+    else:
+        state.deadlines.drop(key)
+
+
+def await_join(state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+    """Have a classic member join in time; when it was told so first counts."""
+    key = (JOIN, group_id, member.member_id)
+    if key not in state.deadlines:
+        state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
+
+
+def await_sync(state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+    """Have a classic member that has joined ask for its assignment in time."""
+    state.deadlines.drop((JOIN, group_id, member.member_id))
+    key = (SYNC, group_id, member.member_id)
+    state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
+
+
+def end_sync_wait(state: GroupsState, group_id: str, member_id: str) -> None:
+    state.deadlines.drop((SYNC, group_id, member_id))
+
+
+def end_classic_waits(state: GroupsState, group_id: str, member_id: str) -> None:
+    """Expect nothing any more that only members of the classic protocol do."""
+    state.deadlines.drop((JOIN, group_id, member_id))
+    state.deadlines.drop((SYNC, group_id, member_id))
+
+
+def forget_deadlines(state: GroupsState, group_id: str, member_id: str) -> None:
+    for word in (SESSION, REBALANCE, JOIN, SYNC):
+        state.deadlines.drop((word, group_id, member_id))

@@ -1,0 +1,248 @@
+"""Consumer groups: the heartbeat that does everything (KIP-848), and what happens without one.
+
+A member joins, says what it wants and what it reads, learns what it should read and leaves, all by
+ConsumerGroupHeartbeat. Read `consumer.group` for what a group is, `consumer.targets` for what it
+aims at, `consumer.reconciliation` for how members get there, `consumer.members` for who is refused,
+`consumer.classic_members` for those that speak the classic protocol, `migration` for how they come.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.classic.answers import to_join_again
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.consumer.deadlines import (
+    JOIN,
+    REBALANCE,
+    SESSION,
+    SYNC,
+    end_classic_waits,
+    keep_session,
+    watch_revocation,
+)
+from headrace.groups.consumer.departures import (
+    leave,
+    on_classic_wait_end,
+    on_rebalance_end,
+    on_session_end,
+)
+from headrace.groups.consumer.draft import Draft
+from headrace.groups.consumer.group import (
+    JOINING_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    EpochsByPartition,
+)
+from headrace.groups.consumer.members import (
+    Owned,
+    check_epoch,
+    check_room,
+    find_member,
+    find_replaced_member,
+    find_static_member,
+    not_consumer,
+)
+from headrace.groups.consumer.membership import advance, subscribe, take_place
+from headrace.groups.consumer.records import RECORD_KEYS, replay_record
+from headrace.groups.consumer.requests import NOT_GIVEN, check_heartbeat
+from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.migration import upgrade
+from headrace.groups.state import DeadlineKey, GroupId, GroupKind, GroupsState, MemberId
+from headrace.ids import TopicId
+from headrace.wire.messages.consumer_group_heartbeat_request import (
+    ConsumerGroupHeartbeatRequest,
+)
+from headrace.wire.messages.consumer_group_heartbeat_response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from headrace.wire.messages.group_metadata_key import GroupMetadataKey
+from headrace.wire.schema import Message
+
+
+class Sender(NamedTuple):
+    """Where a request comes from."""
+
+    version: int
+    client_id: str
+    client_host: str
+
+
+def heartbeat(
+    state: GroupsState,
+    request: ConsumerGroupHeartbeatRequest,
+    sender: Sender,
+    now_ms: int,
+    reply: Reply,
+) -> Outcome:
+    """Take a heartbeat; the answer is a ConsumerGroupHeartbeatResponse."""
+    check_heartbeat(request, sender.version, state.settings)
+    if request.member_epoch < JOINING_EPOCH:
+        return leave(state, request, now_ms, reply)
+    former = state.groups.get(GroupId(request.group_id))
+    draft, owned = _draft(state, request, now_ms), _owned(request)
+    member = _admit(state, draft, request, owned)
+    before = draft.group.members.get(member.member_id)
+    updated = _updated(member, request, sender)
+    is_new = subscribe(state, draft, before, updated, now_ms)
+    after = advance(state, draft, member.member_id, owned, now_ms, is_subscription_new=is_new)
+
+    group = draft.group
+    if before is not None and before.is_classic:
+        end_classic_waits(state, group.group_id, member.member_id)
+    if former is None or isinstance(former, ConsumerGroup):
+        keep_session(state, group.group_id, after, now_ms)
+    else:
+        for each in group.members.values():
+            keep_session(state, group.group_id, each, now_ms)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=after.member_id,
+        member_epoch=after.epoch,
+        heartbeat_interval_ms=group_interval_ms(
+            state, group.group_id, "consumer.heartbeat.interval.ms"
+        ),
+    )
+    if _is_full(request) or not _is_same(after.assigned, member.assigned):
+        response.assignment = _assignment(after.assigned)
+    waiting = to_join_again(former) if isinstance(former, ClassicGroup) else ()
+    return Outcome(tuple(draft.records), ((reply, response), *waiting))
+
+
+# Joining
+
+
+def _draft(state: GroupsState, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Draft:
+    """Give the group to work on; one who joins begins it, or turns a classic one into it."""
+    group_id, is_joining = GroupId(request.group_id), request.member_epoch == JOINING_EPOCH
+    group = state.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return Draft(group)
+    is_classic = group.kind is GroupKind.CLASSIC if group else group_id in state.offsets
+    if group is not None or is_classic:
+        if not is_joining or not is_classic:
+            raise not_consumer(group_id)
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            return upgrade(state, group, now_ms)
+    elif not is_joining:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+    draft = Draft(ConsumerGroup(group_id))
+    if is_classic:
+        draft.write_last(CoordinatorRecord(GroupMetadataKey(group=group_id), None))
+    return draft
+
+
+def _admit(
+    state: GroupsState,
+    draft: Draft,
+    request: ConsumerGroupHeartbeatRequest,
+    owned: Owned | None,
+) -> ConsumerMember:
+    """Give the member that a heartbeat speaks for: one there was, or a new one."""
+    group, member_id, instance_id = draft.group, request.member_id, request.instance_id
+    if request.member_epoch != JOINING_EPOCH:
+        member = (
+            find_member(group, member_id)
+            if instance_id is None
+            else find_static_member(group, member_id, instance_id)
+        )
+        check_epoch(member, request.member_epoch, owned)
+        return member
+    check_room(group, member_id, state.settings)
+    new = ConsumerMember(MemberId(member_id or state.new_id()))
+    if instance_id is None:
+        return group.members.get(new.member_id, new)
+    former = find_replaced_member(group, new.member_id, instance_id)
+    return new if former is None else take_place(state, draft, former, new.member_id)
+
+
+def _updated(
+    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: Sender
+) -> ConsumerMember:
+    """Give the member with what the request says of it; what it does not say stays."""
+    names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+    pattern = request.subscribed_topic_regex
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if timeout_ms == NOT_GIVEN else timeout_ms
+        ),
+        assignor=member.assignor if request.server_assignor is None else request.server_assignor,
+        topic_names=member.topic_names if names is None else tuple(sorted(set(names))),
+        topic_pattern=member.topic_pattern if pattern is None else pattern,
+        client_id=sender.client_id,
+        client_host=sender.client_host,
+        classic_metadata=None,
+    )
+
+
+# Time
+
+
+def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
+    """Give every member a session from now on: nobody knows when it was last heard of."""
+    for group in state.groups.values():
+        if not isinstance(group, ConsumerGroup):
+            continue
+        for member in group.members.values():
+            keep_session(state, group.group_id, member, now_ms)
+            watch_revocation(state, group.group_id, member, now_ms)
+    return NOTHING
+
+
+def waiting(state: GroupsState) -> Iterable[Reply]:
+    """Give nobody: heartbeats are answered at once."""
+    return ()
+
+
+# Requests and answers
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+    if request.topic_partitions is None:
+        return None
+    return {TopicId(each.topic_id): frozenset(each.partitions) for each in request.topic_partitions}
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether a member says everything: it may not know what it was told before."""
+    if request.member_epoch == JOINING_EPOCH:
+        return True
+    names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+    return (
+        request.rebalance_timeout_ms != NOT_GIVEN
+        and (names is not None or pattern is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def _is_same(one: EpochsByPartition, other: EpochsByPartition) -> bool:
+    return one.keys() == other.keys() and all(
+        one[topic].keys() == other[topic].keys() for topic in one
+    )
+
+
+def _assignment(assigned: EpochsByPartition) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, partitions=sorted(assigned[topic_id]))
+            for topic_id in sorted(assigned)
+        ]
+    )
+
+
+REPLAY: Final[Mapping[type[Message], Callable[[GroupsState, CoordinatorRecord], None]]] = (
+    dict.fromkeys(RECORD_KEYS, replay_record)
+)
+ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {
+    SESSION: on_session_end,
+    REBALANCE: on_rebalance_end,
+    JOIN: on_classic_wait_end,
+    SYNC: on_classic_wait_end,
+}

@@ -1,0 +1,132 @@
+"""What a consumer group should do next: when it needs another epoch, and the target for it."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from headrace import config
+from headrace.config.group_configs import BROKER_RANGES
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.assignors import ASSIGNORS, AssignmentSpec, MemberSpec
+from headrace.groups.consumer.draft import Draft
+from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember, ResolvedPattern
+from headrace.groups.consumer.hashes import metadata_hash
+from headrace.groups.consumer.records import (
+    group_record,
+    pattern_record,
+    target_epoch_record,
+    target_record,
+)
+from headrace.groups.consumer.requests import known_assignors
+from headrace.groups.state import GroupsState
+from headrace.groups.subscriptions import matching_topics
+from headrace.ids import TopicId, TopicName
+from headrace.metadata.image import Image
+
+PATTERNS_CHECK_INTERVAL_MS: Final = 10_000
+"""How long lies between two times that a group's patterns are matched, whatever happens."""
+
+
+def group_interval_ms(state: GroupsState, group_id: str, name: str) -> int:
+    """Give the value of a config of a group, within what the node allows, or the node's own."""
+    bounds = BROKER_RANGES[name]
+    text = state.group_configs(group_id).get(name)
+    if text is None:
+        return state.settings[bounds.synonym]
+    value = int(text)
+    if bounds.least is not None:
+        value = max(value, state.settings[bounds.least])
+    return value if bounds.most is None else min(value, state.settings[bounds.most])
+
+
+def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
+    """Match the group's patterns with the topics there are, if it is time; whether one changed.
+
+    It is time if a pattern was never matched, if the metadata changed since, and every
+    `group.consumer.regex.refresh.interval.ms`; but not more often than every ten seconds, which
+    bounds what members cost that come with ever new patterns.
+    """
+    group, image = draft.group, state.image
+    patterns = group.subscribed_patterns
+    if not patterns:
+        return False
+    last_ms = max(
+        [group.patterns_checked_ms] + [each.timestamp_ms for each in group.patterns.values()]
+    )
+    if group.patterns and now_ms < last_ms + PATTERNS_CHECK_INTERVAL_MS:
+        return False
+    refresh_ms = state.settings[config.GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS]
+    oldest_ms = min((each.timestamp_ms for each in group.patterns.values()), default=0)
+    is_overdue = now_ms >= oldest_ms + refresh_ms
+    is_unresolved = any(pattern not in group.patterns for pattern in patterns)
+    is_other_image = group.patterns_checked_index != image.applied_index
+    if not (is_overdue or is_unresolved or is_other_image):
+        return False
+    draft.note_patterns_checked(now_ms, image.applied_index)
+    names = [topic.name for topic in image.topics()]
+    has_changed = False
+    for pattern in sorted(patterns):
+        topics = matching_topics(pattern, names)
+        former = group.patterns.get(pattern)
+        is_other = former is None or former.topics != topics
+        has_changed |= is_other
+        if is_other or is_overdue:
+            resolved = ResolvedPattern(topics, image.applied_index, now_ms)
+            draft.write(pattern_record(group.group_id, pattern, resolved))
+    return has_changed
+
+
+def bump_epoch(state: GroupsState, draft: Draft, *, is_due: bool) -> None:
+    """Begin another group epoch if it is due, or if the topics of the group changed."""
+    group, image = draft.group, state.image
+    if not is_due and group.checked_index == image.applied_index:
+        return
+    hashed = metadata_hash(group.subscribed_topics, image)
+    if is_due or hashed != group.metadata_hash:
+        draft.write(group_record(group.group_id, group.epoch + 1, hashed))
+    draft.note_hash_checked(image.applied_index)
+
+
+def update_target(state: GroupsState, draft: Draft, now_ms: int) -> None:
+    """Compute the target of the group epoch, unless the last one was computed just now.
+
+    The interval between two keeps a group that many members join from assigning once for each.
+    """
+    group = draft.group
+    if group.epoch <= group.assignment_epoch:
+        return
+    interval_ms = group_interval_ms(state, group.group_id, "consumer.assignment.interval.ms")
+    if now_ms < group.assignment_timestamp_ms + interval_ms:
+        return
+    for record in _target_records(state, group):
+        draft.write(record)
+    draft.write(target_epoch_record(group.group_id, group.epoch, now_ms))
+
+
+def wanted_topics(group: ConsumerGroup, member: ConsumerMember, image: Image) -> frozenset[TopicId]:
+    """Give the topics that a member wants and that exist."""
+    return frozenset(
+        topic.topic_id
+        for name in group.topics_of(member)
+        if (topic := image.topic(TopicName(name))) is not None
+    )
+
+
+def _target_records(state: GroupsState, group: ConsumerGroup) -> Iterable[CoordinatorRecord]:
+    image = state.image
+    members: dict[str, MemberSpec] = {
+        member_id: MemberSpec(
+            wanted_topics(group, member, image), member.instance_id, group.target_of(member_id)
+        )
+        for member_id, member in group.members.items()
+    }
+    counts: dict[TopicId, int] = {}
+    for topic_id in frozenset[TopicId]().union(*(member.topics for member in members.values())):
+        topic = image.topic_by_id(topic_id)
+        assert topic is not None
+        counts[topic_id] = len(topic.partitions)
+    assignor = group.preferred_assignor(known_assignors(state.settings))
+    targets = ASSIGNORS[assignor](AssignmentSpec(members, counts))
+    for member_id in group.members:
+        target = targets[member_id]
+        if group.targets.get(member_id) != target:
+            yield target_record(group.group_id, member_id, target)

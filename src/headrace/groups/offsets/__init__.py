@@ -1,0 +1,1 @@
+"""Committed offsets: the store, commits, fetches and expiry."""

@@ -1,0 +1,155 @@
+"""Offsets that groups commit: who may, and the records that hold them.
+
+A commit of a transaction is the same but for its records: they are marked, by the shell that writes
+them, with the producer's id, and count when its transaction is committed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from headrace import config
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.kinds import NO_GENERATION, Committer, find_group, rules_of
+from headrace.groups.offsets.expiry import (
+    OFFSET_EXPIRY,
+    TOPIC_DELETION,
+    delete_topic_offsets,
+    expire_offsets,
+    schedule_expiry,
+)
+from headrace.groups.offsets.records import (
+    NO_EXPIRY,
+    OffsetRecords,
+    replay_legacy_offset,
+    replay_offset,
+)
+from headrace.groups.state import DeadlineKey, GroupsState
+from headrace.ids import ZERO_TOPIC_ID, TopicId
+from headrace.wire.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
+from headrace.wire.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.schema import Message
+
+DEFAULT_RETENTION: Final = -1
+FIRST_WITH_GROUP_ERROR: Final = 9
+"""The version of OffsetCommit from which a missing group is called by its name."""
+
+
+class PartitionOffset(Protocol):
+    """What OffsetCommit and TxnOffsetCommit say of a partition."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+class TopicOffsets(NamedTuple):
+    """What is committed for the partitions of a topic, all of which exist."""
+
+    name: str
+    topic_id: bytes
+    partitions: Sequence[PartitionOffset]
+
+
+class Commit(NamedTuple):
+    """Offsets that somebody wants to commit."""
+
+    group_id: str
+    topics: Sequence[TopicOffsets]
+    committer: Committer
+    retention_ms: int = DEFAULT_RETENTION
+
+
+Refused = Mapping[tuple[str, int], ErrorCode]
+"""Partitions whose offsets were not taken; all others were."""
+_NONE_REFUSED: Final[Refused] = {}
+
+
+def commit_offsets(state: GroupsState, commit: Commit, now_ms: int, reply: Reply) -> Outcome:
+    """Commit offsets; the answer says which partitions were `Refused`.
+
+    KafkaError if whoever commits may not do so for this group.
+    """
+    _check_committer(state, commit, now_ms)
+    units_max = state.settings[config.OFFSET_METADATA_MAX_BYTES]
+    expires_ms = NO_EXPIRY
+    if commit.retention_ms != DEFAULT_RETENTION:
+        expires_ms = now_ms + commit.retention_ms
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    records: list[CoordinatorRecord] = []
+    for topic, topic_id, partitions in commit.topics:
+        # Of a transaction Kafka does not write the id.
+        written_id = ZERO_TOPIC_ID if commit.committer.is_transactional else topic_id
+        make = OffsetRecords(commit.group_id, topic, written_id, now_ms, expires_ms).make
+        for each in partitions:
+            index, metadata = each.partition_index, each.committed_metadata or ""
+            if metadata and _is_longer(metadata, units_max):
+                refused[topic, index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            records.append(
+                make(index, each.committed_offset, each.committed_leader_epoch, metadata)
+            )
+    return Outcome(tuple(records), ((reply, refused or _NONE_REFUSED),))
+
+
+def _is_longer(text: str, units_max: int) -> bool:
+    """Compare a length as Kafka does: neither in bytes nor in characters, but as UTF-16."""
+    if 2 * len(text) <= units_max:
+        return False
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2 > units_max
+
+
+def _check_committer(state: GroupsState, commit: Commit, now_ms: int) -> None:
+    committer, group_id = commit.committer, commit.group_id
+    group = find_group(state, group_id)
+    if group is None:
+        # Without a generation it is a tool, or a consumer that assigns for itself: the group begins
+        # with this commit.
+        if committer.generation > NO_GENERATION:
+            raise _no_such_group(group_id, committer)
+        return
+    is_anonymous = not committer.member_id and committer.instance_id is None
+    if committer.is_transactional and is_anonymous and committer.generation <= NO_GENERATION:
+        return  # a producer that does not know the group's members, as all were before KIP-447
+    try:
+        check = rules_of(group).check_commit(state, group, committer, now_ms)
+        if check is not None:
+            for _, topic_id, partitions in commit.topics:
+                for each in partitions:
+                    check(TopicId(topic_id), each.partition_index)
+    except KafkaError as error:
+        if committer.is_transactional and error.code == ErrorCode.STALE_MEMBER_EPOCH:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
+        raise
+
+
+def _no_such_group(group_id: str, committer: Committer) -> KafkaError:
+    is_named = not committer.is_transactional and committer.version >= FIRST_WITH_GROUP_ERROR
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.ILLEGAL_GENERATION,
+        f"there is no group {group_id!r}, so it has no generation {committer.generation}",
+    )
+
+
+# For the machine
+
+
+def waiting(state: GroupsState) -> Iterable[Reply]:
+    """Give nobody: commits and fetches are answered at once."""
+    return ()
+
+
+def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
+    return schedule_expiry(state, now_ms)
+
+
+REPLAY: Final[Mapping[type[Message], Callable[[GroupsState, CoordinatorRecord], None]]] = {
+    OffsetCommitKey: replay_offset,
+    LegacyOffsetCommitKey: replay_legacy_offset,
+}
+ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {
+    OFFSET_EXPIRY: expire_offsets,
+    TOPIC_DELETION: delete_topic_offsets,
+}

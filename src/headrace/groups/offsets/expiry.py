@@ -1,0 +1,112 @@
+"""Offsets that end: too old, or of topics that are gone; and groups that end with their offsets.
+
+Every `offsets.retention.check.interval.ms` all groups are looked at. An offset grows old from its
+commit, or from when its group lost its last member, as the group's kind says (KIP-211); topics that
+a member is subscribed to keep theirs. A group without members and without offsets is deleted.
+"""
+
+from typing import Final
+
+from headrace import config
+from headrace.coordinator.machine import NOTHING, Outcome
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.kinds import all_groups, rules_of
+from headrace.groups.offsets.store import Place
+from headrace.groups.state import DeadlineKey, Group, GroupsState
+from headrace.wire.messages.offset_commit_key import OffsetCommitKey
+
+OFFSET_EXPIRY: Final = "offset-expiry"
+TOPIC_DELETION: Final = "topic-deletion"
+"""The words of deadlines."""
+TOMBSTONES_AT_ONCE: Final = 1000
+"""How many are offsets are deleted together; the rest follows at once."""
+
+_MINUTE_MS: Final = 60_000
+
+
+def schedule_expiry(state: GroupsState, now_ms: int) -> Outcome:
+    """Have offsets looked at when the interval has passed."""
+    interval_ms = state.settings[config.OFFSETS_RETENTION_CHECK_INTERVAL_MS]
+    state.deadlines.set((OFFSET_EXPIRY,), now_ms + interval_ms)
+    return NOTHING
+
+
+def expire_offsets(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Delete what is too old, a bounded part of it at a time."""
+    records: list[CoordinatorRecord] = []
+    for group in all_groups(state):
+        expired, is_used = _expired(state, group, now_ms)
+        records += [offset_tombstone(group.group_id, *place) for place in expired]
+        if len(records) >= TOMBSTONES_AT_ONCE:
+            state.deadlines.set(key, now_ms)
+            return Outcome(tuple(records[:TOMBSTONES_AT_ONCE]))
+        if group.is_empty and not is_used:
+            records += rules_of(group).tombstones(group)
+    schedule_expiry(state, now_ms)
+    return Outcome(tuple(records))
+
+
+def _expired(state: GroupsState, group: Group, now_ms: int) -> tuple[list[Place], bool]:
+    """Give what a group has that is too old, and whether it has anything else."""
+    undecided = state.offsets.undecided(group.group_id)
+    expired, is_used = [], bool(undecided)
+    retained_from_ms = rules_of(group).retained_from_ms
+    committed_ms = now_ms - state.settings[config.OFFSETS_RETENTION_MINUTES] * _MINUTE_MS
+    for topic, partitions in state.offsets.committed(group.group_id).items():
+        if group.is_subscribed_to(topic):
+            is_used = True
+            continue
+        for index, offset in partitions.items():
+            from_ms = retained_from_ms(group, offset)
+            if from_ms is None or (topic, index) in undecided:
+                is_old = False
+            elif offset.expire_timestamp_ms is not None:
+                is_old = offset.expire_timestamp_ms <= now_ms
+            else:
+                is_old = from_ms <= committed_ms
+            if is_old:
+                expired.append((topic, index))
+            else:
+                is_used = True
+    return expired, is_used
+
+
+def forget_topic(state: GroupsState, topic: str, now_ms: int) -> Outcome:
+    """Delete what all groups have committed for a topic that was deleted."""
+    return delete_topic_offsets(state, (TOPIC_DELETION, topic, str(now_ms)), now_ms)
+
+
+def delete_topic_offsets(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Delete a bounded part of a topic's offsets; the rest follows at once.
+
+    What is committed later than the deletion is of another topic that has the name by now.
+    """
+    _, topic, deleted_ms = key
+    records: list[CoordinatorRecord] = []
+    for group_id in state.offsets.groups():
+        partitions = {
+            index
+            for index, offset in state.offsets.of_topic(group_id, topic).items()
+            if offset.commit_timestamp_ms <= int(deleted_ms)
+        }
+        partitions.update(
+            index for name, index in state.offsets.undecided(group_id) if name == topic
+        )
+        records += [offset_tombstone(group_id, topic, index) for index in sorted(partitions)]
+        if len(records) >= TOMBSTONES_AT_ONCE:
+            state.deadlines.set(key, now_ms)
+            break
+    return Outcome(tuple(records[:TOMBSTONES_AT_ONCE]))
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    """Give the record that deletes an offset."""
+    return CoordinatorRecord(OffsetCommitKey(group_id, topic, partition), None)
+
+
+def all_offset_tombstones(state: GroupsState, group_id: str) -> list[CoordinatorRecord]:
+    """Give the records that delete all offsets of a group, decided or not."""
+    committed = state.offsets.committed(group_id)
+    places = {(topic, index): None for topic in committed for index in committed[topic]}
+    places |= dict.fromkeys(sorted(state.offsets.undecided(group_id)))
+    return [offset_tombstone(group_id, topic, index) for topic, index in places]

@@ -1,0 +1,80 @@
+"""What groups have committed, for those who ask.
+
+Reading writes nothing, but it is done as an operation: its answer waits until everything that it
+has seen is committed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.groups.kinds import find_group, rules_of
+from headrace.groups.offsets.store import CommittedOffset, Place
+from headrace.groups.state import GroupsState
+
+NO_EPOCH: Final = -1
+
+
+class OffsetQuery(NamedTuple):
+    """Which offsets of a group are asked for, and by whom."""
+
+    group_id: str
+    topics: Sequence[tuple[str, Sequence[int]]] | None
+    """Partitions by topic; None is for all that there is."""
+    is_stable_required: bool = False
+    """Whether offsets that a transaction under way will change are none to begin from."""
+    member_id: str | None = None
+    member_epoch: int = NO_EPOCH
+
+
+class FetchedOffset(NamedTuple):
+    """What is known for a partition."""
+
+    partition: int
+    committed: CommittedOffset | None
+    is_unstable: bool = False
+    """Whether a transaction under way has another offset, and that was to be told."""
+
+
+FetchedTopic = tuple[str, list[FetchedOffset]]
+
+
+def fetch_offsets(state: GroupsState, query: OffsetQuery, reply: Reply) -> Outcome:
+    """Look up offsets; the answer is a list of topics with theirs.
+
+    KafkaError if a member asks whom the group does not have, or not any more. A group that does
+    not exist has committed nothing.
+    """
+    _check_member(state, query)
+    undecided: set[Place] = set()
+    if query.is_stable_required and state.offsets.has_undecided(query.group_id):
+        undecided = state.offsets.undecided(query.group_id)
+    return Outcome(replies=((reply, list(_look_up(state, query, undecided))),))
+
+
+def _look_up(
+    state: GroupsState, query: OffsetQuery, undecided: set[Place]
+) -> Iterator[FetchedTopic]:
+    topics = query.topics
+    if topics is None:
+        committed = state.offsets.committed(query.group_id)
+        topics = [(topic, list(partitions)) for topic, partitions in committed.items()]
+    for topic, indexes in topics:
+        known = state.offsets.of_topic(query.group_id, topic)
+        yield (
+            topic,
+            [
+                FetchedOffset(index, None, is_unstable=True)
+                if undecided and (topic, index) in undecided
+                else FetchedOffset(index, known.get(index))
+                for index in indexes
+            ],
+        )
+
+
+def _check_member(state: GroupsState, query: OffsetQuery) -> None:
+    if query.member_id is None and query.member_epoch <= NO_EPOCH:
+        return  # a tool, or a client of a classic group
+    group = find_group(state, query.group_id)
+    if group is not None:
+        rules_of(group).check_fetch(group, query.member_id or "", query.member_epoch)

@@ -1,0 +1,159 @@
+"""Committed offsets of groups: what counts, and what undecided transactions have written.
+
+Only the store: who may commit is asked in `offsets.commits`, what is too old in `offsets.expiry`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from headrace.ids import ZERO_TOPIC_ID
+
+NO_LEADER_EPOCH: Final = -1
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has read a partition."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = 0
+    expire_timestamp_ms: int | None = None
+    """When it ends at a time of its own, as old clients could ask for."""
+    topic_id: bytes = ZERO_TOPIC_ID
+
+
+class _Undecided(NamedTuple):
+    """What a transaction has written for a partition."""
+
+    order: int
+    offset: CommittedOffset
+
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+ByTopic = dict[str, dict[int, CommittedOffset]]
+_NO_TOPICS: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
+_NO_PARTITIONS: Final[Mapping[int, CommittedOffset]] = {}
+_NO_PLACES: Final[Mapping[Place, _Undecided]] = {}
+
+
+class Offsets:
+    """The offsets of all groups of one partition of `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, ByTopic] = {}
+        self._undecided: dict[int, dict[str, dict[Place, _Undecided]]] = {}
+        """By producer id: what its transaction has written, by group."""
+        self._producers: dict[str, set[int]] = {}
+        """By group: who has a transaction with offsets of it under way."""
+        self._order = 0
+        """Counts what transactions have written: the last that was written wins, not the last
+        that was decided."""
+        self._decided: dict[str, dict[Place, int]] = {}
+        """By group with transactions under way: the order of what came to count meanwhile."""
+
+    # Looking up
+
+    def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """Give what a group has committed by topic, outside of undecided transactions."""
+        return self._committed.get(group_id, _NO_TOPICS)
+
+    def of_topic(self, group_id: str, topic: str) -> Mapping[int, CommittedOffset]:
+        """Give what a group has committed for the partitions of a topic."""
+        return self._committed.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS)
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self.of_topic(group_id, topic).get(partition)
+
+    def is_undecided(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether a transaction under way has another offset for it."""
+        place = (topic, partition)
+        return any(place in written for written in self._written(group_id))
+
+    def undecided(self, group_id: str) -> set[Place]:
+        """Give the partitions for which transactions under way have offsets."""
+        return {place for written in self._written(group_id) for place in written}
+
+    def has_undecided(self, group_id: str) -> bool:
+        return group_id in self._producers
+
+    def __contains__(self, group_id: str) -> bool:
+        """Whether a group has offsets, decided or not."""
+        return group_id in self._committed or group_id in self._producers
+
+    def groups(self) -> Iterator[str]:
+        """Give the groups that have offsets, decided or not."""
+        yield from self._committed
+        yield from (each for each in self._producers if each not in self._committed)
+
+    def _written(self, group_id: str) -> Iterator[Mapping[Place, _Undecided]]:
+        for producer_id in self._producers.get(group_id, ()):
+            yield self._undecided[producer_id].get(group_id, _NO_PLACES)
+
+    # Changing: for replay
+
+    def put(
+        self, group_id: str, place: Place, offset: CommittedOffset, *, producer_id: int = -1
+    ) -> None:
+        """Take an offset; one of a transaction, if there is a producer, counts when that ends."""
+        if producer_id < 0:
+            topics = self._committed.get(group_id)
+            if topics is None:
+                topics = self._committed[group_id] = {}
+            topic, partition = place
+            partitions = topics.get(topic)
+            if partitions is None:
+                partitions = topics[topic] = {}
+            partitions[partition] = offset
+            if group_id in self._producers:
+                self._order += 1
+                self._decided.setdefault(group_id, {})[place] = self._order
+            return
+        self._order += 1
+        groups = self._undecided.setdefault(producer_id, {})
+        groups.setdefault(group_id, {})[place] = _Undecided(self._order, offset)
+        self._producers.setdefault(group_id, set()).add(producer_id)
+
+    def remove(self, group_id: str, place: Place) -> None:
+        """Take an offset away, also what transactions under way have written for it."""
+        topics = self._committed.get(group_id)
+        topic, partition = place
+        if topics is not None and topic in topics:
+            topics[topic].pop(partition, None)
+            if not topics[topic]:
+                del topics[topic]
+                if not topics:
+                    del self._committed[group_id]
+        for producer_id in tuple(self._producers.get(group_id, ())):
+            written = self._undecided[producer_id][group_id]
+            written.pop(place, None)
+            if not written:
+                self._forget(producer_id, group_id)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Let what a transaction wrote count, or forget it.
+
+        What was written after it and counts already stays: a commit outside of the transaction,
+        or one of another that was decided first.
+        """
+        for group_id, written in tuple(self._undecided.get(producer_id, {}).items()):
+            decided = self._decided.setdefault(group_id, {})
+            for place, (order, offset) in written.items() if is_commit else ():
+                if order > decided.get(place, 0):
+                    topics = self._committed.setdefault(group_id, {})
+                    topics.setdefault(place[0], {})[place[1]] = offset
+                    decided[place] = order
+            self._forget(producer_id, group_id)
+
+    def _forget(self, producer_id: int, group_id: str) -> None:
+        """Drop what a transaction wrote for a group."""
+        groups = self._undecided[producer_id]
+        del groups[group_id]
+        if not groups:
+            del self._undecided[producer_id]
+        producers = self._producers[group_id]
+        producers.discard(producer_id)
+        if not producers:
+            del self._producers[group_id]
+            self._decided.pop(group_id, None)

@@ -1,0 +1,33 @@
+"""When something is due for members of a streams group, and how deadlines are put off."""
+
+from typing import Final
+
+from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.state import GroupsState
+from headrace.groups.streams.group import MemberState, StreamsMember
+
+SESSION: Final = "streams-session"
+"""With group and member: it has not been heard of for too long."""
+REBALANCE: Final = "streams-rebalance"
+"""With group and member: it should have given up tasks by now."""
+
+
+def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int) -> None:
+    """Take note that a member lives."""
+    session_ms = group_interval_ms(state, group_id, "streams.session.timeout.ms")
+    state.deadlines.set((SESSION, group_id, member_id), now_ms + session_ms)
+
+
+def watch_revocation(state: GroupsState, group_id: str, member: StreamsMember, now_ms: int) -> None:
+    """Give a member that has to give up tasks its time for it."""
+    key = (REBALANCE, group_id, member.member_id)
+    if member.state is MemberState.UNREVOKED_TASKS:
+        state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
+    else:
+        state.deadlines.drop(key)
+
+
+def forget_member(state: GroupsState, group_id: str, member_id: str) -> None:
+    """Have nothing due for a member that is not any more."""
+    state.deadlines.drop((SESSION, group_id, member_id))
+    state.deadlines.drop((REBALANCE, group_id, member_id))

@@ -1,0 +1,245 @@
+"""The heartbeat of a streams group, by which its members join, work and leave (KIP-1071).
+
+A member brings its topology when it joins, says from then on which tasks it has, and is told which
+it should have and what is wrong with the application's topics. Read `streams.group` for what a
+group is, `streams.topology` for what it needs, `streams.targets` for what it aims at and
+`streams.reconciliation` for how members get there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.protocol import dissolve
+from headrace.groups.classic.records import group_tombstone
+from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId
+from headrace.groups.streams.answers import HeartbeatAnswer, View, answer_heartbeat
+from headrace.groups.streams.deadlines import forget_member, keep_session, watch_revocation
+from headrace.groups.streams.group import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    Endpoint,
+    StreamsGroup,
+    StreamsMember,
+)
+from headrace.groups.streams.reconciliation import reconcile
+from headrace.groups.streams.records import (
+    current_record,
+    group_record,
+    member_record,
+    member_tombstones,
+    topology_record,
+)
+from headrace.groups.streams.requests import (
+    NOT_GIVEN,
+    check_epoch,
+    check_heartbeat,
+    check_reported,
+    check_room,
+    find_member,
+)
+from headrace.groups.streams.targets import basis_of, initial_delay_key, update_target
+from headrace.groups.streams.tasks import NOTHING_TO_RUN, Tasks, read_reported
+from headrace.groups.streams.topology import check_topology, read_topology
+from headrace.wire.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from headrace.wire.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+from headrace.wire.messages.streams_group_topology_value import StreamsGroupTopologyValue
+
+
+class Sender(NamedTuple):
+    """Where a request comes from."""
+
+    client_id: str
+    client_host: str
+
+
+def heartbeat(
+    state: GroupsState,
+    request: StreamsGroupHeartbeatRequest,
+    sender: Sender,
+    now_ms: int,
+    reply: Reply,
+) -> Outcome:
+    """Take a heartbeat; the answer is a `HeartbeatAnswer`."""
+    check_heartbeat(request)
+    if request.member_epoch < JOINING_EPOCH:
+        return _leave(state, request, reply)
+    group = _find_or_begin(state, request)
+    reported = read_reported(request)
+    topology, member = _admit(state, group, request, reported)
+    updated = _updated(member, request, sender)
+    basis = basis_of(state, group, topology)
+    check_reported(group, reported)
+
+    # From here on nothing is refused, and notes may be taken.
+    records, replies = _take_over(state, group.group_id)
+    is_changed = updated.described() != member.described() or member.epoch == JOINING_EPOCH
+    if is_changed:
+        records.append(member_record(group.group_id, updated))
+    if group.topology is None:
+        records.append(topology_record(group.group_id, topology))
+    epoch = group.epoch
+    former = (group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
+    if is_changed or basis != former:
+        epoch += 1
+        records.append(group_record(group.group_id, epoch, *basis))
+        _delay_first_target(state, group, now_ms)
+
+    members = group.members | {updated.member_id: updated}
+    target = update_target(state, group, epoch, members, now_ms)
+    records += target.records
+    wanted = target.tasks.get(updated.member_id, NOTHING_TO_RUN)
+    after = reconcile(group, updated, wanted, target.epoch, reported)
+    if after.progress() != updated.progress():
+        records.append(current_record(group.group_id, after))
+        watch_revocation(state, group.group_id, after, now_ms)
+    keep_session(state, group.group_id, after.member_id, now_ms)
+    if request.shutdown_application and group.shutdown_by is None:
+        group.shutdown_by = after.member_id
+    view = View(group, topology, members | {after.member_id: after}, target.delay, reported)
+    answer = answer_heartbeat(view, request, member, after)
+    answer.response.heartbeat_interval_ms = group_interval_ms(
+        state, group.group_id, "streams.heartbeat.interval.ms"
+    )
+    return Outcome(tuple(records), (*replies, (reply, answer)))
+
+
+def note_topic_creation(state: GroupsState, group_id: str, failures: Mapping[str, str]) -> Outcome:
+    """Take note of the internal topics that could not be created, and why, for who asks next."""
+    group = state.groups.get(GroupId(group_id))
+    if isinstance(group, StreamsGroup):
+        group.creation_failures = dict(failures)
+    return NOTHING
+
+
+def find_streams_group(state: GroupsState, group_id: str) -> StreamsGroup:
+    """Give a streams group; GROUP_ID_NOT_FOUND if there is none of that name and kind."""
+    group = state.groups.get(GroupId(group_id))
+    if isinstance(group, StreamsGroup):
+        return group
+    is_other = group is not None or group_id in state.offsets
+    raise KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"group {group_id!r} is no streams group"
+        if is_other
+        else f"there is no group {group_id!r}",
+    )
+
+
+# Joining
+
+
+def _find_or_begin(state: GroupsState, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
+    """Give the group; one who joins begins it, or takes over an empty classic one."""
+    group_id = GroupId(request.group_id)
+    group = state.groups.get(group_id)
+    is_free = group is None or (group.kind is GroupKind.CLASSIC and group.is_empty)
+    if is_free and request.member_epoch == JOINING_EPOCH:
+        return StreamsGroup(group_id)
+    return find_streams_group(state, group_id)
+
+
+def _take_over(
+    state: GroupsState, group_id: GroupId
+) -> tuple[list[CoordinatorRecord], tuple[tuple[Reply, object], ...]]:
+    """End the classic group that there was, if any."""
+    former = state.groups.get(group_id)
+    if not isinstance(former, ClassicGroup):
+        return [], ()
+    return [group_tombstone(group_id)], dissolve(state, former)
+
+
+def _admit(
+    state: GroupsState,
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    reported: Tasks | None,
+) -> tuple[StreamsGroupTopologyValue, StreamsMember]:
+    """Give the group's topology and the member that a heartbeat speaks for, be it a new one."""
+    if request.topology is None:
+        member = find_member(group, request.member_id)
+        check_epoch(member, request.member_epoch, reported)
+        assert group.topology is not None, "a group with members has a topology"
+        return group.topology, member
+    known = group.members.get(MemberId(request.member_id))
+    if known is None:
+        check_room(state, group)
+    brought = read_topology(request.topology)
+    if group.topology is not None and 0 <= brought.epoch < group.topology.epoch:
+        pass  # it is told that its topology is stale
+    elif group.topology is None:
+        check_topology(brought)
+    elif brought != group.topology:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"group {group.group_id!r} has another topology, of epoch {group.topology.epoch}, and "
+            "cannot change it: delete the group, or use another application id",
+        )
+    return group.topology or brought, known or StreamsMember(MemberId(request.member_id))
+
+
+def _updated(
+    member: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender
+) -> StreamsMember:
+    """Give the member with what the request says of it; what it does not say stays."""
+    timeout_ms, endpoint, tags = (
+        request.rebalance_timeout_ms,
+        request.user_endpoint,
+        request.client_tags,
+    )
+    return replace(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=sender.client_id,
+        client_host=sender.client_host,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if timeout_ms == NOT_GIVEN else timeout_ms
+        ),
+        topology_epoch=request.topology.epoch if request.topology else member.topology_epoch,
+        process_id=member.process_id if request.process_id is None else request.process_id,
+        endpoint=member.endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        client_tags=(
+            member.client_tags
+            if tags is None
+            else tuple(sorted((each.key, each.value) for each in tags))
+        ),
+    )
+
+
+def _delay_first_target(state: GroupsState, group: StreamsGroup, now_ms: int) -> None:
+    """Let a group that begins wait for more members."""
+    delay_ms = group_interval_ms(state, group.group_id, "streams.initial.rebalance.delay.ms")
+    if group.is_empty and delay_ms:
+        state.deadlines.set(initial_delay_key(group.group_id), now_ms + delay_ms)
+
+
+# Leaving
+
+
+def _leave(state: GroupsState, request: StreamsGroupHeartbeatRequest, reply: Reply) -> Outcome:
+    group = find_streams_group(state, request.group_id)
+    member = find_member(group, request.member_id)
+    response = StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
+    answer = HeartbeatAnswer(response)
+    return Outcome(remove_member(state, group, member), ((reply, answer),))
+
+
+def remove_member(
+    state: GroupsState, group: StreamsGroup, member: StreamsMember
+) -> tuple[CoordinatorRecord, ...]:
+    """Give the records that end a member: it left, or is taken to be gone."""
+    group_id = group.group_id
+    forget_member(state, group_id, member.member_id)
+    if len(group.members) == 1:
+        group.shutdown_by = None
+        state.deadlines.drop(initial_delay_key(group_id))
+    basis = (group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
+    return (
+        *member_tombstones(group_id, member.member_id),
+        group_record(group_id, group.epoch + 1, *basis),
+    )

@@ -1,0 +1,54 @@
+"""How a member of a streams group gets from the tasks that it has to its target.
+
+First it gives up what is not its own any more, and says so; then its epoch moves on and it takes
+what nobody else still has, and asks again until it has everything.
+"""
+
+from dataclasses import replace
+
+from headrace.groups.streams.group import MemberState, StreamsGroup, StreamsMember
+from headrace.groups.streams.tasks import NOTHING_TO_RUN, Tasks
+
+
+def reconcile(
+    group: StreamsGroup,
+    member: StreamsMember,
+    target: Tasks,
+    target_epoch: int,
+    reported: Tasks | None,
+) -> StreamsMember:
+    """Give the member a step nearer to its target; the same if there is nothing to do.
+
+    `reported` is what it says it has, None if it does not say.
+    """
+    if member.state is MemberState.STABLE:
+        if member.epoch == target_epoch:
+            return member
+    elif member.state is MemberState.UNREVOKED_TASKS and (
+        reported is None or reported.intersects(member.revoking)
+    ):
+        return member
+    kept, revoking = member.assigned.kept(target), member.assigned.without(target)
+    if not revoking.is_empty and (reported is None or reported.intersects(revoking)):
+        return replace(
+            member,
+            previous_epoch=member.epoch,
+            state=MemberState.UNREVOKED_TASKS,
+            assigned=kept,
+            revoking=revoking,
+        )
+    wanted = target.without(kept)
+    taken = group.releasable(wanted, member.process_id)
+    assigned = kept.joined(taken)
+    known = member.active_epochs
+    return replace(
+        member,
+        epoch=target_epoch,
+        previous_epoch=member.epoch,
+        state=MemberState.STABLE if taken == wanted else MemberState.UNRELEASED_TASKS,
+        assigned=assigned,
+        revoking=NOTHING_TO_RUN,
+        active_epochs={
+            task: known[task] if task in kept.active else target_epoch for task in assigned.active
+        },
+    )
