@@ -19,15 +19,21 @@ POLL_SECONDS = 0.05
 
 @contextmanager
 def kafka(
-    folder: Path, *, is_killed: bool = False, extra: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    is_killed: bool = False,
+    extra: Mapping[str, str] | None = None,
+    port: int = 0,
 ) -> Iterator[str]:
     """Run a broker on the folder, formatted if it is new; give its address.
 
     At the end it is stopped cleanly, or killed as a crash does. `extra` has more of its settings.
+    `port` 0 takes a free one; a broker that is to come back under the same address names it.
     """
     settings = folder.with_name(f"{folder.name}.properties")
     more = "\n".join(f"{name}={value}" for name, value in (extra or {}).items())
-    port, controller_port = _free_ports(2)
+    free_port, controller_port = _free_ports(2)
+    port = port or free_port
     settings.write_text(
         f"""
 process.roles=broker,controller
