@@ -35,6 +35,10 @@ SERVER_HEAP: Final = ("-Xmx1G", "-Xms1G")
 CLIENT_HEAP: Final = ("-Xmx512M",)
 _CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_ENVIRONMENT: Final = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+"""Modules may be kept compiled, as pip keeps what it installs."""
 
 
 class Server:
@@ -113,7 +117,7 @@ def java(
 def _running(command: list[str], port: int, output: Path) -> Iterator[Server]:
     with output.open("wb") as file:
         begin = time.perf_counter()
-        process = subprocess.Popen(command, stdout=file, stderr=file)
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=_ENVIRONMENT)
     try:
         _wait_for_answer(process, port, output)
         yield Server(process, port, time.perf_counter() - begin)
