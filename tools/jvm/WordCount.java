@@ -2,6 +2,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Properties;
+import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
@@ -20,7 +21,8 @@ import org.apache.kafka.streams.state.Stores;
  * <p>Arguments: address, application id, group protocol (classic or streams), folder for its state,
  * topic of lines, topic of counts, and any more settings as name=value. Each new count of a word is
  * a record of the second topic: the word, and the count in digits. Prints its states, one a line.
- * Ends with status 1, and what went wrong on standard error, if a thread of it fails.
+ * Ends with status 1, and what went wrong on standard error, if a thread of it fails; but a thread
+ * whose transaction ran out of time is replaced.
  *
  * <p>The counts are kept in memory and in their changelog topic, so that no RocksDB is needed and a
  * new process begins with what the broker gives back.
@@ -46,6 +48,11 @@ final class WordCount {
         streams.setStateListener((now, before) -> System.out.println(now));
         streams.setUncaughtExceptionHandler(failure -> {
             failure.printStackTrace();
+            // So a broker answers the commit of a transaction that it has aborted for its age, as
+            // happens on a busy machine. Streams does not take that for a lost task by itself.
+            if (failure.getCause() instanceof InvalidTxnStateException) {
+                return StreamThreadExceptionResponse.REPLACE_THREAD;
+            }
             // At once and without a word to the broker, as a crash is.
             Runtime.getRuntime().halt(1);
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
