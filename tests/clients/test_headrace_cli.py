@@ -50,7 +50,13 @@ class CommandLine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self.environment,
+            preexec_fn=heed_ctrl_c,  # noqa: PLW1509  it takes no lock
         )
+
+
+def heed_ctrl_c() -> None:
+    """Have a process end by Ctrl-C, though the tests run where it is ignored: in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -282,6 +288,7 @@ def test_lines_of_a_pipe_are_sent_while_it_waits_for_more_and_ctrl_c_ends_that(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=headrace.environment,
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509  it takes no lock
     )
     try:
         assert producing.stdin is not None

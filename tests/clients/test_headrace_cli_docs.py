@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # thirty processes one after the other
-def test_the_examples_run_one_after_the_other(any_bootstrap: str, tmp_path: Path) -> None:
+def test_the_examples_run_one_after_the_other(bootstrap: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```console\n(.*?)```", DOCS.read_text(), flags=re.DOTALL)
     commands = re.findall(r"^\$ (.*)$", "".join(blocks), flags=re.MULTILINE)
     assert len(commands) > 20
@@ -35,7 +35,7 @@ def test_the_examples_run_one_after_the_other(any_bootstrap: str, tmp_path: Path
         text=True,
         check=False,
         timeout=400,
-        env={**os.environ, "HEADRACE_BOOTSTRAP": any_bootstrap},
+        env={**os.environ, "HEADRACE_BOOTSTRAP": bootstrap},
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     assert "headrace: " not in done.stderr

@@ -15,7 +15,7 @@ from tests.crash.copy_job import transform
 from tests.headrace_process import HeadraceProcess
 
 KILLS = int(os.environ.get("HEADRACE_EXACTLY_ONCE_KILLS", "50"))
-KILLING_SECONDS = float(os.environ.get("HEADRACE_EXACTLY_ONCE_SECONDS", "90"))
+KILLING_SECONDS = float(os.environ.get("HEADRACE_EXACTLY_ONCE_SECONDS", "40"))
 """No kill begins later than that; the rest of what was to be copied is."""
 PARTITIONS = 2
 RECORDS_A_KILL = 60

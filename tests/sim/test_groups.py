@@ -7,7 +7,7 @@ import pytest
 from tests.sim.groups_checks import Violation
 from tests.sim.groups_world import World
 
-SEEDS = 100
+SEEDS = 40
 """How many are played if nobody says otherwise."""
 
 
