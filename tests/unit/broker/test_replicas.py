@@ -36,7 +36,8 @@ def test_a_partition_that_the_disk_refused_is_set_up_when_it_has_room(
     assert all(partition.is_leader for partition in harness.broker.replicas)
 
 
-def test_a_thousand_partitions_are_led_and_gone_again(harness: Any) -> None:
+@pytest.mark.slow
+def test_a_thousand_partitions_are_led_also_after_a_restart(harness: Any) -> None:
     harness.create_topic("many", partitions=1000)
     assert len(harness.broker.replicas) == 1000
     harness.restart()
