@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final, Protocol
@@ -35,14 +35,17 @@ class Fault(Protocol):
 class Dispatcher:
     """Calls the handler of each request and sees to it that there is an answer."""
 
-    def __init__(self, broker: "Broker", handlers: Mapping[ApiKey, Handler]) -> None:
+    def __init__(
+        self, broker: "Broker", served: Iterable[ApiKey], load: Callable[[ApiKey], Handler]
+    ) -> None:
+        """`load` gives the handler of an API when it is first asked for: most never are."""
         self.faults: dict[int, Fault] = {}
         self._broker = broker
-        self._handlers: dict[int, Handler] = {int(key): each for key, each in handlers.items()}
-        self._versions = {key: served_versions(APIS[key]) for key in self._handlers}
+        self._load = load
+        self._handlers: dict[int, Handler] = {}
         self._requests: dict[int, type[Message]] = {}
-        """Filled on first use: most APIs are never asked for."""
-        broker.served_apis = tuple(APIS[key] for key in sorted(self._handlers))
+        self._versions = {int(key): served_versions(APIS[key]) for key in served}
+        broker.served_apis = tuple(APIS[key] for key in sorted(self._versions))
         self._tasks: set[asyncio.Task[None]] = set()
         self._incidents = count(1)
 
@@ -60,14 +63,14 @@ class Dispatcher:
                 version, body = 0, None
             else:
                 # What follows the body is ignored, as Kafka does.
-                kind = self._requests.get(key) or self._load(api)
+                kind = self._requests.get(key) or self._load_request(api)
                 body, _ = decode_from(kind, frame, version, position)
         except (WireError, UnicodeDecodeError) as error:
             self._broker.counters.undecodable_requests += 1
             raise Undecodable(f"{error} (from {_name(peer)})") from None
         return Request(peer, key, version, correlation_id, client_id, body, len(frame), now_ns)
 
-    def _load(self, api: Api) -> type[Message]:
+    def _load_request(self, api: Api) -> type[Message]:
         kind = self._requests[api.key] = api.request
         return kind
 
@@ -85,7 +88,10 @@ class Dispatcher:
 
     def _handle(self, request: Request) -> None:
         try:
-            answer = self._handlers[request.api_key](self._broker, request)
+            handler = self._handlers.get(request.api_key)
+            if handler is None:
+                handler = self._handlers[request.api_key] = self._load(ApiKey(request.api_key))
+            answer = handler(self._broker, request)
             if answer is LATER:
                 return
             if type(answer) is CoroutineType:
@@ -130,7 +136,7 @@ class Dispatcher:
     def _refuse(self, peer: Peer, api: Api, version: int, client_id: str | None) -> Undecodable:
         self._broker.counters.undecodable_requests += 1
         who = f"client {client_id!r}, {_name(peer)}"
-        if api.key not in self._handlers:
+        if api.key not in self._versions:
             return Undecodable(f"{api.name} is not served here, {who} asked for it")
         versions = served_versions(api)
         return Undecodable(

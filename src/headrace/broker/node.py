@@ -22,7 +22,7 @@ from headrace.broker.coordinators import CoordinatorRoles, group_coordinator
 from headrace.broker.counters import Counters
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
-from headrace.broker.handlers import HANDLERS
+from headrace.broker.handlers import SERVED, load_handler
 from headrace.broker.listeners import Listener, parse_listener
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.registration import name_cluster, register
@@ -192,7 +192,7 @@ class Node:
         replicas.mark_all()
         await replicas.settle()
         self._limit_traffic()
-        self.dispatcher = Dispatcher(self._broker, HANDLERS)
+        self.dispatcher = Dispatcher(self._broker, SERVED, load_handler)
         for listener in self.listeners:
             await listener.serve(self._connector(listener.name))
         self.upkeep = Upkeep(self._broker, self.traffic)

@@ -66,7 +66,7 @@ class World:
             ApiKey.PRODUCE: lambda broker, request: self.fail(),
         }
         broker: Any = SimpleNamespace(counters=self.counters)
-        self.dispatcher = Dispatcher(broker, handlers)
+        self.dispatcher = Dispatcher(broker, handlers, handlers.__getitem__)
         self.error: Exception = RuntimeError("out of luck")
 
     def connect(self, host: str = "10.0.0.1") -> "Client":
