@@ -24,14 +24,18 @@ OWN_DEFAULTS = {"node.id", "listeners", "log.dir", *SOCKET_BUFFERS}
 """A node starts without a file, for its own machine only, with its data where it is started."""
 FIXED_HERE = {"listeners", "listener.security.protocol.map"}
 """What Kafka changes while it runs, and a node reads when it starts."""
+OWN_PREFIXES = ("headrace.", "http.", "errors.deadletterqueue.")
+"""What Kafka 4.3.1 does not have; the last as KIP-1191 names it."""
 KINDS: dict[str, Mapping[str, AnySetting]] = {
     "topic": TOPIC_CONFIGS,
-    "group": GROUP_CONFIGS,
+    "group": {
+        name: each for name, each in GROUP_CONFIGS.items() if not name.startswith(OWN_PREFIXES)
+    },
     "client_metrics": CLIENT_METRICS_CONFIGS,
     "broker": {
         name: each
         for name, each in broker_settings().items()
-        if name not in DYNAMIC_ONLY and not name.startswith(("headrace.", "http."))
+        if name not in DYNAMIC_ONLY and not name.startswith(OWN_PREFIXES)
     },
     "dynamic": {name: SETTINGS[name] for name in DYNAMIC_ONLY},
 }

@@ -95,6 +95,57 @@ SHARE_SESSION_TIMEOUT_MS: Final = int32(
     "How long a member of a share group may be silent.",
     at_least=1,
 )
+SHARE_DEAD_LETTER_TOPIC: Final = string(
+    "errors.deadletterqueue.topic.name",
+    "",
+    "Where records go that a share group gives up; none if empty (KIP-1191).",
+)
+SHARE_DEAD_LETTER_COPY: Final = boolean(
+    "errors.deadletterqueue.copy.record.enable",
+    True,
+    "Whether a dead letter has the key, value and headers of its record, or only says where it is.",
+)
+SHARE_RELEASE_BACKOFF_MS: Final = int32(
+    "headrace.share.release.backoff.ms",
+    0,
+    "How long a released record rests before it is delivered again, doubled each time; 0 not.",
+    at_least=0,
+    at_most=3_600_000,
+)
+SHARE_RELEASE_BACKOFF_MAX_MS: Final = int32(
+    "headrace.share.release.backoff.max.ms",
+    60_000,
+    "The longest that a released record rests.",
+    at_least=0,
+    at_most=3_600_000,
+)
+SHARE_BREAKER_REJECT_PERCENT: Final = int32(
+    "headrace.share.breaker.reject.percent",
+    0,
+    "Which share of rejected records pauses delivery; 0 never does.",
+    at_least=0,
+    at_most=100,
+)
+SHARE_BREAKER_WINDOW_MS: Final = int32(
+    "headrace.share.breaker.window.ms",
+    10_000,
+    "How far back rejected records are counted.",
+    at_least=100,
+    at_most=3_600_000,
+)
+SHARE_BREAKER_RECORDS_MIN: Final = int32(
+    "headrace.share.breaker.records.min",
+    20,
+    "How many records must have an outcome within the window before delivery is paused.",
+    at_least=1,
+)
+SHARE_BREAKER_PAUSE_MS: Final = int32(
+    "headrace.share.breaker.pause.ms",
+    10_000,
+    "How long delivery is paused.",
+    at_least=100,
+    at_most=3_600_000,
+)
 STREAMS_ASSIGNMENT_INTERVAL_MS: Final = int32(
     "streams.assignment.interval.ms", 1000, "How long lies between two assignments.", at_least=0
 )
@@ -208,6 +259,13 @@ def check_group_configs(values: Mapping[str, str], broker: Settings) -> None:
         if name not in GROUP_CONFIGS:
             raise unknown(name, GROUP_CONFIGS, "config of groups")
         value = GROUP_CONFIGS[name].parse(text)
+        if name == SHARE_DEAD_LETTER_TOPIC.name and value:
+            prefix = broker[share.DEAD_LETTER_TOPIC_PREFIX]
+            if not value.startswith(prefix):
+                raise InvalidSetting(
+                    f"{name}={value}: must begin with {prefix} "
+                    f"({share.DEAD_LETTER_TOPIC_PREFIX.name})"
+                )
         bounds = BROKER_RANGES.get(name)
         if bounds and bounds.least and value < broker[bounds.least]:
             raise InvalidSetting(

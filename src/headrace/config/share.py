@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.config.setting import Scope, int16, int32, internal, words
+from headrace.config.setting import Scope, boolean, int16, int32, internal, string, words
 
 GROUP_SHARE_SESSION_TIMEOUT_MS: Final = int32(
     "group.share.session.timeout.ms",
@@ -134,6 +134,16 @@ GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS: Final = int32(
     "The most locks a partition that a share group may be given.",
     at_least=2000,
     at_most=10_000,
+)
+DEAD_LETTER_TOPIC_PREFIX: Final = string(
+    "errors.deadletterqueue.topic.name.prefix",
+    "dlq.",
+    "How the names of dead-letter topics begin, so that a group cannot write anywhere (KIP-1191).",
+)
+DEAD_LETTER_AUTO_CREATE: Final = boolean(
+    "errors.deadletterqueue.auto.create.topics.enable",
+    True,
+    "Whether a dead-letter topic is created with its first record.",
 )
 
 SHARE_COORDINATOR_APPEND_LINGER_MS: Final = int32(

@@ -1,0 +1,61 @@
+"""What is kept of a share partition when its leader is gone."""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+UNKNOWN_OFFSET: Final = -1
+"""The start of a share partition that nobody has read from: its leader resolves it."""
+UNKNOWN_COUNT: Final = -1
+
+
+class DeliveryState(IntEnum):
+    """Where a record is on its way, by Kafka's numbers."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    """Leased to a member; never written."""
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Given up, and on its way to the dead letters (KIP-1191)."""
+    ARCHIVED = 4
+
+
+class StateBatch(NamedTuple):
+    """A run of offsets in one state."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class DurableState(NamedTuple):
+    """A share partition as it was last written."""
+
+    state_epoch: int
+    """Grows when a group's offsets are set anew: what was known before counts no more."""
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    """How many records from the start on are acknowledged or archived."""
+    batches: tuple[StateBatch, ...] = ()
+
+
+class StateSummary(NamedTuple):
+    """What a group's offsets and lag are made of."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+
+
+class StateWrite(NamedTuple):
+    """A change of a share partition, to be merged into what is there."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    """UNKNOWN_OFFSET leaves it as it is."""
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]

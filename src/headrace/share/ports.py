@@ -1,0 +1,33 @@
+"""The seam between the leader of a share partition and whoever keeps its state.
+
+Every call ends with `reply(answer)`: the answer, or the KafkaError that it failed with. Local
+states answer without a task; a node that leads another partition of the topic than the one asked
+for goes over the network.
+"""
+
+from typing import Protocol
+
+from headrace.coordinator.machine import Reply
+from headrace.share.durable import StateWrite
+from headrace.share.key import SharePartitionKey
+
+
+class Persister(Protocol):
+    """Keeps the states of share partitions."""
+
+    def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply
+    ) -> None:
+        """Begin a share partition; answers None."""
+
+    def read_state(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
+        """Give the DurableState; who led with a smaller epoch may not write any more."""
+
+    def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply) -> None:
+        """Merge a change; answers None once it is durable."""
+
+    def read_summary(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
+        """Give the StateSummary."""
+
+    def delete(self, key: SharePartitionKey, reply: Reply) -> None:
+        """Forget a share partition; answers None, also if there was none."""
