@@ -66,6 +66,7 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("early.start.listeners", "LIST", None, (), "read-only", False),
     ("fetch.purgatory.purge.interval.requests", "INT", "1000", (), "read-only", False),
     ("follower.fetch.last.tiered.offset.enable", "BOOLEAN", "false", (), "cluster-wide", False),
+    ("group.coordinator.append.linger.ms", "INT", "-1", (-1, None), "read-only", False),
     ("group.coordinator.background.threads", "INT", "2", (1, None), "read-only", False),
     (
         "group.coordinator.cached.buffer.max.bytes",
@@ -76,7 +77,6 @@ ACCEPTED: Final[tuple[Row, ...]] = (
         False,
     ),
     ("group.coordinator.threads", "INT", "4", (1, None), "read-only", False),
-    ("group.share.initialize.retry.interval.ms", "INT", "30000", (1, None), "read-only", True),
     (
         "group.share.persister.class.name",
         "STRING",
@@ -94,8 +94,17 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("leader.imbalance.check.interval.seconds", "LONG", "300", (1, None), "read-only", False),
     ("log.cleaner.io.buffer.load.factor", "DOUBLE", "0.9", (), "cluster-wide", False),
     ("log.cleaner.io.buffer.size", "INT", "524288", (0, None), "cluster-wide", False),
+    (
+        "log.cleaner.io.max.bytes.per.second",
+        "DOUBLE",
+        "1.7976931348623157E308",
+        (),
+        "cluster-wide",
+        False,
+    ),
     ("log.cleaner.threads", "INT", "1", (0, None), "cluster-wide", False),
     ("log.dir.failure.timeout.ms", "LONG", "30000", (1, None), "read-only", False),
+    ("log.initial.task.delay.ms", "LONG", "30000", (0, None), "read-only", True),
     ("max.connection.creation.rate", "INT", "2147483647", (0, None), "cluster-wide", False),
     ("metadata.log.dir", "STRING", None, (), "read-only", False),
     (
@@ -128,6 +137,8 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("num.recovery.threads.per.data.dir", "INT", "2", (1, None), "cluster-wide", False),
     ("num.replica.alter.log.dirs.threads", "INT", None, (), "read-only", False),
     ("num.replica.fetchers", "INT", "1", (1, None), "cluster-wide", False),
+    ("offsets.commit.timeout.ms", "INT", "5000", (1, None), "read-only", False),
+    ("offsets.load.buffer.size", "INT", "5242880", (1, None), "read-only", False),
     (
         "principal.builder.class",
         "CLASS",
@@ -224,6 +235,8 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("replica.fetch.min.bytes", "INT", "1", (), "read-only", False),
     ("replica.fetch.response.max.bytes", "INT", "10485760", (0, None), "read-only", False),
     ("replica.fetch.wait.max.ms", "INT", "500", (), "read-only", False),
+    ("replica.high.watermark.checkpoint.interval.ms", "LONG", "5000", (), "read-only", False),
+    ("replica.lag.time.max.ms", "LONG", "30000", (), "read-only", False),
     ("replica.selector.class", "STRING", None, (), "read-only", False),
     ("replica.socket.receive.buffer.bytes", "INT", "65536", (), "read-only", False),
     ("replica.socket.timeout.ms", "INT", "30000", (), "read-only", False),
@@ -351,6 +364,9 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("ssl.truststore.location", "STRING", None, (), "per-broker", False),
     ("ssl.truststore.password", "PASSWORD", None, (), "per-broker", False),
     ("ssl.truststore.type", "STRING", "JKS", (), "per-broker", False),
+    ("transaction.state.log.load.buffer.size", "INT", "5242880", (1, None), "read-only", False),
+    ("transaction.two.phase.commit.enable", "BOOLEAN", "false", (), "read-only", False),
     ("unclean.leader.election.interval.ms", "LONG", "300000", (1, None), "read-only", True),
+    ("unstable.api.versions.enable", "BOOLEAN", "false", (), "read-only", True),
     ("unstable.feature.versions.enable", "BOOLEAN", "false", (), "read-only", True),
 )

@@ -8,7 +8,6 @@ from headrace.config.setting import (
     boolean,
     int32,
     int64,
-    internal,
     optional,
     string,
     words,
@@ -125,14 +124,6 @@ AUTO_CREATE_TOPICS_ENABLE: Final = boolean(
     "auto.create.topics.enable", True, "Whether a topic is created when a client asks for it."
 )
 DELETE_TOPIC_ENABLE: Final = boolean("delete.topic.enable", True, "Whether topics may be deleted.")
-REPLICA_LAG_TIME_MAX_MS: Final = int64(
-    "replica.lag.time.max.ms", 30_000, "How long a follower may be behind before it is out of sync."
-)
-REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS: Final = int64(
-    "replica.high.watermark.checkpoint.interval.ms",
-    5000,
-    "How often high watermarks are written down.",
-)
 LEADER_REPLICATION_THROTTLED_RATE: Final = int64(
     "leader.replication.throttled.rate",
     INT64_MAX,
@@ -159,13 +150,6 @@ TELEMETRY_MAX_BYTES: Final = int32(
     1024 * 1024,
     "The largest push of a client's metrics, compressed.",
     at_least=1,
-)
-UNSTABLE_API_VERSIONS_ENABLE: Final = internal(
-    boolean(
-        "unstable.api.versions.enable",
-        False,
-        "Whether versions of the protocol that are not final are offered.",
-    )
 )
 
 DYNAMIC_ONLY: Final = frozenset(

@@ -9,18 +9,6 @@ OFFSET_METADATA_MAX_BYTES: Final = int32(
     4096,
     "The longest text that a client may keep beside a committed offset.",
 )
-OFFSETS_COMMIT_TIMEOUT_MS: Final = int32(
-    "offsets.commit.timeout.ms",
-    5000,
-    "How long a commit of offsets may wait for its replicas.",
-    at_least=1,
-)
-OFFSETS_LOAD_BUFFER_SIZE: Final = int32(
-    "offsets.load.buffer.size",
-    5 * 1024 * 1024,
-    "How many bytes are read at once when groups are loaded.",
-    at_least=1,
-)
 OFFSETS_RETENTION_MINUTES: Final = int32(
     "offsets.retention.minutes",
     7 * 24 * 60,
@@ -59,12 +47,6 @@ GROUP_COORDINATOR_REBALANCE_PROTOCOLS: Final = words(
     "The kinds of groups that are served.",
     of=("consumer", "classic", "share", "streams"),
     may_be_empty=False,
-)
-GROUP_COORDINATOR_APPEND_LINGER_MS: Final = int32(
-    "group.coordinator.append.linger.ms",
-    -1,
-    "How long records of groups are gathered before a write; -1 while another is under way.",
-    at_least=-1,
 )
 GROUP_INITIAL_REBALANCE_DELAY_MS: Final = int32(
     "group.initial.rebalance.delay.ms", 3000, "How long a new classic group waits for more members."

@@ -72,6 +72,14 @@ GROUP_SHARE_MAX_SIZE: Final = int32(
 GROUP_SHARE_MAX_SHARE_SESSIONS: Final = int32(
     "group.share.max.share.sessions", 2000, "How many share sessions a node keeps.", at_least=1
 )
+GROUP_SHARE_INITIALIZE_RETRY_INTERVAL_MS: Final = internal(
+    int32(
+        "group.share.initialize.retry.interval.ms",
+        30_000,
+        "When a share partition whose state did not begin is tried again.",
+        at_least=1,
+    )
+)
 GROUP_SHARE_DELIVERY_COUNT_LIMIT: Final = int32(
     "group.share.delivery.count.limit",
     5,

@@ -8,7 +8,6 @@ from headrace.config.setting import (
     INT64_MAX,
     Scope,
     boolean,
-    double,
     int32,
     int64,
     internal,
@@ -108,14 +107,6 @@ LOG_RETENTION_CHECK_INTERVAL_MS: Final = int64(
     "How often it is looked for files to delete.",
     at_least=1,
 )
-LOG_INITIAL_TASK_DELAY_MS: Final = internal(
-    int64(
-        "log.initial.task.delay.ms",
-        30_000,
-        "How long after the start the first look at files to delete or sync is.",
-        at_least=0,
-    )
-)
 
 LOG_CLEANER_ENABLE: Final = boolean(
     "log.cleaner.enable", True, "Whether compacted topics are compacted."
@@ -131,12 +122,6 @@ LOG_CLEANER_DEDUPE_BUFFER_SIZE: Final = int64(
     "log.cleaner.dedupe.buffer.size",
     128 * 1024 * 1024,
     "The memory for the keys that one pass of compaction knows.",
-    scope=Scope.CLUSTER_WIDE,
-)
-LOG_CLEANER_IO_MAX_BYTES_PER_SECOND: Final = double(
-    "log.cleaner.io.max.bytes.per.second",
-    1.7976931348623157e308,
-    "How many bytes a second compaction reads and writes.",
     scope=Scope.CLUSTER_WIDE,
 )
 LOG_CLEANER_DELETE_RETENTION_MS: Final = renamed(

@@ -34,17 +34,6 @@ TRANSACTION_PARTITION_VERIFICATION_ENABLE: Final = boolean(
     "Whether a partition asks if it is part of a transaction before it takes its records.",
     scope=Scope.CLUSTER_WIDE,
 )
-TRANSACTION_TWO_PHASE_COMMIT_ENABLE: Final = boolean(
-    "transaction.two.phase.commit.enable",
-    False,
-    "Whether transactions may stay prepared for as long as their owner wants.",
-)
-TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE: Final = int32(
-    "transaction.state.log.load.buffer.size",
-    5 * 1024 * 1024,
-    "How many bytes are read at once when transactions are loaded.",
-    at_least=1,
-)
 TRANSACTION_STATE_LOG_MIN_ISR: Final = int32(
     "transaction.state.log.min.isr",
     2,
