@@ -332,17 +332,41 @@ def _read_terminal(descriptor: int) -> bytes:
         return b""
 
 
-def test_the_shell_is_told_the_commands_for_completion() -> None:
+def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
+    program = tmp_path / "headrace"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headrace "$@"\n')
+    program.chmod(0o755)
+    script = """
+    eval "$(headrace --show-completion)"
+    for COMP_CWORD in 1 2 3; do
+        COMP_WORDS=(headrace topics alter --part) COMPREPLY=()
+        COMP_WORDS[COMP_CWORD]=${COMP_WORDS[COMP_CWORD]:0:6}
+        _headrace_completion headrace
+        echo "${COMPREPLY[*]}"
+    done
+    """
     done = subprocess.run(
-        [sys.executable, "-c", "from headrace.cli import main; main()"],
+        ["bash", "--norc", "-c", script],
         capture_output=True,
         check=False,
         timeout=DEADLINE_SECONDS,
-        env={
-            **os.environ,
-            "_HEADRACE_COMPLETE": "complete_bash",
-            "COMP_WORDS": "headrace top",
-            "COMP_CWORD": "1",
-        },
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
-    assert done.stdout.split() == [b"topics"]
+    assert (done.stdout.split(), done.stderr) == ([b"topics", b"alter", b"--partitions"], b"")
+
+
+def test_completion_is_installed_once_for_the_shell_that_asks(tmp_path: Path) -> None:
+    start = tmp_path / ".bashrc"
+    start.write_text("alias ll='ls -l'")
+    for _ in range(2):
+        done = subprocess.run(
+            ["bash", "--norc", "-c", f'"{sys.executable}" -m headrace --install-completion; true'],
+            capture_output=True,
+            check=True,
+            timeout=DEADLINE_SECONDS,
+            env={**os.environ, "HOME": str(tmp_path)},
+        )
+        assert done.stdout.startswith(b"bash completion installed in ")
+    script = tmp_path / ".bash_completions" / "headrace.sh"
+    assert start.read_text() == f"alias ll='ls -l'\nsource '{script}'\n"
+    assert "_HEADRACE_COMPLETE=bash_complete" in script.read_text()

@@ -1,8 +1,8 @@
 """`headrace cluster`: who is in it and who leads."""
 
-import typer
+import click
 
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.options import CommandGroup, bootstrap_option, json_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete
 from headrace.client.admin import Admin
@@ -10,16 +10,16 @@ from headrace.client.errors import UnsupportedApi
 from headrace.client.nodes import ClusterDescription, QuorumDescription
 from headrace.errors import KafkaError
 
-cluster = typer.Typer(help="Look at the cluster as a whole.", no_args_is_help=True)
 
-
-@cluster.callback()
-def _commands() -> None:
+@click.group(cls=CommandGroup)
+def cluster() -> None:
     """Look at the cluster as a whole."""
 
 
 @cluster.command()
-def describe(as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+@json_option
+@bootstrap_option
+def describe(as_json: bool, bootstrap: str) -> None:
     """Show nodes, the quorum that agrees on metadata, and features."""
 
     async def work() -> tuple[ClusterDescription, QuorumDescription | None]:

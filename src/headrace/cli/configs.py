@@ -1,57 +1,64 @@
 """`headrace configs`: describe, set, unset; of topics, brokers, groups and client metrics."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Final
 
-import typer
+import click
 
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from headrace.cli.options import (
+    CommandGroup,
+    bootstrap_option,
+    dry_run_option,
+    json_option,
+    parse_pairs,
+)
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, usage_error
 from headrace.client.admin import Admin
 from headrace.client.configs import Config, Resource, ResourceType
 from headrace.client.outcomes import values_of
 
-configs = typer.Typer(
-    help="Read and change configs of topics, brokers, groups and client metrics.",
-    no_args_is_help=True,
+KINDS: Final = {
+    "topic": ResourceType.TOPIC,
+    "broker": ResourceType.BROKER,
+    "group": ResourceType.GROUP,
+    "client-metrics": ResourceType.CLIENT_METRICS,
+}
+"""What has configs."""
+EVERY_BROKER: Final = "default"
+
+kind_argument: Final = click.argument(
+    "kind",
+    metavar="KIND",
+    type=click.Choice(list(KINDS)),
+    help="topic, broker, group or client-metrics.",
+)
+name_argument: Final = click.argument(
+    "name", metavar="NAME", help="Its name; a broker's id, or `default` for all brokers."
 )
 
-EVERY_BROKER = "default"
 
-
-class Kind(StrEnum):
-    """What has configs."""
-
-    TOPIC = "topic"
-    BROKER = "broker"
-    GROUP = "group"
-    CLIENT_METRICS = "client-metrics"
-
-
-KindArgument = Annotated[
-    Kind, typer.Argument(metavar="KIND", help="topic, broker, group or client-metrics.")
-]
-Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="Its name; a broker's id, or `default` for all brokers."),
-]
+@click.group(cls=CommandGroup)
+def configs() -> None:
+    """Read and change configs of topics, brokers, groups and client metrics."""
 
 
 @configs.command()
+@kind_argument
+@name_argument
+@click.option("--key", "-k", "keys", multiple=True, help="Only this config; repeatable.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Also what nobody has set.")
+@click.option("--docs", is_flag=True, help="What each is for.")
+@json_option
+@bootstrap_option
 def describe(
-    kind: KindArgument,
-    name: Name,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", "-k", help="Only this config; repeatable.")
-    ] = None,
+    kind: str,
+    name: str,
     *,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also what nobody has set.")
-    ] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="What each is for.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    keys: tuple[str, ...],
+    everything: bool,
+    docs: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Show configs with where their values come from."""
     resource = _resource(kind, name)
@@ -59,12 +66,12 @@ def describe(
     async def work() -> list[Config]:
         async with Admin(bootstrap) as admin:
             outcomes = await admin.describe_configs(
-                [resource], names=key or None, with_documentation=docs
+                [resource], names=keys or None, with_documentation=docs
             )
         return values_of(outcomes)[resource]
 
     found = complete(work())
-    shown = [row for row in found if everything or key or not row.is_default]
+    shown = [row for row in found if everything or keys or not row.is_default]
     if as_json:
         print_json([_config_json(row, with_docs=docs) for row in shown])
         return
@@ -83,17 +90,22 @@ def describe(
 
 
 @configs.command("set")
+@kind_argument
+@name_argument
+@click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.option("--append", is_flag=True, help="Add to lists instead of replacing them.")
+@dry_run_option
+@json_option
+@bootstrap_option
 def set_(
-    kind: KindArgument,
-    name: Name,
-    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", show_default=False)],
+    kind: str,
+    name: str,
+    pairs: tuple[str, ...],
     *,
-    append: Annotated[
-        bool, typer.Option("--append", help="Add to lists instead of replacing them.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    append: bool,
+    dry_run: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Set configs; the others stay as they are."""
     resource = _resource(kind, name)
@@ -113,14 +125,20 @@ def set_(
 
 
 @configs.command()
+@kind_argument
+@name_argument
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@dry_run_option
+@json_option
+@bootstrap_option
 def unset(
-    kind: KindArgument,
-    name: Name,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY...", show_default=False)],
+    kind: str,
+    name: str,
+    keys: tuple[str, ...],
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dry_run: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Let configs be what they are when nobody sets them."""
     resource = _resource(kind, name)
@@ -133,13 +151,13 @@ def unset(
     _confirm(resource, sorted(keys), as_json=as_json, verb="could unset" if dry_run else "unset")
 
 
-def _resource(kind: Kind, name: str) -> Resource:
-    if kind is Kind.BROKER:
+def _resource(kind: str, name: str) -> Resource:
+    if kind == "broker":
         if name == EVERY_BROKER:
             return Resource(ResourceType.BROKER, "")
         if not name.isdigit():
             usage_error(f"broker {name!r}: give the number of a node, or `{EVERY_BROKER}`")
-    return Resource(ResourceType[kind.name], name)
+    return Resource(KINDS[kind], name)
 
 
 def _confirm(resource: Resource, keys: list[str], *, as_json: bool, verb: str) -> None:

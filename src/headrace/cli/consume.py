@@ -1,13 +1,12 @@
 """`headrace consume`: print records, from anywhere to the end or for ever."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Annotated
 
-import typer
+import click
 
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.record_format import (
     DEFAULT_FORMAT,
     InvalidFormat,
@@ -21,48 +20,50 @@ from headrace.client.offsets import Start
 from headrace.client.topics import TopicPartition
 
 
+@click.command()
+@click.argument("topic", metavar="TOPIC")
+@click.option("--from-beginning", is_flag=True, help="Start with the oldest record.")
+@click.option(
+    "--offset", "-o", help="Start there: a number, `beginning`, `end`, or -N for the last N."
+)
+@click.option("--from-time", help="Start there: ms since 1970, or like 2026-01-31T08:00:00 (UTC).")
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=int,
+    multiple=True,
+    help="Only this partition; repeatable.",
+)
+@click.option("-n", "count", type=click.IntRange(min=0), help="Stop after N records.")
+@click.option(
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Wait for new records; starts at the end unless told otherwise.",
+)
+@click.option(
+    "--format",
+    "format_",
+    default=DEFAULT_FORMAT,
+    help=r"Like kcat's: %t %p %o %k %v %h %T, with \n and \t.",
+)
+@click.option("--committed", is_flag=True, help="Leave out what transactions took back.")
+@json_option
+@bootstrap_option
 def consume(  # noqa: PLR0913  an option each
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: str,
     *,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start with the oldest record.")
-    ] = False,
-    offset: Annotated[
-        str | None,
-        typer.Option(
-            "--offset",
-            "-o",
-            help="Start there: a number, `beginning`, `end`, or -N for the last N.",
-        ),
-    ] = None,
-    from_time: Annotated[
-        str | None,
-        typer.Option(
-            "--from-time", help="Start there: ms since 1970, or like 2026-01-31T08:00:00 (UTC)."
-        ),
-    ] = None,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", help="Only this partition; repeatable."),
-    ] = None,
-    count: Annotated[int | None, typer.Option("-n", min=0, help="Stop after N records.")] = None,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            "-f",
-            help="Wait for new records; starts at the end unless told otherwise.",
-        ),
-    ] = False,
-    format_: Annotated[
-        str,
-        typer.Option("--format", help=r"Like kcat's: %t %p %o %k %v %h %T, with \n and \t."),
-    ] = DEFAULT_FORMAT,
-    committed: Annotated[
-        bool, typer.Option("--committed", help="Leave out what transactions took back.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    from_beginning: bool,
+    offset: str | None,
+    from_time: str | None,
+    partitions: tuple[int, ...],
+    count: int | None,
+    follow: bool,
+    format_: str,
+    committed: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Print records: those that are there, oldest first, or with --follow those that come."""
     if sum((from_beginning, offset is not None, from_time is not None)) > 1:
@@ -76,15 +77,14 @@ def consume(  # noqa: PLR0913  an option each
 
     async def work() -> None:
         reset = Start.BEGINNING if start is Start.BEGINNING else None
+        chosen = partitions or None
         async with Consumer(bootstrap, read_committed=committed, reset=reset) as consumer:
             if timestamp_ms is not None:
-                await consumer.assign_from_time(
-                    topic, timestamp_ms, partition, until_end=not follow
-                )
+                await consumer.assign_from_time(topic, timestamp_ms, chosen, until_end=not follow)
             elif start < Start.BEGINNING:
-                await _assign_last(consumer, topic, partition, -start - _LAST, until_end=not follow)
+                await _assign_last(consumer, topic, chosen, -start - _LAST, until_end=not follow)
             else:
-                await consumer.assign(topic, start, partition, until_end=not follow)
+                await consumer.assign(topic, start, chosen, until_end=not follow)
             await _print_records(consumer, formatted, count)
 
     complete(work(), is_busy=True)
@@ -110,7 +110,12 @@ async def _print_records(
 
 
 async def _assign_last(
-    consumer: Consumer, topic: str, partitions: list[int] | None, count: int, *, until_end: bool
+    consumer: Consumer,
+    topic: str,
+    partitions: Iterable[int] | None,
+    count: int,
+    *,
+    until_end: bool,
 ) -> None:
     """Start `count` offsets before the end of each partition, or at its beginning."""
     await consumer.assign(topic, Start.BEGINNING, partitions, until_end=until_end)

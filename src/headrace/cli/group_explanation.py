@@ -126,7 +126,9 @@ def _explain_late(
     free = [partition for partition in missing if partition not in owners]
     if free:
         yield f"  It may take {_partitions(free)} with its next heartbeat."
-    if not surplus and not missing:
+    if member.target is None:
+        yield "  It learns of what it is to read with its next heartbeat."
+    elif not surplus and not missing:
         yield "  It has its partitions and has not confirmed the epoch with a heartbeat."
 
 

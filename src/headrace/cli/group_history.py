@@ -29,6 +29,10 @@ from headrace.wire.messages.consumer_group_member_metadata_value import (
 from headrace.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
+from headrace.wire.messages.share_group_current_member_assignment_key import (
+    ShareGroupCurrentMemberAssignmentKey,
+)
+from headrace.wire.messages.share_group_metadata_key import ShareGroupMetadataKey
 from headrace.wire.schema import Message
 
 OFFSETS_READ_MAX: Final = 20_000
@@ -40,7 +44,7 @@ class GroupHistory(msgspec.Struct):
     """Times in ms since 1970; None where the part that was read does not have them."""
 
     changed_ms: int | None = None
-    """When the group's generation was agreed on (classic), or its epoch moved (consumer)."""
+    """When the group's generation was agreed on (classic), or its epoch moved (others)."""
     generation: int | None = None
     former_members: tuple[str, ...] = ()
     """Who was in a classic group's last generation."""
@@ -97,9 +101,11 @@ def note(
                 history.rebalance_timeout_ms = {
                     member.member_id: member.rebalance_timeout for member in said.members
                 }
-        case ConsumerGroupMetadataKey() if about.group_id == group_id:
+        case ConsumerGroupMetadataKey() | ShareGroupMetadataKey() if about.group_id == group_id:
             history.changed_ms = timestamp_ms
-        case ConsumerGroupCurrentMemberAssignmentKey() if about.group_id == group_id:
+        case ConsumerGroupCurrentMemberAssignmentKey() | ShareGroupCurrentMemberAssignmentKey() if (
+            about.group_id == group_id
+        ):
             history.moved_ms[about.member_id] = timestamp_ms
         case ConsumerGroupMemberMetadataKey() if about.group_id == group_id:
             if isinstance(said, ConsumerGroupMemberMetadataValue):

@@ -2,16 +2,16 @@
 
 import sys
 import time
-from typing import Annotated
+from typing import Final
 
-import typer
+import click
 
 from headrace.cli.group_explanation import explain as explain_group
 from headrace.cli.group_history import GroupHistory, read_history
 from headrace.cli.offset_reset import Move, Target, parse_wanted, plan_reset
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
-from headrace.cli.running import EXIT_REFUSED, complain, complete, usage_error
+from headrace.cli.running import complete, make_sure, report, usage_error
 from headrace.client.admin import Admin
 from headrace.client.group_members import GroupDescription, GroupMember, describe_group
 from headrace.client.groups import (
@@ -27,32 +27,28 @@ from headrace.client.outcomes import Outcomes
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
 
-groups = typer.Typer(
-    help="List, describe, explain and delete groups; see their lag, reset their offsets.",
-    no_args_is_help=True,
-)
+name_argument: Final = click.argument("name", metavar="GROUP")
+names_argument: Final = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 
-Name = Annotated[str, typer.Argument(metavar="GROUP")]
-Names = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
+
+@click.group(cls=CommandGroup)
+def groups() -> None:
+    """List, describe, explain and delete groups; see their lag, reset their offsets."""
 
 
 @groups.command("list")
-def list_(
-    state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only of this state; repeatable.")
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("--type", help="classic, consumer, share or streams; repeatable."),
-    ] = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+@click.option("--state", "states", multiple=True, help="Only of this state; repeatable.")
+@click.option(
+    "--type", "kinds", multiple=True, help="classic, consumer, share or streams; repeatable."
+)
+@json_option
+@bootstrap_option
+def list_(states: tuple[str, ...], kinds: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """List groups."""
 
     async def work() -> list[ListedGroup]:
         async with Admin(bootstrap) as admin:
-            return await list_groups(admin.cluster, state or (), kind or ())
+            return await list_groups(admin.cluster, states, kinds)
 
     found = complete(work())
     if as_json:
@@ -79,9 +75,10 @@ def list_(
 
 
 @groups.command()
-def describe(
-    names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
-) -> None:
+@names_argument
+@json_option
+@bootstrap_option
+def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show state, epochs, members and what each has."""
 
     async def work() -> Outcomes[str, GroupDescription]:
@@ -101,11 +98,14 @@ def describe(
     else:
         for group in found:
             _print_group(group)
-    _report(outcomes)
+    report(outcomes, "group")
 
 
 @groups.command()
-def explain(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+@name_argument
+@json_option
+@bootstrap_option
+def explain(name: str, as_json: bool, bootstrap: str) -> None:
     """Say why a group is rebalancing, who is late, and since when."""
 
     async def work() -> tuple[GroupDescription, GroupHistory]:
@@ -122,7 +122,10 @@ def explain(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_
 
 
 @groups.command()
-def offsets(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+@name_argument
+@json_option
+@bootstrap_option
+def offsets(name: str, as_json: bool, bootstrap: str) -> None:
     """Show what a group has committed, where partitions end, and how far behind it is."""
 
     async def work() -> list[dict[str, object]]:
@@ -147,32 +150,33 @@ def offsets(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_
 
 
 @groups.command("reset-offsets")
+@name_argument
+@click.option("--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Repeatable.")
+@click.option("--all-topics", is_flag=True, help="Every partition that it has committed.")
+@click.option("--to-beginning", is_flag=True)
+@click.option("--to-end", is_flag=True)
+@click.option("--to-offset", type=click.IntRange(min=0))
+@click.option("--to-time", help="ms since 1970, or like 2026-01-31T08:00:00 (UTC).")
+@click.option("--shift", type=int, help="From where it is now.")
+@click.option("--execute/--dry-run", default=False, help="Do it, or only show what would be done.")
+@json_option
+@bootstrap_option
 def reset_offsets(  # noqa: PLR0913  an option each
-    name: Name,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Repeatable."),
-    ] = None,
+    name: str,
     *,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every partition that it has committed.")
-    ] = False,
-    to_beginning: Annotated[bool, typer.Option("--to-beginning")] = False,
-    to_end: Annotated[bool, typer.Option("--to-end")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option("--to-time", help="ms since 1970, or like 2026-01-31T08:00:00 (UTC)."),
-    ] = None,
-    shift: Annotated[int | None, typer.Option("--shift", help="From where it is now.")] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_beginning: bool,
+    to_end: bool,
+    to_offset: int | None,
+    to_time: str | None,
+    shift: int | None,
+    execute: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Move a group without members elsewhere. Shows what it would do; --execute does it."""
-    if bool(topic) == all_topics:
+    if bool(topics) == all_topics:
         usage_error("say which partitions: --topic, or --all-topics")
     target = Target.chosen(
         to_beginning=to_beginning,
@@ -181,7 +185,7 @@ def reset_offsets(  # noqa: PLR0913  an option each
         to_time=to_time,
         shift=shift,
     )
-    wanted = parse_wanted(topic or [])
+    wanted = parse_wanted(topics)
 
     async def work() -> list[Move]:
         async with Admin(bootstrap) as admin:
@@ -207,23 +211,20 @@ def reset_offsets(  # noqa: PLR0913  an option each
         )
     if not execute and not as_json:
         print("nothing is changed; --execute does it", file=sys.stderr)
-    _report({str(partition): outcome for partition, outcome in refused.items()})
+    report({str(partition): outcome for partition, outcome in refused.items()}, "group")
 
 
 @groups.command()
+@names_argument
+@yes_option
+@click.option("--if-exists", is_flag=True, help="A group that is not there is fine.")
+@json_option
+@bootstrap_option
 def delete(
-    names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    *,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A group that is not there is fine.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    names: tuple[str, ...], *, yes: bool, if_exists: bool, as_json: bool, bootstrap: str
 ) -> None:
     """Delete groups and their offsets. Asks first if a person is there to answer."""
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Delete {', '.join(names)} with all offsets?", abort=True, err=True)
+    make_sure(f"Delete {', '.join(names)} with all offsets?", is_sure=yes)
 
     async def work() -> Outcomes[str, None]:
         async with Admin(bootstrap) as admin:
@@ -244,7 +245,7 @@ def delete(
     else:
         for name in gone:
             print(f"deleted {name}")
-    _report(outcomes)
+    report(outcomes, "group")
 
 
 async def _lags(
@@ -335,14 +336,3 @@ def _print_group(group: GroupDescription) -> None:
         ],
         title=f"{group.group_id}  {group.group_type}  {group.state}  {group.assignor}{epoch}",
     )
-
-
-def _report(outcomes: Outcomes[str, GroupDescription] | Outcomes[str, None]) -> None:
-    """Complain about each that was refused; leave with a code that says so."""
-    refused = {
-        name: outcome for name, outcome in outcomes.items() if isinstance(outcome, KafkaError)
-    }
-    for name, error in refused.items():
-        complain(error, f"group {name!r}")
-    if refused:
-        raise typer.Exit(EXIT_REFUSED)

@@ -7,9 +7,10 @@ written, so a broker may be using the files; what it is just appending may look 
 import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
+import click
+from click.exceptions import Exit
 
 from headrace.cli.log_files import (
     describe_batches,
@@ -19,12 +20,10 @@ from headrace.cli.log_files import (
     describe_time_index,
     describe_transactions,
 )
-from headrace.cli.options import AsJson
+from headrace.cli.options import CommandGroup, json_option
 from headrace.cli.output import print_json
-from headrace.cli.running import EXIT_REFUSED, leave_quietly, usage_error
+from headrace.cli.running import EXIT_REFUSED, usage_error
 from headrace.errors import HeadraceError
-
-log = typer.Typer(help="Look into the files of logs.", no_args_is_help=True)
 
 Row = dict[str, Any]
 _READERS: Final[dict[str, Callable[[memoryview, Path], Iterator[Row]]]] = {
@@ -37,34 +36,33 @@ _SUFFIXES: Final = (".log", *_READERS)
 _CHECKPOINTS: Final = ("leader-epoch-checkpoint", "partition.metadata")
 
 
-@log.callback()
-def _commands() -> None:
+@click.group(cls=CommandGroup)
+def log() -> None:
     """Look into the files of logs."""
 
 
 @log.command()
-def dump(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Files, or folders of partitions.")
-    ],
-    records: Annotated[
-        bool, typer.Option("--records", "-r", help="Each record, not only batches.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@click.argument(
+    "paths",
+    metavar="PATH...",
+    type=click.Path(path_type=Path),
+    nargs=-1,
+    required=True,
+    help="Files, or folders of partitions.",
+)
+@click.option("--records", "-r", is_flag=True, help="Each record, not only batches.")
+@json_option
+def dump(paths: tuple[Path, ...], *, records: bool, as_json: bool) -> None:
     """Print segments, indexes, aborted transactions, producer snapshots and checkpoints.
 
     Leaves with 1 if something is damaged.
     """
     files = [file for path in paths for file in _files(path)]
     is_damaged = False
-    try:
-        for file in files:
-            is_damaged |= not _dump_file(file, with_records=records, as_json=as_json)
-    except BrokenPipeError:
-        leave_quietly()
+    for file in files:
+        is_damaged |= not _dump_file(file, with_records=records, as_json=as_json)
     if is_damaged:
-        raise typer.Exit(EXIT_REFUSED)
+        raise Exit(EXIT_REFUSED)
 
 
 def _files(path: Path) -> list[Path]:

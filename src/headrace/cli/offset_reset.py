@@ -1,6 +1,6 @@
 """Where a reset moves the offsets of a group: what was asked for, bounded by what there is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Self
 
@@ -71,7 +71,7 @@ class Move(msgspec.Struct, frozen=True):
         }
 
 
-def parse_wanted(words: list[str]) -> dict[str, list[int]]:
+def parse_wanted(words: Iterable[str]) -> dict[str, list[int]]:
     """Read `topic` and `topic:0,2`; no indexes mean all partitions."""
     wanted: dict[str, list[int]] = {}
     for word in words:

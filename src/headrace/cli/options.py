@@ -1,27 +1,36 @@
-"""Options that several commands have."""
+"""What several commands have: options, and groups that list commands as they are written."""
 
-from typing import Annotated, Final
+from collections.abc import Iterable
+from typing import Final
 
-import typer
+import click
 
 from headrace.cli.running import usage_error
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        envvar="HEADRACE_BOOTSTRAP",
-        metavar="HOST:PORT",
-        help="A node of the cluster; several with commas between.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+bootstrap_option: Final = click.option(
+    "--bootstrap",
+    "-b",
+    metavar="HOST:PORT",
+    default=DEFAULT_BOOTSTRAP,
+    envvar="HEADRACE_BOOTSTRAP",
+    show_envvar=True,
+    help="A node of the cluster; several with commas between.",
+)
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only check.")
+yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
-def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
+class CommandGroup(click.Group):
+    """A group whose help lists commands in the order of their source."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
     """Read `key=value` words; usage error for anything else."""
     values = {}
     for pair in pairs:

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Final, Literal, cast
 
-import typer
+import click
 
 from headrace.cli.lines import STDIN, read_lines
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from headrace.cli.options import bootstrap_option, json_option, parse_pairs
 from headrace.cli.output import print_json
 from headrace.cli.running import complete, usage_error
 from headrace.client.producer import Producer, parse_compression
@@ -18,29 +18,40 @@ from headrace.client.producer import Producer, parse_compression
 SHOWN_AFTER_SECONDS: Final = 1.0
 
 
+@click.command()
+@click.argument("topic", metavar="TOPIC")
+@click.argument(
+    "files",
+    metavar="[FILE...]",
+    type=click.Path(path_type=Path),
+    nargs=-1,
+    help="One record a line; standard input if none.",
+)
+@click.option("--key-separator", "-K", help="What stands between key and value.")
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="On every record; repeatable.",
+)
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="All records go there.")
+@click.option("--compression", "-z", default="none", help="none, gzip, snappy, lz4 or zstd.")
+@click.option("--acks", default="all", help="all, 1 or 0.")
+@json_option
+@bootstrap_option
 def produce(  # noqa: PLR0913  an option each
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE...]", help="One record a line; standard input if none."),
-    ] = None,
+    topic: str,
+    files: tuple[Path, ...],
     *,
-    key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", help="What stands between key and value.")
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY=VALUE", help="On every record; repeatable."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="All records go there.")
-    ] = None,
-    compression: Annotated[
-        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
-    acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    compression: str,
+    acks: str,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     r"""Send a record for every line.
 
@@ -54,8 +65,8 @@ def produce(  # noqa: PLR0913  an option each
     except ValueError as error:
         usage_error(f"--{error}")
     separator = _separator(key_separator)
-    headers = [(k, v) for word in header or [] for k, v in parse_pairs([word], "--header").items()]
-    paths = files or [STDIN]
+    pairs = [pair for word in headers for pair in parse_pairs([word], "--header").items()]
+    paths = list(files) or [STDIN]
     for path in paths:
         if path != STDIN and not path.is_file():
             usage_error(f"{path}: there is no such file")
@@ -71,7 +82,7 @@ def produce(  # noqa: PLR0913  an option each
                         key, value = (
                             (None, line) if separator is None else _split(line, separator, count)
                         )
-                        await producer.send(topic, value, key, partition, headers=headers)
+                        await producer.send(topic, value, key, partition, headers=pairs)
                     advance(sum(map(len, lines)) + len(lines))
                 await producer.flush()
         return count

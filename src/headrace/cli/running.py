@@ -10,10 +10,12 @@
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar
 
-import typer
+import click
+from click.exceptions import Exit
 
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 
@@ -34,20 +36,22 @@ _WAYS_OUT: Final = {
 }
 
 
-def run_command(app: typer.Typer) -> None:
-    """Run the program and leave the process."""
+@contextmanager
+def as_exit_codes() -> Iterator[None]:
+    """Run a command within this: what ends it early becomes a line at most, and an exit code."""
     try:
-        app(prog_name="headrace")
+        yield
     except HeadraceError as error:
-        fail(error)
+        complain(error)
+        raise Exit(exit_code(error)) from None
     except BrokenPipeError:
         leave_quietly()
     except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+        raise Exit(EXIT_INTERRUPTED) from None
 
 
 def complete(work: Coroutine[Any, Any, T], *, is_busy: bool = False) -> T:
-    """Run a command's coroutine to its end; errors become a line and an exit code.
+    """Run a command's coroutine to its end; give what it returns.
 
     A busy one moves many records, for which the fast loop is worth its import.
     """
@@ -56,21 +60,14 @@ def complete(work: Coroutine[Any, Any, T], *, is_busy: bool = False) -> T:
         import uvloop  # noqa: PLC0415  costs more than a short command takes
 
         factory = uvloop.new_event_loop
-    try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(work)
-    except HeadraceError as error:
-        fail(error)
-    except BrokenPipeError:
-        leave_quietly()
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(work)
 
 
-def fail(error: HeadraceError) -> NoReturn:
-    """Say what went wrong in a line, and leave with the code that it has."""
-    complain(error)
-    sys.exit(exit_code(error))
+def make_sure(question: str, *, is_sure: bool) -> None:
+    """Ask a person, if one is there and has not said yes already; a no ends the command."""
+    if sys.stdin.isatty() and not is_sure:
+        click.confirm(question, abort=True, err=True)
 
 
 def complain(error: HeadraceError, about: str = "") -> None:
@@ -85,10 +82,21 @@ def complain(error: HeadraceError, about: str = "") -> None:
     print(f"headrace: {' '.join(text.split())}", file=sys.stderr)
 
 
+def report(outcomes: Mapping[str, object], kind: str) -> None:
+    """Complain about each that was refused; if any was, leave with a code that says so."""
+    refused = {
+        name: outcome for name, outcome in outcomes.items() if isinstance(outcome, KafkaError)
+    }
+    for name, error in refused.items():
+        complain(error, f"{kind} {name!r}")
+    if refused:
+        raise Exit(EXIT_REFUSED)
+
+
 def usage_error(message: str) -> NoReturn:
     """End a command that was called in a way that makes no sense."""
     print(f"headrace: {message}", file=sys.stderr)
-    raise typer.Exit(EXIT_USAGE)
+    raise Exit(EXIT_USAGE)
 
 
 def exit_code(error: HeadraceError) -> int:

@@ -1,13 +1,19 @@
 """`headrace topics`: create, list, describe, alter, delete."""
 
-import sys
-from typing import Annotated
+from typing import Final
 
-import typer
+import click
 
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from headrace.cli.options import (
+    CommandGroup,
+    bootstrap_option,
+    dry_run_option,
+    json_option,
+    parse_pairs,
+    yes_option,
+)
 from headrace.cli.output import print_json, print_table
-from headrace.cli.running import EXIT_REFUSED, complain, complete, usage_error
+from headrace.cli.running import complete, make_sure, report, usage_error
 from headrace.client.admin import Admin
 from headrace.client.configs import Resource, ResourceType
 from headrace.client.metadata import Topic
@@ -17,34 +23,51 @@ from headrace.client.topics import BROKERS_DEFAULT, CreatedTopic, NewTopic, Topi
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import topic_id_text
 
-topics = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+names_argument: Final = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+config_option: Final = click.option(
+    "--config", "-c", "pairs", metavar="KEY=VALUE", multiple=True, help="Repeatable."
+)
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
-Configs = Annotated[
-    list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Repeatable.")
-]
+
+@click.group(cls=CommandGroup)
+def topics() -> None:
+    """Create, list, describe, alter and delete topics."""
 
 
 @topics.command()
+@names_argument
+@click.option(
+    "--partitions",
+    "-p",
+    type=int,
+    default=BROKERS_DEFAULT,
+    help="The broker's default if not given.",
+)
+@click.option(
+    "--replication-factor",
+    "-r",
+    type=int,
+    default=BROKERS_DEFAULT,
+    help="The broker's default if not given.",
+)
+@config_option
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is fine.")
+@dry_run_option
+@json_option
+@bootstrap_option
 def create(
-    names: Names,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="The broker's default if not given.")
-    ] = BROKERS_DEFAULT,
-    replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="The broker's default if not given.")
-    ] = BROKERS_DEFAULT,
-    config: Configs = None,
+    names: tuple[str, ...],
     *,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is there already is fine.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    partitions: int,
+    replication_factor: int,
+    pairs: tuple[str, ...],
+    if_not_exists: bool,
+    dry_run: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Create topics."""
-    configs = parse_pairs(config or [], "--config")
+    configs = parse_pairs(pairs, "--config")
     new = [NewTopic(name, partitions, replication_factor, configs) for name in names]
 
     async def work() -> Outcomes[str, CreatedTopic]:
@@ -66,15 +89,14 @@ def create(
             verb = "could create" if dry_run else "created"
             counts = f": {topic.partitions} partitions, {topic.replication_factor} replicas"
             print(f"{verb} {topic.name}{counts if topic.partitions > 0 else ''}")
-    _report(outcomes)
+    report(outcomes, "topic")
 
 
 @topics.command("list")
-def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@json_option
+@bootstrap_option
+def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
     """List topics."""
 
     async def work() -> list[Topic]:
@@ -103,9 +125,10 @@ def list_(
 
 
 @topics.command()
-def describe(
-    names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
-) -> None:
+@names_argument
+@json_option
+@bootstrap_option
+def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show partitions, their leaders and replicas, where they begin and end, and set configs."""
 
     async def work() -> list[dict[str, object]]:
@@ -123,26 +146,29 @@ def describe(
     else:
         for topic in described:
             _print_topic(topic)
-    _report(errors)
+    report(errors, "topic")
 
 
 @topics.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("--partitions", "-p", type=int, help="How many there are to be in all.")
+@config_option
+@click.option("--unset", metavar="KEY", multiple=True, help="Back to the default.")
+@dry_run_option
+@json_option
+@bootstrap_option
 def alter(
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
-    partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="How many there are to be in all.")
-    ] = None,
-    config: Configs = None,
-    unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Back to the default.")
-    ] = None,
+    name: str,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    partitions: int | None,
+    pairs: tuple[str, ...],
+    unset: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Add partitions to a topic, or change its configs."""
-    changed = parse_pairs(config or [], "--config")
+    changed = parse_pairs(pairs, "--config")
     if partitions is None and not changed and not unset:
         usage_error("nothing to alter: give --partitions, --config or --unset")
 
@@ -150,9 +176,7 @@ def alter(
         async with Admin(bootstrap) as admin:
             if changed or unset:
                 resource = Resource(ResourceType.TOPIC, name)
-                await admin.alter_configs(
-                    resource, set=changed, unset=unset or (), validate_only=dry_run
-                )
+                await admin.alter_configs(resource, set=changed, unset=unset, validate_only=dry_run)
             if partitions is not None:
                 await admin.add_partitions(name, partitions, validate_only=dry_run)
 
@@ -164,19 +188,16 @@ def alter(
 
 
 @topics.command()
+@names_argument
+@yes_option
+@click.option("--if-exists", is_flag=True, help="A topic that is not there is fine.")
+@json_option
+@bootstrap_option
 def delete(
-    names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    *,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that is not there is fine.")
-    ] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    names: tuple[str, ...], *, yes: bool, if_exists: bool, as_json: bool, bootstrap: str
 ) -> None:
     """Delete topics and everything in them. Asks first if a person is there to answer."""
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
+    make_sure(f"Delete {', '.join(names)} with all records?", is_sure=yes)
 
     async def work() -> Outcomes[str, None]:
         async with Admin(bootstrap) as admin:
@@ -195,7 +216,7 @@ def delete(
     else:
         for name in gone:
             print(f"deleted {name}")
-    _report(outcomes)
+    report(outcomes, "topic")
 
 
 async def _described(admin: Admin, topic: Topic) -> dict[str, object]:
@@ -266,16 +287,3 @@ def _created_json(topic: CreatedTopic) -> dict[str, object]:
 
 def _is_refused_with(outcome: object, code: ErrorCode) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code == code
-
-
-def _report(
-    outcomes: Outcomes[str, CreatedTopic] | Outcomes[str, Topic] | Outcomes[str, None],
-) -> None:
-    """Complain about each that was refused; leave with a code that says so."""
-    refused = {
-        name: outcome for name, outcome in outcomes.items() if isinstance(outcome, KafkaError)
-    }
-    for name, error in refused.items():
-        complain(error, f"topic {name!r}")
-    if refused:
-        raise typer.Exit(EXIT_REFUSED)

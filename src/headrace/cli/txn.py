@@ -1,14 +1,12 @@
 """`headrace txn`: list, describe, abort."""
 
-import sys
 import time
-from typing import Annotated
 
-import typer
+import click
 
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
-from headrace.cli.running import complete, usage_error
+from headrace.cli.running import complete, make_sure, usage_error
 from headrace.client.admin import Admin
 from headrace.client.nodes import ActiveProducer
 from headrace.client.outcomes import values_of
@@ -23,27 +21,23 @@ from headrace.client.transactions import (
 )
 from headrace.errors import ErrorCode, KafkaError
 
-txn = typer.Typer(help="List, describe and abort transactions.", no_args_is_help=True)
 
-Id = Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID")]
+@click.group(cls=CommandGroup)
+def txn() -> None:
+    """List, describe and abort transactions."""
 
 
 @txn.command("list")
-def list_(
-    state: Annotated[
-        list[str] | None, typer.Option("--state", help="Like Ongoing; repeatable.")
-    ] = None,
-    open_for: Annotated[
-        int | None, typer.Option("--open-for", metavar="MS", help="Open for at least so long.")
-    ] = None,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+@click.option("--state", "states", multiple=True, help="Like Ongoing; repeatable.")
+@click.option("--open-for", type=int, metavar="MS", help="Open for at least so long.")
+@json_option
+@bootstrap_option
+def list_(states: tuple[str, ...], open_for: int | None, as_json: bool, bootstrap: str) -> None:
     """List transactional ids and the state of their transactions."""
 
     async def work() -> list[ListedTransaction]:
         async with Admin(bootstrap) as admin:
-            return await list_transactions(admin.cluster, state or (), open_for)
+            return await list_transactions(admin.cluster, states, open_for)
 
     found = complete(work())
     if as_json:
@@ -56,9 +50,10 @@ def list_(
 
 
 @txn.command()
-def describe(
-    transactional_id: Id, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
-) -> None:
+@click.argument("transactional_id", metavar="TRANSACTIONAL_ID")
+@json_option
+@bootstrap_option
+def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
     """Show a transaction: since when it is open, which partitions it has, where each began."""
 
     async def work() -> tuple[TransactionDescription, dict[TopicPartition, int]]:
@@ -93,23 +88,24 @@ def describe(
 
 
 @txn.command()
+@click.argument("transactional_id", metavar="[TRANSACTIONAL_ID]", required=False)
+@click.option(
+    "--partition",
+    metavar="TOPIC:PARTITION",
+    help="Where a transaction hangs that no coordinator knows.",
+)
+@click.option("--producer-id", type=int, help="Of the transaction that hangs there.")
+@yes_option
+@json_option
+@bootstrap_option
 def abort(
-    transactional_id: Annotated[
-        str | None, typer.Argument(metavar="[TRANSACTIONAL_ID]", show_default=False)
-    ] = None,
+    transactional_id: str | None,
     *,
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOPIC:PARTITION", help="Where a transaction hangs that no coordinator knows."
-        ),
-    ] = None,
-    producer_id: Annotated[
-        int | None, typer.Option("--producer-id", help="Of the transaction that hangs there.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    partition: str | None,
+    producer_id: int | None,
+    yes: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> None:
     """Abort the open transaction of an id, and shut its producer out until it starts anew.
 
@@ -121,8 +117,7 @@ def abort(
     ):
         usage_error("give a transactional id, or --partition with --producer-id")
     about = transactional_id or f"producer {producer_id} in {hanging}"
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Abort the transaction of {about}?", abort=True, err=True)
+    make_sure(f"Abort the transaction of {about}?", is_sure=yes)
 
     async def work() -> None:
         async with Admin(bootstrap) as admin:

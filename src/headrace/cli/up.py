@@ -5,10 +5,12 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, NoReturn
 
-import typer
+import click
+from click.exceptions import Exit
 
 from headrace import config
 from headrace.cli.log_lines import write_log_lines
@@ -29,25 +31,28 @@ class NodeFailed(HeadraceError):
 logger = logging.getLogger(__name__)
 
 
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Where everything is kept; made if it is not there.",
+)
+@click.option("--listen", help="HOST:PORT for clients; port 0 picks a free one.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="A server.properties or a TOML file.",
+)
+@click.option("--set", "pairs", multiple=True, help="key=value, by Kafka's names; repeatable.")
 def up(
-    data: Annotated[
-        Path | None, typer.Option(help="Where everything is kept; made if it is not there.")
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT for clients; port 0 picks a free one.")
-    ] = None,
-    config_file: Annotated[
-        Path | None, typer.Option("--config", help="A server.properties or a TOML file.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, by Kafka's names; repeatable.")
-    ] = None,
+    data: Path | None, listen: str | None, config_file: Path | None, pairs: tuple[str, ...]
 ) -> None:
     """Start a node: clients on 127.0.0.1:9092, HTTP on 9094, data in ./headrace-data."""
     try:
-        settings = load_settings(config_file, os.environ, _overrides(data, listen, set_ or []))
+        settings = load_settings(config_file, os.environ, _overrides(data, listen, pairs))
     except (InvalidSetting, OSError) as error:
-        raise _give_up(str(error)) from None
+        _give_up(str(error))
     write_log_lines(as_json=settings[config.LOG_FORMAT] == "json")
     for note in settings.notes:
         logger.warning("%s", note)
@@ -58,7 +63,7 @@ def up(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))
     except (HeadraceError, OSError) as error:
-        raise _give_up(str(error)) from None
+        _give_up(str(error))
 
 
 async def _run(settings: Settings) -> None:
@@ -99,7 +104,7 @@ async def _wait_for_end(node: "Node", stopping: asyncio.Event) -> str | None:
     return failure
 
 
-def _overrides(data: Path | None, listen: str | None, pairs: list[str]) -> dict[str, str]:
+def _overrides(data: Path | None, listen: str | None, pairs: Iterable[str]) -> dict[str, str]:
     overrides = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -113,6 +118,6 @@ def _overrides(data: Path | None, listen: str | None, pairs: list[str]) -> dict[
     return overrides
 
 
-def _give_up(message: str) -> typer.Exit:
+def _give_up(message: str) -> NoReturn:
     print(f"headrace: {message}", file=sys.stderr)
-    return typer.Exit(EXIT_CANNOT_START)
+    raise Exit(EXIT_CANNOT_START)

@@ -2,18 +2,17 @@
 
 import json
 import platform
-from typing import Annotated
 
-import typer
+import click
 
 from headrace import __version__
 from headrace._mode import active_mode
 from headrace.wire.messages import KAFKA_VERSION
 
 
-def version(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def version(as_json: bool) -> None:
     """Print the version, the Kafka protocol that it speaks, and whether hot code is compiled."""
     facts = {
         "headrace": __version__,
@@ -22,7 +21,7 @@ def version(
         "python": platform.python_version(),
     }
     if as_json:
-        typer.echo(json.dumps(facts))
+        print(json.dumps(facts))
         return
     for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):15} {value}")
+        print(f"{name.replace('_', ' '):15} {value}")

@@ -1,7 +1,6 @@
 """Files of settings: Java's properties, and TOML with dotted names."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +34,8 @@ def read_file(path: Path) -> dict[str, str]:
         text = data.decode("latin-1")
     if path.suffix != ".toml":
         return read_properties(text)
+    import tomllib  # noqa: PLC0415  most nodes are told nothing in TOML
+
     try:
         return flatten(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, InvalidSetting) as error:

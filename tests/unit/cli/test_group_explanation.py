@@ -5,6 +5,10 @@ from headrace.cli.group_history import GroupHistory, note
 from headrace.client.group_members import GroupDescription, GroupMember
 from headrace.client.topics import TopicPartition
 from headrace.coordinator.records import CoordinatorRecord, encode_record
+from headrace.groups.share.group import ShareMember
+from headrace.groups.share.records import current_record
+from headrace.groups.share.records import group_record as share_group_record
+from headrace.groups.state import MemberId
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
@@ -122,3 +126,20 @@ def test_the_history_takes_the_records_of_its_group_and_leaves_the_others() -> N
     assert (history.changed_ms, history.generation) == (10, 3)
     assert history.former_members == ("a",)
     assert history.rebalance_timeout_ms == {"a": 1000}
+
+
+def test_a_late_member_of_a_share_group_waits_for_its_own_heartbeat() -> None:
+    late = GroupMember("slow", "app", "/10.0.0.1", assignment=(ZERO, ONE), epoch=4)
+    group = GroupDescription("jobs", "share", "Stable", "share", "simple", (late,), 5, 5)
+    history = GroupHistory()
+    for epoch, at_ms in ((4, NOW_MS - 50_000), (5, NOW_MS - 30_000)):
+        record = encode_record(share_group_record("jobs", epoch, 0))
+        note(history, "jobs", at_ms, *record)
+    record = encode_record(current_record("jobs", ShareMember(MemberId("slow"), epoch=4)))
+    note(history, "jobs", NOW_MS - 40_000, *record)
+    assert text(group, history).splitlines() == [
+        "jobs is rebalancing: 1 of 1 member do not have what epoch 5 gives them; "
+        "it began 30.0 s ago.",
+        "Late: slow (app at 10.0.0.1), at epoch 4, to which it moved 40.0 s ago.",
+        "  It learns of what it is to read with its next heartbeat.",
+    ]

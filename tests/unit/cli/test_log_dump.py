@@ -2,30 +2,21 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from headrace.cli.program import headrace
 from headrace.log.opening import open_log
 from headrace.log.real_disk import RealDisk
 from headrace.log.settings import LogSettings
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
 
-PROGRAM = "from headrace.cli import main; main()"
 
-
-def dump(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, "log", "dump", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )
+def dump(*arguments: object) -> Result:
+    return CliRunner().invoke(headrace, ["log", "dump", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -60,7 +51,7 @@ def test_a_partitions_folder_shows_batches_records_and_aborted_transactions(
     partition: Path,
 ) -> None:
     done = dump(partition, "--records", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (0, "")
     assert [row["base_offset"] for row in rows(done.stdout, "batch")] == [0, 2, 3]
     records = rows(done.stdout, "record")
     assert [row.get("value") for row in records[:3]] == ["value", "two", "taken back"]
@@ -71,7 +62,7 @@ def test_a_partitions_folder_shows_batches_records_and_aborted_transactions(
 
 def test_people_get_a_line_a_batch(partition: Path) -> None:
     done = dump(partition / "00000000000000000000.log")
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert done.stdout.count("  batch base_offset=") == 3
 
 
@@ -81,7 +72,7 @@ def test_damage_is_named_and_ends_with_1(partition: Path) -> None:
     data[-1] ^= 1
     segment.write_bytes(data)
     done = dump(segment)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "damaged: " in done.stdout
     assert "CRC32C" in done.stdout
     assert "batch base_offset=2" in done.stdout, "what lies before the damage is shown"
@@ -91,7 +82,7 @@ def test_a_segment_that_is_cut_off_is_damaged(partition: Path) -> None:
     segment = partition / "00000000000000000000.log"
     segment.write_bytes(segment.read_bytes()[:-5])
     done = dump(segment, "--json")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "cut off" in str(rows(done.stdout, "damage")[0]["reason"])
 
 
@@ -99,5 +90,5 @@ def test_a_segment_that_is_cut_off_is_damaged(partition: Path) -> None:
 def test_what_is_no_log_is_wrong_usage(tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.txt").write_text("text")
     done = dump(tmp_path / name)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1

@@ -447,6 +447,7 @@ def test_pass_that_is_cancelled_leaves_no_thread_and_no_file() -> None:
     assert run(log).records_dropped == 2
 
 
+@pytest.mark.slow
 def test_log_is_written_and_read_while_a_thread_compacts_it(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     settings = LogSettings(is_compacted=True, segment_bytes=500_000)

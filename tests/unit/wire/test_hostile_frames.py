@@ -98,6 +98,7 @@ def test_a_frame_of_the_smallest_elements_is_refused_before_it_fills_the_memory(
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_unknown_tags_count_against_the_memory_too() -> None:
     tags = 700_000
     section = b"".join(write_varint(tag) + b"\x00" for tag in range(tags))
