@@ -9,7 +9,7 @@ from headrace.coordinator.loading import replay_log
 from headrace.coordinator.machine import NOTHING
 from headrace.coordinator.shard import Shard, State
 from headrace.log.compaction import compact
-from headrace.log.cutting import truncate
+from headrace.log.cutting import delete_records, truncate
 from headrace.log.log import Log
 from headrace.log.opening import open_log
 from headrace.records.header import read_headers
@@ -17,9 +17,12 @@ from headrace.testing.disk import SimulatedDisk
 from headrace.testing.virtual_loop import run_virtual
 from tests.crash.coordinator_histories import SETTINGS, Known, Life
 from tests.crash.group_histories import GroupsLife
+from tests.crash.share_group_histories import ShareGroupsLife
+from tests.crash.share_state_histories import ShareStatesLife
 from tests.crash.transaction_histories import TransactionsLife
 
-LIVES = [GroupsLife, TransactionsLife]
+COMPACTED_LIVES = [GroupsLife, ShareGroupsLife, TransactionsLife]
+LIVES = [*COMPACTED_LIVES, ShareStatesLife]
 SEEDS = 25
 CUTS = 12
 """How many of the ends a whole shard is started at; the machine itself is asked at all."""
@@ -93,7 +96,7 @@ def test_a_shard_that_starts_on_a_log_cut_anywhere_knows_what_was_known_there(
         assert known(life, run_virtual(load(log)), {}) == life.known[end]
 
 
-@pytest.mark.parametrize("kind", LIVES)
+@pytest.mark.parametrize("kind", COMPACTED_LIVES)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_compacted_log_gives_what_was_known_at_its_end(kind: type[Life[Any]], seed: int) -> None:
     life = lived(kind, seed)
@@ -111,6 +114,21 @@ def test_a_compacted_log_gives_what_was_known_at_its_end(kind: type[Life[Any]], 
         return machine
 
     assert known(life, asyncio.run(compacted()), {}) == expected
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_log_that_was_pruned_gives_what_was_known_at_its_end(seed: int) -> None:
+    life = ShareStatesLife(seed)
+    life.play()
+    assert life.redundant[-1][1] > 0
+    for end, needed_from in life.redundant:
+        log = copy_of(life.log)
+        truncate(log, end)
+        log.advance_high_watermark(log.end_offset)
+        delete_records(log, needed_from)
+        machine = life.make()
+        asyncio.run(replay_log(log, machine, life.types))
+        assert known(life, machine, {}) == life.known[end]
 
 
 class _Quiet:

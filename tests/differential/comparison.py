@@ -19,17 +19,22 @@ from tests.differential.scripts import (
     groups_consumer,
     groups_consumer_members,
     groups_migration,
+    groups_share,
     groups_streams,
     offsets,
     offsets_committed,
     produce,
     producers,
     replicas,
+    share_fetching,
+    share_offsets,
+    share_states,
     telemetry,
     topics,
     transactions,
     transactions_administration,
     transactions_offsets,
+    transactions_timeouts,
 )
 
 Script = Callable[[Conversation], None]
@@ -41,7 +46,8 @@ SCRIPTS: dict[str, Script] = {
         *(fetching, offsets, replicas, telemetry, find_coordinator),
         *(groups_classic, groups_consumer, groups_consumer_members, groups_streams),
         *(groups_migration, consumer_groups, groups_administration, offsets_committed),
-        *(transactions, transactions_offsets, transactions_administration),
+        *(groups_share, share_fetching, share_offsets, share_states),
+        *(transactions, transactions_offsets, transactions_administration, transactions_timeouts),
     )
     for script in module.SCRIPTS
 }

@@ -179,6 +179,13 @@ class Conversation:
             time.sleep(SETTLE_POLL_SECONDS)  # polls, up to the deadline
         return got
 
+    def until_so(self, is_so: Callable[[], object]) -> None:
+        """Look again and again until it is so."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while not is_so():
+            assert time.monotonic() < deadline, "it does not come to be so"
+            time.sleep(SETTLE_POLL_SECONDS)  # polls, up to the deadline
+
     def name(self, suffix: str) -> str:
         """Give a name that no other script uses."""
         return self.prefix + suffix

@@ -59,7 +59,6 @@ def _places(script: str, exchange: str, *paths: str) -> tuple[Place, ...]:
 
 # Keys of APIs that other parts of Headrace will serve.
 _SECURITY_APIS: Final = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51)
-_SHARE_APIS: Final = (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)
 _VOTER_APIS: Final = (80, 81)
 
 _SILENT_REFUSALS: Final = (
@@ -69,19 +68,21 @@ _SILENT_REFUSALS: Final = (
     *("create_partitions", "alter_partition_reassignments"),
     *("describe_topic_configs", "alter_topic_configs_incrementally"),
     *("transactions_of_version_1", "transactions_of_version_2", "transactions_fenced"),
-    *("streams_topologies", "streams_describe"),
+    *("transactions_timed_out_of_version_1", "transactions_timed_out_of_version_2"),
+    *("streams_topologies", "streams_describe", "share_heartbeat_errors", "share_describe"),
+    *("share_sessions", "share_acquisition", "share_acknowledgements", "share_renewals"),
 )
 """Scripts in which Kafka refuses something without a word."""
 
 KNOWN: Final[tuple[KnownDifference, ...]] = (
     KnownDifference(
-        what="APIs of security, share groups and voters",
+        what="APIs of security and voters",
         kafka="in ApiVersions",
         headrace="not there",
         reason="They come with the parts of Headrace that they belong to.",
         places=tuple(
             Place("api_versions", "what the broker speaks v*", f"api_keys.{key}", headrace="None")
-            for key in (*_SECURITY_APIS, *_SHARE_APIS, *_VOTER_APIS)
+            for key in (*_SECURITY_APIS, *_VOTER_APIS)
         ),
     ),
     KnownDifference(
@@ -387,6 +388,41 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
             Place("streams_topologies", "a subtopology twice", "error_code"),
             Place("streams_topologies", "a copartition group that points nowhere", "error_code"),
         ),
+    ),
+    KnownDifference(
+        what="DescribeShareGroupOffsets for a partition that is none, or for none of a topic",
+        kafka="no answer, ever, or UNKNOWN_SERVER_ERROR for the whole group",
+        headrace="an offset of -1, as for whatever nothing is known of; a topic without partitions",
+        reason="Kafka trips over it.",
+        places=(
+            Place("share_offsets_described", "a partition that is none", ""),
+            *(
+                place
+                for name in ("a negative partition v*", "no partitions v*")
+                for place in _places("share_offsets_described", name, "groups.0.*")
+            ),
+        ),
+    ),
+    KnownDifference(
+        what="DescribeShareGroupOffsets for a group without a name",
+        kafka="UNKNOWN_SERVER_ERROR, or nothing if all topics are asked for",
+        headrace="INVALID_GROUP_ID",
+        reason="The client's mistake is named as one.",
+        places=_places("share_offsets_described", "a group without a name*", "groups.0.error_*"),
+    ),
+    KnownDifference(
+        what="AlterShareGroupOffsets to an offset below -1",
+        kafka="taken, and shown",
+        headrace="INVALID_REQUEST",
+        reason="There is no such offset: nobody could begin there.",
+        places=_places("share_offsets_altered", "-2", "responses.0.partitions.0.error_*"),
+    ),
+    KnownDifference(
+        what="AlterShareGroupOffsets of a partition below 0",
+        kafka="UNKNOWN_SERVER_ERROR for the whole request",
+        headrace="UNKNOWN_TOPIC_OR_PARTITION for the partition",
+        reason="The client's mistake is named as one.",
+        places=_places("share_offsets_altered", "a negative partition", "responses.0", "error_*"),
     ),
     KnownDifference(
         what="A group whose only offsets were those of an aborted transaction",

@@ -16,8 +16,10 @@ POLL_SECONDS: Final = 0.02
 
 SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
     "group.streams.assignment.interval.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 """What both peers are told, so that no answer depends on how fast a script is played."""
 
@@ -27,6 +29,7 @@ _OWN: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
 }
 """What `kafka` tells its broker in any case, and what only Headrace has."""
 

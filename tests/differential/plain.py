@@ -169,9 +169,12 @@ def _word(word: str) -> Callable[[Plainer, str, Any], Plain]:
     return lambda *_: f"<{word}>"
 
 
-_ERRORS: Final = frozenset({"error_code", "topic_config_error_code", "partition_error_code"})
+_ERRORS: Final = frozenset(
+    {"error_code", "topic_config_error_code", "partition_error_code", "acknowledge_error_code"}
+)
 _TEXTS: Final = frozenset(
-    {"error_message", "batch_index_error_message", "documentation", "status_detail"}
+    {"error_message", "acknowledge_error_message", "batch_index_error_message"}
+    | {"documentation", "status_detail"}
 )
 _UNSET: Final = (None, "", -1)
 
@@ -213,7 +216,9 @@ _INDEXES: Final = (
     *("resource_type", "api_key", "node_id", "broker_id", "replica_id"),
 )
 
-_COORDINATED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+_COORDINATED: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
 """Topics that are there if a script before had a coordinator looked for."""
 _OF_ALL_TOPICS: Final = frozenset({"MetadataResponse", "DescribeLogDirsResponse"})
 

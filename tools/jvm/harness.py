@@ -26,7 +26,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 POM = HERE / "pom.xml"
 JARS = ROOT / ".jars"
+CONNECTOR_POM = HERE / "spark-connector.xml"
 BUILD = ROOT / "build" / "jvm"
+CONNECTOR_JARS = BUILD / "spark-connector"
 
 JAVA_MIN = 17
 STOP_SECONDS_MAX = 10
@@ -55,18 +57,29 @@ def missing_tools() -> str | None:
 
 
 def jars() -> Path:
-    """The folder of Kafka's jars, fetched by Maven if they are not there or `pom.xml` is newer.
+    """The folder of Kafka's jars."""
+    return fetched(POM, JARS)
+
+
+def connector_jars() -> list[Path]:
+    """Spark's own Kafka connector: the jars that a session needs besides Spark's."""
+    folder = fetched(CONNECTOR_POM, CONNECTOR_JARS)
+    return sorted(folder.glob("*.jar"))
+
+
+def fetched(pom: Path, folder: Path) -> Path:
+    """The folder of a pom's jars, fetched by Maven if they are not there or the pom is newer.
 
     Processes that ask at once wait for one of them to fetch. The folder appears complete or not at
     all; the file `.complete` in it is what `make` looks at.
     """
-    if _has_jars():
-        return JARS
+    if _has_jars(pom, folder):
+        return folder
     _require_tools()
     with _locked():
-        if not _has_jars():
-            _fetch_jars()
-    return JARS
+        if not _has_jars(pom, folder):
+            _fetch_jars(pom, folder)
+    return folder
 
 
 def compile_java(*sources: Path) -> Path:
@@ -162,17 +175,17 @@ class Program:
         self._stdout.close()
 
 
-def _has_jars() -> bool:
+def _has_jars(pom: Path, folder: Path) -> bool:
     try:
-        return (JARS / ".complete").stat().st_mtime >= POM.stat().st_mtime
+        return (folder / ".complete").stat().st_mtime >= pom.stat().st_mtime
     except FileNotFoundError:
         return False
 
 
-def _fetch_jars() -> None:
-    with _new_folder(JARS) as folder:
+def _fetch_jars(pom: Path, target: Path) -> None:
+    with _new_folder(target) as folder:
         _run(
-            *("mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"),
+            *("mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"),
             f"-DoutputDirectory={folder}",
         )
         (folder / ".complete").touch()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from tools.jvm.harness import HERE, Program, compile_java, jars
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 Json = dict[str, Any]
@@ -156,6 +157,30 @@ class ConfigOracle(Oracle):
     def properties(self, text: str) -> dict[str, str]:
         """What a properties file of that text holds."""
         found: dict[str, str] = json.loads(self.ask("properties", json.dumps(text)))
+        return found
+
+
+class AssignorOracle(Oracle):
+    """Kafka's assignor of share groups."""
+
+    def assign(
+        self,
+        topics: Mapping[str, int],
+        members: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[int]]]],
+    ) -> dict[str, dict[str, list[int]]]:
+        """The partitions of each member, by topics of one letter.
+
+        Of topics the number of partitions, of members what they want and had.
+        """
+        rows = {
+            name: {
+                "topics": list(wanted),
+                "assigned": {topic: list(indexes) for topic, indexes in assigned.items()},
+            }
+            for name, (wanted, assigned) in members.items()
+        }
+        question = {"topics": dict(topics), "members": rows}
+        found: dict[str, dict[str, list[int]]] = json.loads(self.ask(json.dumps(question)))
         return found
 
 

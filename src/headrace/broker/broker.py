@@ -10,6 +10,8 @@ from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.offset_verification import OffsetVerifier, nobody_coordinates
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.replicas import Replicas
+from headrace.broker.share_partitions import SharePartitions
+from headrace.broker.share_states import ShareStateCoordinator
 from headrace.broker.telemetry import Telemetry
 from headrace.broker.transaction_markers import MarkerWriter
 from headrace.broker.transactions import Transactions
@@ -20,6 +22,7 @@ from headrace.log.folder import LogFolder
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
+from headrace.share.ports import Persister
 from headrace.wire import Api
 
 
@@ -43,6 +46,9 @@ class Broker:
     transactions: Transactions
     markers: MarkerWriter
     verification: Verification
+    share_states: ShareStateCoordinator
+    persister: Persister
+    share_partitions: SharePartitions
     fetch_bytes_max: int
     """The most that one answer to a fetch holds."""
     data_path: str

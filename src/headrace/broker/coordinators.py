@@ -1,27 +1,47 @@
-"""The coordinators of a node, told which partitions of their topics it leads."""
+"""The coordinators of a node, told which partitions of their topics it leads.
+
+The machine of groups is imported with the first partition that is led: it is a fifth of all modules
+of a node, and many a node has no groups when it starts.
+"""
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.broker.clock import Clock
 from headrace.broker.partition import Partition
 from headrace.config import Settings
 from headrace.coordinator.coordinator import Coordinator
-from headrace.groups.machine import GroupsMachine
 from headrace.groups.records import GROUPS_TOPIC, RECORD_TYPES
-from headrace.groups.state import GroupsState
 from headrace.ids import TopicName
 from headrace.metadata.image import Image
 
-Groups = Coordinator[GroupsMachine]
+if TYPE_CHECKING:
+    from headrace.groups.machine import GroupsMachine
+
+Groups: TypeAlias = "Coordinator[GroupsMachine]"
 
 
-def group_coordinator(settings: Settings, image_of: Callable[[], Image], clock: Clock) -> Groups:
-    """Give the coordinator of groups and of their offsets."""
+def group_coordinator(
+    settings: Settings,
+    image_of: Callable[[], Image],
+    clock: Clock,
+    on_share_group_empty: Callable[[str], None],
+) -> Groups:
+    """Give the coordinator of groups and of their offsets.
 
-    def make(_: int) -> GroupsMachine:
-        return GroupsMachine(GroupsState(settings, image_of, new_id=_new_id))
+    It tells of share groups whose last member is gone.
+    """
+
+    def make(_: int) -> "GroupsMachine":
+        from headrace.groups.machine import GroupsMachine  # noqa: PLC0415  see above
+        from headrace.groups.state import GroupsState  # noqa: PLC0415
+
+        return GroupsMachine(
+            GroupsState(
+                settings, image_of, new_id=_new_id, on_share_group_empty=on_share_group_empty
+            )
+        )
 
     return Coordinator(
         GROUPS_TOPIC, RECORD_TYPES, make, clock, lambda: _partition_count(image_of(), GROUPS_TOPIC)

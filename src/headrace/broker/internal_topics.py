@@ -15,6 +15,7 @@ from headrace.broker.proposals import propose_each
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.records import GROUPS_TOPIC
 from headrace.ids import TopicName
+from headrace.share.state.records import SHARE_STATES_TOPIC
 from headrace.txn.records import TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["GROUPS_TOPIC", "TRANSACTIONS_TOPIC", "create_internal_topic"]
+__all__ = ["GROUPS_TOPIC", "SHARE_STATES_TOPIC", "TRANSACTIONS_TOPIC", "create_internal_topic"]
 
 
 async def create_internal_topic(broker: "Broker", name: TopicName) -> None:

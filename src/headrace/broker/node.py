@@ -23,10 +23,14 @@ from headrace.broker.counters import Counters
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.handlers import SERVED, load_handler
+from headrace.broker.internal_topics import SHARE_STATES_TOPIC, create_internal_topic
 from headrace.broker.listeners import Listener, parse_listener
+from headrace.broker.peers import BrokerPeers
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.registration import name_cluster, register
 from headrace.broker.replicas import Replicas, TopicSettings
+from headrace.broker.share_partitions import SharePartitions
+from headrace.broker.share_states import forget_share_states, share_state_coordinator
 from headrace.broker.telemetry import Telemetry
 from headrace.broker.topic_offsets import forget_offsets
 from headrace.broker.traffic import Traffic, connection_limits
@@ -44,6 +48,7 @@ from headrace.metadata.events import ConfigsChanged, TopicDeleted
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
+from headrace.share.persister import StatePersister
 
 DRAIN_SECONDS_MAX: Final = 5
 """How long a stop waits for answers that are under way."""
@@ -104,6 +109,10 @@ class Node:
             listener.close()
         await self._drain()
         await self.upkeep.stop()
+        self.broker.share_partitions.close()
+        self.clock.on_moved.remove(self.broker.share_partitions.rearm)
+        self._persister.close()
+        self._peers.close()
         self._roles.close()
         self.clock.on_moved.remove(self._roles.rearm)
         broker = self.broker
@@ -160,13 +169,30 @@ class Node:
         replicas = Replicas(
             self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
         )
-        groups = group_coordinator(settings, lambda: quorum.image, self.clock)
+        groups = group_coordinator(
+            settings,
+            lambda: quorum.image,
+            self.clock,
+            self._on_share_group_empty,
+        )
         markers = MarkerWriter(replicas, groups, self.clock)
         transactions = transaction_coordinator(settings, lambda: quorum.image, self.clock, markers)
         verification = Verification(transactions, replicas, lambda: quorum.image)
-        self._roles = CoordinatorRoles(groups, transactions)
-        self.clock.on_moved.append(self._roles.rearm)
-        replicas.listeners.append(self._roles)
+        share_states = share_state_coordinator(settings, lambda: quorum.image, self.clock)
+        self._peers = BrokerPeers(settings, lambda: quorum.image)
+        self._persister = StatePersister(
+            self.node_id,
+            share_states,
+            lambda: quorum.image,
+            self._peers,
+            create_topic=lambda: create_internal_topic(self.broker, SHARE_STATES_TOPIC),
+        )
+        self._roles = CoordinatorRoles(groups, transactions, share_states)
+        shares = SharePartitions(
+            settings, replicas, lambda: quorum.image, self.clock, self._persister
+        )
+        self.clock.on_moved += [self._roles.rearm, shares.rearm]
+        replicas.listeners += [self._roles, shares]
         self._broker = Broker(
             node_id=self.node_id,
             settings=settings,
@@ -182,6 +208,9 @@ class Node:
             transactions=transactions,
             markers=markers,
             verification=verification,
+            share_states=share_states,
+            persister=self._persister,
+            share_partitions=shares,
             verify_offsets=verification.verify_offsets,
             fetch_bytes_max=settings[config.FETCH_MAX_BYTES],
             data_path=str(self.data.absolute()),
@@ -216,7 +245,11 @@ class Node:
             if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
                 self._limit_traffic()
             elif isinstance(event, TopicDeleted):
-                forget_offsets(self._broker.groups, event.name)
+                forget_offsets(self._broker.groups, event.name, event.topic_id)
+                forget_share_states(self._broker.share_states, event.topic_id)
+
+    def _on_share_group_empty(self, group_id: str) -> None:
+        self.broker.share_partitions.forget_group(group_id)
 
     def _on_restored(self, image: Image) -> None:
         if self._broker is not None:

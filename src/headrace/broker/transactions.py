@@ -87,7 +87,7 @@ class _Completing:
         self._coordinator_epoch = coordinator_epoch
         self._writer = writer
         self._on_over = on_over
-        self._todo: set[Place] = set(completion.partitions)
+        self._todo = list(completion.partitions)
         self._asked = 0
         """How many markers are not known yet to be written or not."""
         self._timer: asyncio.TimerHandle | None = None
@@ -99,7 +99,7 @@ class _Completing:
         if not self._is_wanted():
             self.cancel()
             return
-        places, self._todo = self._todo, set()
+        places, self._todo = self._todo, []
         self._asked = len(places) + 1
         marker = self._marker()
         for place in places:
@@ -132,7 +132,7 @@ class _Completing:
 
     def _on_written(self, place: Place, error: KafkaError | None) -> None:
         if error is not None and not self._is_settled(place, error):
-            self._todo.add(place)
+            self._todo.append(place)
         self._on_answer()
 
     def _is_settled(self, place: Place, error: KafkaError) -> bool:

@@ -8,13 +8,18 @@
         async for record in consumer:
             print(record.offset, record.value)
 
+    async with ShareConsumer("127.0.0.1:9092", "billing", ["orders"]) as queue:
+        async for record in queue:
+            print(record.delivery_count, record.value)
+
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("orders", partitions=3)
 
 What a cluster refuses is a `KafkaError` with its code; a cluster that cannot be reached is a
-`NotReachable` that names host and port. `Cluster` is what the three stand on: several of them can
-share one, which then has one connection a node. Names load on first use, so that an admin's program
-does not wait for compression libraries.
+`NotReachable` that names host and port. `Cluster` is what they stand on: several of them can
+share one, which then has one connection a node. A share consumer shares with nobody: brokers bind
+its locks to its connections. Names load on first use, so that an admin's program does not wait for
+compression libraries.
 
 Nothing of a broker's inside is known here: only `wire` and `records`.
 """
@@ -31,10 +36,21 @@ if TYPE_CHECKING:
     from headrace.client.offsets import Start
     from headrace.client.producer import Producer
     from headrace.client.settings import ClientSettings
+    from headrace.client.share.acknowledgements import Acknowledged, AcknowledgeType
+    from headrace.client.share.acquired import ShareRecord
+    from headrace.client.share.blocking import BlockingShareConsumer
+    from headrace.client.share.consumer import AcknowledgementMode, ShareConsumer
+    from headrace.client.share.terms import AcquireMode, ShareSettings
+    from headrace.client.share.worker import Retry, share_worker
     from headrace.client.topics import NewTopic, TopicPartition
 
 __all__ = [
+    "AcknowledgeType",
+    "Acknowledged",
+    "AcknowledgementMode",
+    "AcquireMode",
     "Admin",
+    "BlockingShareConsumer",
     "ClientError",
     "ClientSettings",
     "Cluster",
@@ -43,12 +59,22 @@ __all__ = [
     "NewTopic",
     "NotReachable",
     "Producer",
+    "Retry",
+    "ShareConsumer",
+    "ShareRecord",
+    "ShareSettings",
     "Start",
     "TopicPartition",
+    "share_worker",
 ]
 
 _HOMES: Final = {
+    "AcknowledgeType": "share.acknowledgements",
+    "Acknowledged": "share.acknowledgements",
+    "AcknowledgementMode": "share.consumer",
+    "AcquireMode": "share.terms",
     "Admin": "admin",
+    "BlockingShareConsumer": "share.blocking",
     "ClientError": "errors",
     "ClientSettings": "settings",
     "Cluster": "cluster",
@@ -57,8 +83,13 @@ _HOMES: Final = {
     "NewTopic": "topics",
     "NotReachable": "errors",
     "Producer": "producer",
+    "Retry": "share.worker",
+    "ShareConsumer": "share.consumer",
+    "ShareRecord": "share.acquired",
+    "ShareSettings": "share.terms",
     "Start": "offsets",
     "TopicPartition": "topics",
+    "share_worker": "share.worker",
 }
 
 

@@ -46,6 +46,8 @@ class CoordinatorRecord(NamedTuple):
     timestamp_ms: int = -1
     encoded: EncodedRecord | None = None
     """Its bytes, if whoever made it has a quicker way to them."""
+    offset: int = -1
+    """Where it is in the log, for those who replay it."""
 
 
 RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
@@ -109,4 +111,5 @@ def read_record_batch(
             header.producer_id if header.is_transactional else NO_PRODUCER,
             header.producer_epoch,
             record.timestamp,
+            offset=record.offset,
         )

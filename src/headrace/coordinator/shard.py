@@ -10,7 +10,7 @@ ever answered for.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ from headrace.coordinator.loading import replay_log, replay_marker
 from headrace.coordinator.machine import Machine, Operation, Outcome, Reply, fail_all
 from headrace.coordinator.records import (
     NO_PRODUCER,
+    CoordinatorRecord,
     EncodedRecord,
     RecordTypes,
     build_record_batch,
@@ -87,6 +88,8 @@ class Shard(Generic[M]):
         """How many failed in a row."""
         self._operations: list[list[EncodedRecord]] = []
         """What is replayed already, to be written at the end of this turn: a list each."""
+        self._unwritten_count = 0
+        """How many records these are."""
         self._replies: list[tuple[Reply, Any]] = []
         self._is_write_due = False
         self._uncommitted: deque[_Uncommitted] = deque()
@@ -155,9 +158,10 @@ class Shard(Generic[M]):
             self._arm()  # it may have set a deadline before
             reply(error)
             return
-        self._replay(outcome)
+        self._replay(outcome.records, self.journal.log.end_offset + self._unwritten_count)
         if encoded:
             self._operations.append(encoded)
+            self._unwritten_count += len(encoded)
         self._replies += outcome.replies
         if not self._is_write_due and (encoded or outcome.replies):
             self._is_write_due = True
@@ -187,7 +191,7 @@ class Shard(Generic[M]):
             record._replace(producer_id=producer_id, producer_epoch=producer_epoch)
             for record in outcome.records
         )
-        self._replay(outcome._replace(records=records))
+        self._replay(records, self.journal.log.end_offset - len(records))
         self._arm()
         self._answer_when_committed(outcome.replies)
 
@@ -202,10 +206,10 @@ class Shard(Generic[M]):
         self._arm()
         return appended
 
-    def _replay(self, outcome: Outcome) -> None:
+    def _replay(self, records: Iterable[CoordinatorRecord], first_offset: int) -> None:
         try:
-            for record in outcome.records:
-                self.machine.replay(record)
+            for offset, record in enumerate(records, first_offset):
+                self.machine.replay(record._replace(offset=offset))
         except Exception:
             # Neither what it was nor what it should be.
             self._begin_anew()
@@ -237,7 +241,7 @@ class Shard(Generic[M]):
         """Append what was replayed, and answer when it is committed."""
         self._is_write_due = False
         operations, replies = self._operations, tuple(self._replies)
-        self._operations, self._replies = [], []
+        self._operations, self._replies, self._unwritten_count = [], [], 0
         try:
             for records in self._batches(operations):
                 self._append(records)
@@ -345,7 +349,7 @@ class Shard(Generic[M]):
         waiting += [reply for reply, _ in self._replies]
         waiting += machine.waiting()
         self._uncommitted.clear()
-        self._operations, self._replies = [], []
+        self._operations, self._replies, self._unwritten_count = [], [], 0
         fail_all(waiting, _not_coordinator(self.journal.name))
 
     def _unavailable(self) -> KafkaError:

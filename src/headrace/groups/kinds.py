@@ -20,6 +20,8 @@ from headrace.groups.consumer import offsets as consumer_offsets
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import group_tombstones
 from headrace.groups.offsets.store import CommittedOffset
+from headrace.groups.share.group import ShareGroup
+from headrace.groups.share.records import group_tombstones as share_tombstones
 from headrace.groups.state import Group, GroupId, GroupKind, GroupsState
 from headrace.groups.streams import offsets as streams_offsets
 from headrace.groups.streams import records as streams_records
@@ -217,8 +219,34 @@ _STREAMS: Final = KindRules(
     retained_from_ms=_committed_at_ms,
     tombstones=streams_records.group_tombstones,
 )
+
+
+# Share groups
+
+
+def _refuse_share_commit(
+    state: GroupsState, group: ShareGroup, committer: Committer, now_ms: int
+) -> None:
+    _refuse_offsets(group)
+
+
+def _refuse_offsets(group: ShareGroup) -> None:
+    raise KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"group {group.group_id!r} is a share group, which commits no offsets",
+    )
+
+
+_SHARE: Final = KindRules(
+    check_commit=_refuse_share_commit,
+    check_fetch=_allow_fetch,
+    check_offset_deletion=_refuse_offsets,
+    retained_from_ms=_committed_at_ms,
+    tombstones=share_tombstones,
+)
 _RULES: Final[Mapping[GroupKind, KindRules]] = {
     GroupKind.CLASSIC: _CLASSIC,
     GroupKind.CONSUMER: _CONSUMER,
+    GroupKind.SHARE: _SHARE,
     GroupKind.STREAMS: _STREAMS,
 }

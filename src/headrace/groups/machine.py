@@ -8,6 +8,7 @@ from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.classic import protocol as classic
 from headrace.groups.consumer import protocol as consumer
 from headrace.groups.offsets import commits as offset_commits
+from headrace.groups.share import protocol as share
 from headrace.groups.state import DeadlineKey, GroupsState
 from headrace.groups.streams import protocol as streams
 from headrace.wire.schema import Message
@@ -15,7 +16,7 @@ from headrace.wire.schema import Message
 Replay = Callable[[GroupsState, CoordinatorRecord], None]
 OnDeadline = Callable[[GroupsState, DeadlineKey, int], Outcome]
 
-_MODULES: Final = (classic, consumer, streams, offset_commits)
+_MODULES: Final = (classic, consumer, share, streams, offset_commits)
 """Each has REPLAY, ON_DEADLINE, `waiting(state)` and `on_loaded(state, now_ms)`."""
 _REPLAY: Final[Mapping[type[Message], Replay]] = {
     key: replay for module in _MODULES for key, replay in module.REPLAY.items()

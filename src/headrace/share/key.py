@@ -1,8 +1,11 @@
 """What a share partition is called: a group, a topic by its id, and a partition of it."""
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 from headrace.ids import PartitionIndex, TopicId, parse_topic_id, topic_id_text
+
+_NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 class SharePartitionKey(NamedTuple):
@@ -21,6 +24,6 @@ class SharePartitionKey(NamedTuple):
 def parse_share_partition(text: str) -> SharePartitionKey:
     """Read what `text` wrote; ValueError if it is none. The group may have colons in it."""
     group_id, topic_id, partition = ("", "", *text.rsplit(":", 2))[-3:]
-    if not group_id:
+    if not group_id or not _NUMBER.fullmatch(partition):
         raise ValueError(f"{text!r} is no share partition: group:topic id:partition is")
     return SharePartitionKey(group_id, parse_topic_id(topic_id), PartitionIndex(int(partition)))

@@ -1,17 +1,18 @@
 """Metrics of coordinators: groups by name, as many as a page can bear, and transactions in sum."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
+from headrace.broker.share_lag import share_lag
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.shard import Shard, State
 from headrace.groups.kinds import all_groups
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.state import Group
+from headrace.groups.state import Group, GroupKind
 from headrace.ids import TopicName
 from headrace.txn.state import Status
 from headrace.web.families import Rows, counters, gauge, gauges
@@ -37,7 +38,8 @@ class GroupRow(NamedTuple):
 
 def group_metrics(broker: "Broker") -> Iterator[Metric]:
     """Give the groups and transactions that this node coordinates, and how its loads went."""
-    rows = [row for shard in broker.groups for row in _rows_of(broker, shard)]
+    share_lags = _share_lags(broker)
+    rows = [row for shard in broker.groups for row in _rows_of(broker, shard, share_lags)]
     by_state = Counter((row.kind, row.state) for row in rows)
     yield gauges(
         "headrace_groups",
@@ -55,8 +57,8 @@ def group_metrics(broker: "Broker") -> Iterator[Metric]:
     )
     yield gauges(
         "headrace_group_lag_records",
-        "Records that a group has not read: committed offsets to high watermarks, of partitions "
-        "that this node leads",
+        "Records that a group has not read: committed offsets to high watermarks, or what a share "
+        "group is not done with, of partitions that this node leads",
         _with_others([(row.name, row.lag) for row in shown], [row.lag for row in others]),
         labels=("group",),
     )
@@ -70,18 +72,31 @@ def group_metrics(broker: "Broker") -> Iterator[Metric]:
     yield from _coordinators(broker)
 
 
-def _rows_of(broker: "Broker", shard: Shard[GroupsMachine]) -> Iterator[GroupRow]:
+def _rows_of(
+    broker: "Broker", shard: Shard[GroupsMachine], share_lags: Mapping[str, int]
+) -> Iterator[GroupRow]:
     if shard.state is not State.ACTIVE:
         return
     state = shard.machine.state
     for group in all_groups(state):
-        name, lag = group.group_id, 0
+        name = group.group_id
+        lag = share_lags.get(name, 0) if group.kind is GroupKind.SHARE else 0
         for topic, offsets in state.offsets.committed(name).items():
             for index, committed in offsets.items():
                 partition = broker.replicas.find(TopicName(topic), index)
                 if partition is not None and partition.is_leader:
                     lag += max(partition.log.high_watermark - committed.offset, 0)
         yield GroupRow(name, group.kind.value, group.state_name, _member_count(group), lag)
+
+
+def _share_lags(broker: "Broker") -> Counter[str]:
+    """Give how far share groups are behind, as far as their states are here."""
+    lags: Counter[str] = Counter()
+    for shard in broker.share_states:
+        if shard.state is State.ACTIVE:
+            for key, state in shard.machine.state.states.items():
+                lags[key.group_id] += max(share_lag(broker, key, state.summary), 0)
+    return lags
 
 
 def _member_count(group: Group) -> int:
@@ -128,7 +143,11 @@ def _transactions(broker: "Broker") -> Iterator[Metric]:
 
 
 def _coordinators(broker: "Broker") -> Iterator[Metric]:
-    coordinators: tuple[Coordinator[Any], ...] = (broker.groups, broker.transactions)
+    coordinators: tuple[Coordinator[Any], ...] = (
+        broker.groups,
+        broker.transactions,
+        broker.share_states,
+    )
     by_state = {
         (str(each.topic), state.value): 0
         for each in coordinators

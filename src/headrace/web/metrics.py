@@ -19,6 +19,7 @@ from headrace.broker.upkeep import MEANING_OF_FREED
 from headrace.metadata.state import NO_LEADER
 from headrace.web.families import counter, counters, gauge, gauges
 from headrace.web.group_metrics import group_metrics
+from headrace.web.share_metrics import share_metrics
 from headrace.web.topic_metrics import topic_metrics
 from headrace.wire import APIS
 
@@ -56,6 +57,7 @@ class NodeCollector(Collector):
         yield self._identity()
         yield from topic_metrics(self._node.broker)
         yield from group_metrics(self._node.broker)
+        yield from share_metrics(self._node.broker)
         yield from self._requests()
         yield from self._connections()
         yield from self._partitions()

@@ -4,6 +4,7 @@ from headrace.wire.messages.find_coordinator_request import FindCoordinatorReque
 from headrace.wire.messages.find_coordinator_response import FindCoordinatorResponse
 from tests.differential.conversation import Conversation
 from tests.differential.group_requests import GROUP
+from tests.differential.share_requests import share_coordinator
 
 TRANSACTION, SHARE = 1, 2
 FIRST_BATCHED = 4
@@ -34,6 +35,7 @@ def find_coordinator(talk: Conversation) -> None:
 
 
 def find_coordinator_of_share_partitions(talk: Conversation) -> None:
+    share_coordinator(talk)
     topic = "AAAAAAAAAAAAAAAAAAAAEQ"
     for version in (1, 4, 5):
         ask(talk, f"before there were any v{version}", SHARE, f"g:{topic}:0", version=version)
@@ -47,8 +49,9 @@ def find_coordinator_of_share_partitions(talk: Conversation) -> None:
         ("a negative partition", f"g:{topic}:-1"),
     ):
         ask(talk, name, SHARE, key)
-    # Its topic wants three replicas, and there is one broker.
     ask(talk, "a key as it should be", SHARE, f"g:{topic}:0")
+    ask(talk, "a group with a colon", SHARE, f"a:b:{topic}:0")
+    ask(talk, "a good key and a bad one", SHARE, f"g:{topic}:0", "g")
 
 
 def ask(talk: Conversation, name: str, key_type: int, *keys: str, version: int = 6) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.coordinator.machine import Outcome
+from headrace.coordinator.records import CoordinatorRecord
 from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode
 from headrace.log.errors import ReadOnlyLog
@@ -13,6 +14,7 @@ from headrace.log.settings import LogSettings
 from headrace.records.control import build_end_transaction_marker
 from headrace.records.header import read_headers
 from tests.unit.coordinator.shards import (
+    TYPES,
     Clock,
     Journal,
     Offsets,
@@ -209,5 +211,39 @@ def test_deadlines_are_kept_and_a_clock_that_moved_is_noticed() -> None:
         async with asyncio.timeout(10):
             while not shard.machine.expired:
                 await asyncio.sleep(0)
+
+    run(test)
+
+
+def test_offsets_are_the_same_when_written_and_when_loaded() -> None:
+    seen: list[int] = []
+
+    class Places(Offsets):
+        def replay(self, record: CoordinatorRecord) -> None:
+            seen.append(record.offset)
+            super().replay(record)
+
+    async def test(journal: Journal, clock: Clock) -> None:
+        shard: Shard[Offsets] = Shard(journal, Places, TYPES, clock)
+        shard.start()
+        await settle(shard)
+        for offset in range(3):
+            shard.write(commit("a", offset, print), print)
+        await turn()
+        shard.write(commit("b", 0, print), print)
+        shard.write_transactional(commit("c", 0, print), print, producer_id=5, producer_epoch=0)
+        marker = build_end_transaction_marker(
+            clock.ms, is_commit=True, producer_id=5, producer_epoch=0, coordinator_epoch=0
+        )
+        shard.end_transaction(memoryview(marker), transaction_version=2)
+        shard.write(commit("d", 0, print), print)
+        await turn()
+        written = seen.copy()
+        assert written == [0, 1, 2, 3, 4, 6]  # the marker is 5
+        seen.clear()
+        again: Shard[Offsets] = Shard(journal, Places, TYPES, clock)
+        again.start()
+        await settle(again)
+        assert seen == written
 
     run(test)

@@ -10,10 +10,14 @@ from headrace.coordinator.shard import State
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.offsets.store import CommittedOffset
 from headrace.groups.state import GroupId, GroupsState
+from headrace.ids import PartitionIndex
 from headrace.metadata.image import Image
+from headrace.share.durable import UNKNOWN_COUNT, UNKNOWN_OFFSET, StateSummary
+from headrace.share.key import SharePartitionKey
 from headrace.txn.state import Status, Transaction
 from headrace.web.group_metrics import GROUPS_MAX, OTHERS, group_metrics
 from tests.unit.groups.classic_world import World
+from tests.unit.groups.share.share_world import ShareWorld
 
 Values = dict[tuple[str, ...], float]
 
@@ -33,6 +37,9 @@ class Coordinated:
 class Replicas:
     """Partitions of topic `t`, led here but for the last."""
 
+    def find_by_id(self, topic_id: bytes, index: int) -> Any:
+        return self.find(topic_id[:1].decode(), index)
+
     def find(self, topic: str, index: int) -> Any:
         if topic != "t" or index > 2:
             return None
@@ -48,10 +55,14 @@ def empty_groups() -> GroupsMachine:
     return GroupsMachine(GroupsState(load_settings(), lambda: image, new_id=str))
 
 
-def values_of(*shards: Any, transactions: tuple[Any, ...] = ()) -> Values:
+def values_of(
+    *shards: Any, transactions: tuple[Any, ...] = (), share_states: tuple[Any, ...] = ()
+) -> Values:
     broker: Any = SimpleNamespace(
         groups=Coordinated("__consumer_offsets", *shards),
         transactions=Coordinated("__transaction_state", *transactions),
+        share_states=Coordinated("__share_group_state", *share_states),
+        image=Image(),
         replicas=Replicas(),
     )
     return {
@@ -86,6 +97,28 @@ def test_lag_is_what_is_committed_to_what_is_there_of_partitions_led_here() -> N
     assert values["headrace_group_lag_records", "ahead"] == 0
     assert values["headrace_group_members", "g"] == 0
     assert values["headrace_groups", "classic", "Empty"] == 2
+
+
+def test_lag_of_a_share_group_is_what_it_is_not_done_with() -> None:
+    world = ShareWorld()
+    world.add_topic("t", 3)
+    world.share_beat("m", 0, ["t"])
+    topic_id = world.topic_id("t")
+    summaries = {
+        0: StateSummary(2, 0, 90, 3),
+        1: StateSummary(2, 0, UNKNOWN_OFFSET, UNKNOWN_COUNT),
+        2: StateSummary(2, 0, 0, 0),  # led elsewhere
+    }
+    states = {
+        SharePartitionKey("g", topic_id, PartitionIndex(index)): SimpleNamespace(summary=summary)
+        for index, summary in summaries.items()
+    }
+    kept = shard_of(SimpleNamespace(state=SimpleNamespace(states=states)))
+    values = values_of(shard_of(world.machine), share_states=(kept,))
+    assert values["headrace_group_lag_records", "g"] == 7
+    assert values["headrace_group_members", "g"] == 1
+    assert values["headrace_groups", "share", "Stable"] == 1
+    assert values["headrace_group_state", "g", "Stable"] == 1
 
 
 def test_groups_beyond_the_maximum_are_one_row() -> None:

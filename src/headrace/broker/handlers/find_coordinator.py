@@ -3,10 +3,8 @@
 KIP-98 (transactions, from 1), KIP-699 (many keys at once, from 4), KIP-932 (share partitions, from
 6). The first who asks for a coordinator has its topic created, and is answered when it is there;
 Kafka answers COORDINATOR_NOT_AVAILABLE meanwhile. An empty group id has a coordinator like any
-other: offsets could always be committed for it.
-
-The coordinator of a share partition is not served: a well-formed key is COORDINATOR_NOT_AVAILABLE,
-as from a Kafka whose topic for it cannot be created.
+other: offsets could always be committed for it. A key of a share partition is
+`group:topic id:partition`, and INVALID_REQUEST if it is none, or before version 6.
 """
 
 import contextlib
@@ -18,13 +16,15 @@ from headrace.broker.broker import Broker
 from headrace.broker.handlers.reach import Reach
 from headrace.broker.internal_topics import (
     GROUPS_TOPIC,
+    SHARE_STATES_TOPIC,
     TRANSACTIONS_TOPIC,
     create_internal_topic,
 )
 from headrace.broker.request import Handler, Request
 from headrace.coordinator.placement import partition_for
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import TopicName, parse_topic_id
+from headrace.ids import TopicName
+from headrace.share.key import parse_share_partition
 from headrace.wire import ApiKey
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.messages.find_coordinator_response import (
@@ -51,7 +51,7 @@ def handle_find_coordinator(
     broker: Broker, request: Request
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
     topic = _TOPICS.get(request.body.key_type)
-    if topic is not None and broker.image.topic(topic) is None:
+    if topic is not None and broker.image.topic(topic) is None and _has_legal_key(request):
         return _create_and_answer(broker, request, topic)
     return _answer(broker, request)
 
@@ -59,9 +59,8 @@ def handle_find_coordinator(
 async def _create_and_answer(
     broker: Broker, request: Request, topic: TopicName
 ) -> FindCoordinatorResponse:
-    if request.version < FIRST_BATCHED or request.body.coordinator_keys:
-        with contextlib.suppress(KafkaError):  # logged; the answer says that there is nobody
-            await create_internal_topic(broker, topic)
+    with contextlib.suppress(KafkaError):  # logged; the answer says that there is nobody
+        await create_internal_topic(broker, topic)
     return _answer(broker, request)
 
 
@@ -86,13 +85,10 @@ def _find(broker: Broker, request: Request, key: str, reach: Reach) -> Coordinat
     key_type = request.body.key_type
     topic = _TOPICS.get(key_type)
     if topic is None:
-        if key_type != KeyType.SHARE:
-            code = ErrorCode.INVALID_REQUEST
-            return _nobody(key, code, f"{key_type} is no type of key: 0 to 2 are")
-        is_legal = request.version >= FIRST_WITH_SHARE and _is_share_partition(key)
-        return _nobody(
-            key, ErrorCode.COORDINATOR_NOT_AVAILABLE if is_legal else ErrorCode.INVALID_REQUEST
-        )
+        code = ErrorCode.INVALID_REQUEST
+        return _nobody(key, code, f"{key_type} is no type of key: 0 to 2 are")
+    if not _is_legal(request, key):
+        return _nobody(key, ErrorCode.INVALID_REQUEST)
     found = broker.image.topic(topic)
     if found is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -109,20 +105,29 @@ def _nobody(key: str, code: ErrorCode, message: str = "") -> Coordinator:
     )
 
 
-def _is_share_partition(key: str) -> bool:
-    """Whether a key is `group:topic id:partition`; the group may have colons in it."""
-    group, topic_id, partition = ("", "", *key.rsplit(":", 2))[-3:]
+def _has_legal_key(request: Request) -> bool:
+    body: FindCoordinatorRequest = request.body
+    keys = body.coordinator_keys if request.version >= FIRST_BATCHED else [body.key]
+    return any(_is_legal(request, key) for key in keys)
+
+
+def _is_legal(request: Request, key: str) -> bool:
+    """Whether a key is one of its type: of share partitions not every text is."""
+    if request.body.key_type != KeyType.SHARE:
+        return True
+    if request.version < FIRST_WITH_SHARE:
+        return False
     try:
-        parse_topic_id(topic_id)
-        int(partition)
+        parse_share_partition(key)
     except ValueError:
         return False
-    return bool(group)
+    return True
 
 
 _TOPICS: Final[dict[int, TopicName]] = {
     KeyType.GROUP: GROUPS_TOPIC,
     KeyType.TRANSACTION: TRANSACTIONS_TOPIC,
+    KeyType.SHARE: SHARE_STATES_TOPIC,
 }
 _MESSAGES: Final[dict[int, str]] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, Final
 
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.gathering import ask_all, ask_each
+from headrace.broker.handlers.gathering import Gathering, ask_all, ask_each
 from headrace.broker.handlers.operations import GROUP_OPERATIONS
+from headrace.broker.handlers.share_offsets import delete_group_states
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Operation, Reply
 from headrace.errors import ErrorCode, KafkaError
@@ -128,13 +129,28 @@ def handle_delete_groups(broker: Broker, request: Request) -> Answer:
         ]
         request.answer(DeleteGroupsResponse(results=results))
 
-    def delete(group_id: str, reply: Reply) -> Operation:
+    gathering = Gathering(len(names), on_deleted)
+    for position, group_id in enumerate(names):
+        _delete_group(broker, group_id, partial(gathering.take, position))
+    return LATER
+
+
+def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
+    """Delete a group, and before it the states of its partitions if it is a share group."""
+
+    def on_group(answers: list[Any]) -> None:
+        reply(answers[0])
+
+    def on_states(answer: KafkaError | None) -> None:
+        if answer is not None:
+            reply(answer)
+        else:
+            ask_each([(partial(broker.groups.shard, group_id), delete)], on_group)
+
+    def delete(reply: Reply) -> Operation:
         return lambda machine, now_ms: delete_group(machine.state, group_id, reply)
 
-    ask_each(
-        [(partial(broker.groups.shard, each), partial(delete, each)) for each in names], on_deleted
-    )
-    return LATER
+    delete_group_states(broker, group_id, on_states)
 
 
 def handle_offset_delete(broker: Broker, request: Request) -> Answer:

@@ -2,7 +2,8 @@
 
 `uniform` gives members as much as each other, and takes away as little as it can; `range` gives
 each member neighbouring partitions, and the same ones of topics of the same size. Neither looks at
-racks: nor do those of Kafka 4.3.1, where a change of racks only makes a group assign anew.
+racks: nor do those of Kafka 4.3.1, where a change of racks only makes a group assign anew. `simple`
+is for share groups, in which a partition may have many readers.
 """
 
 from collections.abc import Callable, Mapping

@@ -54,10 +54,8 @@ def join(
     if isinstance(group, ClassicGroup):
         draft = Draft(state, group, now_ms)
     elif group is not None and not (group.is_empty and group.kind in REPLACEABLE):
-        raise KafkaError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"group {group_id!r} is a {group.kind.value} group",
-        )
+        refused = join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return Outcome(replies=((reply, refused),))
     elif request.member_id:
         raise ClassicGroup(group_id).unknown(request.member_id)
     else:

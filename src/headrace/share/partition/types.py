@@ -68,7 +68,7 @@ class Wanted(NamedTuple):
 
     max_records: int
     batch_size: int
-    """The most offsets in one range of the answer."""
+    """How many offsets a range of the answer has, about: a fresh one ends where a batch does."""
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
 
 

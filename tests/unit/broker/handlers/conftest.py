@@ -42,7 +42,7 @@ def place(harness: Any) -> Callable[..., TopicId]:
     """Create a topic of one partition: `place("orders", [1, 7], isr=[7], leader=7)`."""
 
     def place_topic(name: str, replicas: list[int], *, isr: list[int], leader: int) -> TopicId:
-        topic_id = TopicId(name.encode().ljust(16, b"."))
+        topic_id = TopicId(name.encode().ljust(16, b".")[:16])
         assignment = Assignment(
             tuple(map(BrokerId, replicas)), tuple(map(BrokerId, isr)), BrokerId(isr[0])
         )

@@ -13,6 +13,7 @@ from headrace.wire.messages.find_coordinator_request import FindCoordinatorReque
 GROUP, TRANSACTION, SHARE = range(3)
 OFFSETS = TopicName("__consumer_offsets")
 TRANSACTIONS = TopicName("__transaction_state")
+SHARE_STATES = TopicName("__share_group_state")
 
 
 def ask(harness: Any, *keys: str, key_type: int = GROUP, version: int = 4) -> Any:
@@ -100,20 +101,39 @@ def test_other_types_of_keys_are_refused(harness: Any, key_type: int, version: i
     assert (row.error_code, row.node_id, row.port) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
+@pytest.mark.parametrize("group", ["g", "a:b"])
+def test_a_share_partition_has_a_coordinator_and_its_topic_is_created(
+    harness: Any, group: str
+) -> None:
+    key = f"{group}:AAAAAAAAAAAAAAAAAAAAAQ:0"
+    (row,) = ask(harness, key, key_type=SHARE, version=6)
+    assert (row.key, row.error_code) == (key, ErrorCode.NONE)
+    assert row.node_id == harness.broker.node_id
+    topic = harness.broker.image.topic(SHARE_STATES)
+    assert topic.is_internal
+    assert len(topic.partitions) == 50
+    assert harness.broker.image.configs(ResourceType.TOPIC, SHARE_STATES) == {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": "1",
+        "retention.ms": "-1",
+        "segment.bytes": "104857600",
+    }
+
+
 @pytest.mark.parametrize(
-    ("key", "version", "code"),
+    ("key", "version"),
     [
-        ("g:AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        ("a:b:AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        ("g:AAAAAAAAAAAAAAAAAAAAAQ:0", 5, ErrorCode.INVALID_REQUEST),
-        ("g:AAAAAAAAAAAAAAAAAAAAAQ:x", 6, ErrorCode.INVALID_REQUEST),
-        ("g:nope:0", 6, ErrorCode.INVALID_REQUEST),
-        (":AAAAAAAAAAAAAAAAAAAAAQ:0", 6, ErrorCode.INVALID_REQUEST),
-        ("g", 6, ErrorCode.INVALID_REQUEST),
+        ("g:AAAAAAAAAAAAAAAAAAAAAQ:0", 5),
+        ("g:AAAAAAAAAAAAAAAAAAAAAQ:x", 6),
+        ("g:nope:0", 6),
+        (":AAAAAAAAAAAAAAAAAAAAAQ:0", 6),
+        ("g", 6),
     ],
 )
-def test_nobody_coordinates_share_partitions(
-    harness: Any, key: str, version: int, code: ErrorCode
+def test_what_is_no_share_partition_has_no_coordinator_and_creates_no_topic(
+    harness: Any, key: str, version: int
 ) -> None:
     (row,) = ask(harness, key, key_type=SHARE, version=version)
-    assert (row.error_code, row.node_id) == (code, -1)
+    assert (row.error_code, row.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert harness.broker.image.topic(SHARE_STATES) is None

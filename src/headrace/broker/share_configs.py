@@ -1,0 +1,111 @@
+"""What a share group was told, as the leaders of its partitions use it."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from headrace.config import Settings
+from headrace.config.group_configs import (
+    BROKER_RANGES,
+    SHARE_AUTO_OFFSET_RESET,
+    SHARE_DELIVERY_COUNT_LIMIT,
+    SHARE_ISOLATION_LEVEL,
+    SHARE_PARTITION_MAX_RECORD_LOCKS,
+    SHARE_RECORD_LOCK_DURATION_MS,
+    SHARE_RELEASE_BACKOFF_MAX_MS,
+    SHARE_RELEASE_BACKOFF_MS,
+    SHARE_RENEW_ACKNOWLEDGE_ENABLE,
+)
+from headrace.config.setting import Setting
+from headrace.metadata.image import Image
+from headrace.metadata.state import ResourceType
+from headrace.share.partition.types import Limits
+
+T = TypeVar("T")
+
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"\+?P(?:\+?(\d+)D)?(?:T(?:\+?(\d+)H)?(?:\+?(\d+)M)?(?:\+?(\d+(?:[.,]\d*)?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+_UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1000)
+
+
+class ShareGroupSettings(NamedTuple):
+    """A share group's configs, its own before the node's."""
+
+    limits: Limits
+    is_committed: bool
+    """Whether records of open and aborted transactions are held back (share.isolation.level)."""
+    offset_reset: str
+    """latest, earliest or by_duration: where a partition that nobody has read begins."""
+
+
+class ShareGroupConfigs:
+    """The settings of one share group, computed again only when they were changed."""
+
+    __slots__ = ("_configs", "_group_id", "_image_of", "_known", "_settings")
+
+    def __init__(self, group_id: str, settings: Settings, image_of: Callable[[], Image]) -> None:
+        self._group_id = group_id
+        self._settings = settings
+        self._image_of = image_of
+        self._configs: Mapping[str, str] | None = None
+        self._known: ShareGroupSettings
+
+    def now(self) -> ShareGroupSettings:
+        # A change of a resource's configs puts another mapping in the place of the old one.
+        configs = self._image_of().configs(ResourceType.GROUP, self._group_id)
+        if configs is not self._configs:
+            self._configs, self._known = configs, _read(configs, self._settings)
+        return self._known
+
+    def limits(self) -> Limits:
+        return self.now().limits
+
+
+def _read(configs: Mapping[str, str], node: Settings) -> ShareGroupSettings:
+    limits = Limits(
+        lock_duration_ms=_number(configs, SHARE_RECORD_LOCK_DURATION_MS, node),
+        delivery_count_limit=_number(configs, SHARE_DELIVERY_COUNT_LIMIT, node),
+        in_flight_max=_number(configs, SHARE_PARTITION_MAX_RECORD_LOCKS, node),
+        is_renew_allowed=_value(configs, SHARE_RENEW_ACKNOWLEDGE_ENABLE),
+        release_backoff_ms=_value(configs, SHARE_RELEASE_BACKOFF_MS),
+        release_backoff_max_ms=_value(configs, SHARE_RELEASE_BACKOFF_MAX_MS),
+    )
+    return ShareGroupSettings(
+        limits,
+        _value(configs, SHARE_ISOLATION_LEVEL) == "read_committed",
+        _value(configs, SHARE_AUTO_OFFSET_RESET),
+    )
+
+
+def _value(configs: Mapping[str, str], setting: Setting[T]) -> T:
+    text = configs.get(setting.name)
+    return setting.default if text is None else setting.parse(text)
+
+
+def _number(configs: Mapping[str, str], setting: Setting[int], node: Settings) -> int:
+    """Give the group's value, within what the node allows, or the node's own."""
+    bounds = BROKER_RANGES[setting.name]
+    if setting.name not in configs:
+        return node[bounds.synonym]
+    value = _value(configs, setting)
+    if bounds.least is not None:
+        value = max(value, node[bounds.least])
+    return value if bounds.most is None else min(value, node[bounds.most])
+
+
+def duration_ms(offset_reset: str) -> int | None:
+    """Give how far back `by_duration:` goes; None if it is another way to begin."""
+    if not offset_reset.startswith(_BY_DURATION):
+        return None
+    found = _DURATION.fullmatch(offset_reset.removeprefix(_BY_DURATION))
+    assert found is not None, "checked when it was set"
+    return int(
+        sum(
+            float(number.replace(",", ".")) * unit_ms
+            for number, unit_ms in zip(found.groups(), _UNITS_MS, strict=True)
+            if number is not None
+        )
+    )

@@ -1,0 +1,31 @@
+"""How far a share group is behind in a partition (KIP-1226)."""
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.config.group_configs import SHARE_ISOLATION_LEVEL
+from headrace.metadata.state import ResourceType
+from headrace.share.durable import UNKNOWN_COUNT, UNKNOWN_OFFSET, StateSummary
+from headrace.share.key import SharePartitionKey
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+UNKNOWN_LAG: Final = -1
+
+
+def share_lag(broker: "Broker", key: SharePartitionKey, summary: StateSummary) -> int:
+    """Give how many records from the start on the group may read and is not done with.
+
+    It is unknown before somebody has read, and where another node leads the partition.
+    """
+    _, _, start_offset, complete_count = summary
+    if start_offset == UNKNOWN_OFFSET or complete_count == UNKNOWN_COUNT:
+        return UNKNOWN_LAG
+    partition = broker.replicas.find_by_id(key.topic_id, key.partition)
+    if partition is None or not partition.is_leader:
+        return UNKNOWN_LAG
+    configs = broker.image.configs(ResourceType.GROUP, key.group_id)
+    level = configs.get(SHARE_ISOLATION_LEVEL.name, SHARE_ISOLATION_LEVEL.default)
+    log = partition.log
+    end_offset = log.last_stable_offset if level == "read_committed" else log.high_watermark
+    return end_offset - start_offset - complete_count

@@ -1,0 +1,328 @@
+"""A share partition that this node leads: the machine, its log, its clock, and who waits for it.
+
+The machine decides, this module carries out: it loads the state, hands changes to the persister
+and tells the machine how that went, calls it when a lock runs out, and wakes fetches when there is
+something for them. All of it on the loop, with plain calls.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headrace.broker.partition import Partition
+from headrace.broker.share_configs import ShareGroupConfigs, duration_ms
+from headrace.coordinator.machine import Reply
+from headrace.errors import ErrorCode, KafkaError
+from headrace.log.lookup import find_timestamp
+from headrace.share.durable import UNKNOWN_OFFSET, DurableState
+from headrace.share.key import SharePartitionKey
+from headrace.share.partition.changes import Change
+from headrace.share.partition.machine import SharePartition
+from headrace.share.partition.types import Acknowledgement, Acquired, FetchedBatch, Wanted
+
+if TYPE_CHECKING:
+    from headrace.broker.share_partitions import SharePartitions
+
+FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
+"""Another leader, or another state: what is known here counts no more."""
+UNAVAILABLE: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+PASSED_ON: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+class ShareWaiter(Protocol):
+    """A share fetch that waits for records."""
+
+    def look_again(self) -> None:
+        """Take what there is now."""
+
+
+class LedSharePartition:
+    """One share partition, from its loading until this node leads it no more."""
+
+    __slots__ = (
+        "_home",
+        "_is_wake_due",
+        "_timer",
+        "_timer_ms",
+        "bytes_a_record",
+        "configs",
+        "error",
+        "id",
+        "is_active",
+        "key",
+        "machine",
+        "partition",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        partition: Partition,
+        configs: ShareGroupConfigs,
+        home: "SharePartitions",
+    ) -> None:
+        self.key = key
+        self.id = key.topic_id, int(key.partition)
+        self.partition = partition
+        self.configs = configs
+        self.machine = SharePartition(configs.limits)
+        self.is_active = False
+        self.error: KafkaError | None = None
+        """Why it serves no more; a new one may be in its place."""
+        self.waiters: dict[ShareWaiter, None] = {}
+        """In the order in which they came: whoever waits longest is served first."""
+        self.bytes_a_record = 0
+        """How large records were when they were last read, as a guess for the next time."""
+        self._home = home
+        self._is_wake_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    # Beginning and end
+
+    def load(self) -> None:
+        """Ask for the state; `is_active` or `error` tells when it is there."""
+        self._home.persister.read_state(self.key, self.partition.leader_epoch, self._on_state)
+
+    def _on_state(self, answer: DurableState | KafkaError) -> None:
+        if self.error is not None:
+            return
+        if isinstance(answer, KafkaError):
+            self._home.drop(self, told_by_persister(answer))
+            return
+        start_offset = answer.start_offset
+        if start_offset == UNKNOWN_OFFSET:
+            start_offset = self._first_offset()
+        try:
+            self.machine.load(
+                answer, leader_epoch=self.partition.leader_epoch, start_offset=start_offset
+            )
+        except KafkaError as error:
+            self._home.drop(self, error)
+            return
+        self.is_active = True
+        self._after_change()
+
+    def _first_offset(self) -> int:
+        """Say where a group begins that has read nothing of the partition."""
+        log, reset = self.partition.log, self.configs.now().offset_reset
+        if reset == "earliest":
+            return log.start_offset
+        back_ms = duration_ms(reset)
+        if back_ms is not None:
+            found = find_timestamp(log, self._home.clock.now_ms() - back_ms)
+            if found is not None and found.offset < log.high_watermark:
+                return found.offset
+        return log.high_watermark
+
+    def end(self, error: KafkaError) -> None:
+        """Serve no more; those who wait are told why."""
+        self.error = error
+        self.is_active = False
+        self.disarm()
+        self.partition.fetch_waiters.discard(self)
+        for waiter in tuple(self.waiters):
+            waiter.look_again()
+
+    # What members do
+
+    def has_records(self, now_ms: int) -> bool:
+        """Whether a fetch would find something."""
+        if not self.is_active:
+            return False
+        machine, log = self.machine, self.partition.log
+        if log.start_offset > machine.start_offset:
+            self._on_log_start(now_ms)
+        return machine.can_acquire(now_ms) and machine.next_fetch_offset(now_ms) < self.up_to
+
+    @property
+    def up_to(self) -> int:
+        """Where the group must stop reading."""
+        log = self.partition.log
+        return log.last_stable_offset if self.configs.now().is_committed else log.high_watermark
+
+    def acquire(
+        self,
+        member_id: str,
+        fetched: Sequence[FetchedBatch],
+        wanted: Wanted,
+        now_ms: int,
+        *,
+        fetch_offset: int,
+    ) -> list[Acquired]:
+        """Lease records that were read from `fetch_offset` on, in this same turn of the loop."""
+        acquired = self.machine.acquire(
+            member_id, fetched, wanted, now_ms, fetch_offset=fetch_offset
+        )
+        self._arm()
+        return acquired
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], reply: Reply
+    ) -> None:
+        """Do what a member says of its records; answers None once that is durable."""
+        if not self.is_active:
+            reply(self.error or _not_loaded(self))
+            return
+        now_ms = self._home.clock.now_ms()
+        try:
+            change = self.machine.acknowledge(member_id, acknowledgements, now_ms)
+        except KafkaError as error:
+            reply(error)
+            return
+        self._persist(change, now_ms, reply)
+
+    def release_member(self, member_id: str) -> None:
+        """Let the others have what a member holds: its session is over."""
+        if self.is_active:
+            now_ms = self._home.clock.now_ms()
+            self._follow(self.machine.release_member(member_id, now_ms), now_ms)
+
+    def _on_log_start(self, now_ms: int) -> None:
+        self._follow(self.machine.on_log_start(self.partition.log.start_offset, now_ms), now_ms)
+
+    # Writing
+
+    def _follow(self, change: Change | None, now_ms: int) -> None:
+        """Carry out a change that nobody waits for."""
+        if change is None:
+            self._after_change()
+        else:
+            self._persist(change, now_ms, _ignore)
+
+    def _persist(self, change: Change, now_ms: int, reply: Reply) -> None:
+        write = change.write
+        if write is None:
+            self.machine.succeeded(change, now_ms)
+            self._home.counters.count(change)
+            self._after_change()
+            reply(None)
+            return
+
+        def on_written(answer: Any) -> None:
+            self._on_written(change, answer, reply)
+
+        self._home.persister.write_state(self.key, write, on_written)
+        self._after_change()
+
+    def _on_written(self, change: Change, answer: KafkaError | None, reply: Reply) -> None:
+        now_ms = self._home.clock.now_ms()
+        if answer is None:
+            self.machine.succeeded(change, now_ms)
+            self._home.counters.count(change)
+        else:
+            self.machine.failed(change, now_ms)
+            answer_code = answer.code
+            answer = told_by_persister(answer)
+            if answer_code in FENCED and self.error is None:
+                self._home.drop(self, answer)
+        reply(answer)
+        if self.is_active:
+            self._after_change()
+
+    # Waiting
+
+    def wait(self, waiter: ShareWaiter) -> None:
+        if not self.waiters and self.error is None:
+            self.partition.fetch_waiters.add(self)
+        self.waiters[waiter] = None
+
+    def stop_waiting(self, waiter: ShareWaiter) -> None:
+        self.waiters.pop(waiter, None)
+        if not self.waiters:
+            self.partition.fetch_waiters.discard(self)
+
+    def on_more(self, byte_count: int) -> None:
+        self.wake_soon()
+
+    def on_change(self) -> None:
+        """Do nothing: whoever moves partitions tells the home of this one."""
+
+    def wake_soon(self) -> None:
+        """Have those who wait look again in the next turn of the loop."""
+        # Whatever else happens in this turn of the loop belongs to the same look.
+        if not self._is_wake_due:
+            self._is_wake_due = True
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """Let fetches have what there is, one after the other, until nothing is left."""
+        self._is_wake_due = False
+        for waiter in tuple(self.waiters):
+            if not self.has_records(self._home.clock.now_ms()):
+                return
+            waiter.look_again()
+
+    def _after_change(self) -> None:
+        if self.waiters:
+            self.wake_soon()
+        self._arm()
+
+    # Time
+
+    def _arm(self) -> None:
+        """Have the machine called when its next lock runs out.
+
+        A timer that comes too early is left: most locks are given back long before they end.
+        """
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        self.disarm()
+        self._timer_ms = deadline_ms
+        delay_ms = max(deadline_ms - self._home.clock.now_ms(), 0)
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
+
+    def rearm(self) -> None:
+        """Look at the clock again: it was moved."""
+        self.disarm()
+        if self.is_active:
+            self._arm()
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self.is_active:
+            return
+        now_ms = self._home.clock.now_ms()
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is None or deadline_ms > now_ms:
+            self._arm()
+        else:
+            change = self.machine.on_deadline(now_ms)
+            if change is not None:
+                self._home.counters.lock_timeouts += sum(
+                    each.last - each.first + 1 for each in change.outcomes
+                )
+            self._follow(change, now_ms)
+
+
+def told_by_persister(error: KafkaError) -> KafkaError:
+    """Say what a failed read or write of a state means to a client, as Kafka does."""
+    if error.code in FENCED:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
+    if error.code in UNAVAILABLE:
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    if error.code in PASSED_ON:
+        return error
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
+
+
+def _not_loaded(led: LedSharePartition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_RECORD_STATE,
+        f"nothing of {led.partition.name} is acquired: the share partition is being loaded",
+    )
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits for this answer."""

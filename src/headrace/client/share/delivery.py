@@ -1,0 +1,249 @@
+"""Records from wherever the assigned partitions are led, and acknowledgements back to there.
+
+This is what a consumer and a worker stand on: it has the membership, one link a node, the answers
+that were not read yet, and the outcomes that nobody was told of yet. Nothing is fetched before it
+is asked for: records that wait here are locked for everybody else.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from headrace.client.addresses import Address
+from headrace.client.cluster import Cluster
+from headrace.client.share.acknowledgements import GAP, AcknowledgeType, Range
+from headrace.client.share.acquired import AcquiredChunk, AcquiredRange, ShareRecord
+from headrace.client.share.leaders import ShareLeaders
+from headrace.client.share.link import NodeLink
+from headrace.client.share.member import Member
+from headrace.client.share.membership import Membership
+from headrace.client.share.session import SharedPartition
+from headrace.client.share.staged import Outcome
+from headrace.client.share.terms import FetchTerms
+from headrace.client.topics import TopicPartition
+from headrace.errors import HeadraceError
+from headrace.wire.messages.share_fetch_response import PartitionData
+
+_TICK_MS_MAX: Final = 1000
+"""How long a wait may be before everything is looked at again."""
+
+
+class Lease(NamedTuple):
+    """Where records were acquired, and so where they are acknowledged."""
+
+    link: NodeLink
+    life: int
+    shared: SharedPartition
+
+
+class Portion(NamedTuple):
+    """Records of one partition, by ascending offset."""
+
+    lease: Lease
+    records: list[ShareRecord]
+
+
+class _Arrived(NamedTuple):
+    """What an answer held of one partition."""
+
+    lease: Lease
+    chunk: AcquiredChunk
+    until: float
+    """When the locks end."""
+
+
+class Delivery:
+    """The share of a group's records that comes to one member."""
+
+    def __init__(self, cluster: Cluster, member: Member, terms: FetchTerms) -> None:
+        self.outcomes: deque[Outcome] = deque()
+        """What became of acknowledgements; whoever tells the user empties it."""
+        self.assigned: frozenset[SharedPartition] = frozenset()
+        self.lock_ms = 0
+        """How long a lock lasts; 0 before a broker said so."""
+        self._cluster = cluster
+        self._terms = terms
+        self._leaders = ShareLeaders(cluster, self.on_news)
+        self._membership = Membership(
+            cluster, member, on_assignment=self._on_assignment, on_failure=self._on_end
+        )
+        self._links: dict[int, NodeLink] = {}
+        self._arrived: deque[_Arrived] = deque()
+        self._news = asyncio.Event()
+        self._resolving: asyncio.Task[None] | None = None
+        self._failure: HeadraceError | None = None
+        self._end: HeadraceError | None = None
+
+    # For consumers
+
+    async def start(self) -> None:
+        """Join the group; HeadraceError says why not."""
+        await self._cluster.connect()
+        await self._membership.join()
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self._membership.subscribe(topics)
+
+    def raise_failure(self) -> None:
+        """Raise what only the caller can do something about, once; the end of it all, always."""
+        failure, self._failure = self._failure, None
+        if failure is not None or self._end is not None:
+            raise failure or self._end or AssertionError
+
+    def ask(self, records_max: int, max_wait_ms: int) -> None:
+        """Ask every node that leads an assigned partition and that nothing is on its way to."""
+        groups: dict[int, set[SharedPartition]] = {node_id: set() for node_id in self._links}
+        for shared in self.assigned:
+            node_id = self._leaders.leader_of(shared)
+            if node_id is not None:
+                groups.setdefault(node_id, set()).add(shared)
+        for node_id, wanted in groups.items():
+            link = self._links.get(node_id)
+            if link is None:
+                link = self._links[node_id] = NodeLink(node_id, self._terms, self)
+            link.fetch(wanted, records_max, max_wait_ms)
+
+    def take(self, records_max: int) -> list[Portion]:
+        """Give up to that many of the records that are here. No partition is in two portions."""
+        portions: dict[tuple[str, int], Portion] = {}
+        now = asyncio.get_running_loop().time()
+        while self._arrived and records_max > 0:
+            lease, chunk, until = self._arrived[0]
+            if now >= until or not lease.link.has_locks_of(lease.life):
+                # Somebody else may have them by now; whoever they come to, they come again.
+                self._arrived.popleft()
+                continue
+            portion = portions.get(chunk.partition)
+            if portion is not None and portion.lease != lease:
+                break
+            records = chunk.take(records_max)
+            self._report_leftovers(lease, chunk)
+            if not records:
+                self._arrived.popleft()
+                continue
+            records_max -= len(records)
+            if portion is None:
+                portions[chunk.partition] = Portion(lease, records)
+            else:
+                portion.records.extend(records)
+        return list(portions.values())
+
+    def acknowledge(self, lease: Lease, types: dict[int, int]) -> None:
+        """Note what is to be said of records; `send` sends it."""
+        lease.link.stage(lease.life, lease.shared, lambda staged: staged.add(types))
+
+    def acknowledge_ranges(
+        self, lease: Lease, ranges: Iterable[tuple[int, int]], kind: int
+    ) -> None:
+        """Note the same of all records of some ranges."""
+        lease.link.stage(lease.life, lease.shared, lambda staged: staged.add_ranges(ranges, kind))
+
+    def send(self) -> None:
+        """Send what is noted, as soon as the request before is answered."""
+        for link in self._links.values():
+            link.send()
+
+    @property
+    def unconfirmed(self) -> set[TopicPartition]:
+        """The partitions with acknowledgements that no broker has answered."""
+        links = self._links.values()
+        return {shared.partition for link in links for shared in link.unconfirmed}
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Wait for anything to happen; False if the deadline, in loop time, came first."""
+        now = asyncio.get_running_loop().time()
+        tick = now + _TICK_MS_MAX / 1000
+        if deadline is not None and deadline <= now:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(tick if deadline is None else min(deadline, tick)):
+                await self._news.wait()
+            return True
+        return deadline is None or tick < deadline
+
+    async def close(self, timeout_ms: int) -> None:
+        """Send what is noted, end every session, leave the group and hang up."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.gather(*(link.close() for link in self._links.values()))
+                await self._membership.leave()
+        except TimeoutError:
+            pass
+        finally:
+            for link in self._links.values():
+                link.hang_up()
+            if self._resolving is not None:
+                self._resolving.cancel()
+                await asyncio.gather(self._resolving, return_exceptions=True)
+            await self._leaders.stop()
+            await self._cluster.close()
+
+    # What links and the membership tell
+
+    def address_of(self, node_id: int) -> Address | None:
+        return self._leaders.address_of(node_id)
+
+    def on_acquired(
+        self, link: NodeLink, shared: SharedPartition, row: PartitionData, lock_ms: int
+    ) -> None:
+        acquired = [
+            AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
+            for each in row.acquired_records
+        ]
+        records = memoryview(row.records or b"")
+        chunk = AcquiredChunk(
+            shared.partition, records, acquired, self._terms.limits.inflated_bytes_max
+        )
+        until = asyncio.get_running_loop().time() + lock_ms / 1000
+        self._arrived.append(_Arrived(Lease(link, link.life, shared), chunk, until))
+        self.lock_ms = lock_ms
+
+    def on_acknowledged(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.on_news()
+
+    def on_moved(self, shared: SharedPartition, leader: tuple[int, int]) -> None:
+        self._leaders.note_move(shared, *leader)
+
+    def on_endpoints(self, endpoints: Iterable[tuple[int, str, int]]) -> None:
+        self._leaders.note_endpoints(endpoints)
+
+    def on_failure(self, error: HeadraceError) -> None:
+        self._failure = error
+        self.on_news()
+
+    def on_news(self) -> None:
+        waiting, self._news = self._news, asyncio.Event()
+        waiting.set()
+
+    def _on_end(self, error: HeadraceError) -> None:
+        self._end = error
+        self.assigned = frozenset()
+        self.on_news()
+
+    def _on_assignment(self) -> None:
+        member = self._membership.member
+        self.assigned = self._leaders.resolved(member.assignment)
+        self.on_news()
+        if self._resolving is not None:
+            self._resolving.cancel()
+            self._resolving = None
+        if len(self.assigned) < sum(map(len, member.assignment.values())):
+            self._resolving = asyncio.create_task(self._resolve(member))
+
+    async def _resolve(self, member: Member) -> None:
+        self.assigned = await self._leaders.resolve(member.assignment, member.topics)
+        self.on_news()
+
+    def _report_leftovers(self, lease: Lease, chunk: AcquiredChunk) -> None:
+        kinds: Mapping[int, list[Range]] = {
+            GAP: chunk.leftovers.gaps,
+            AcknowledgeType.REJECT: chunk.leftovers.rejected,
+            AcknowledgeType.RELEASE: chunk.leftovers.released,
+        }
+        for kind, ranges in kinds.items():
+            if ranges:
+                self.acknowledge_ranges(lease, list(ranges), kind)
+                ranges.clear()

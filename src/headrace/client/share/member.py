@@ -1,0 +1,120 @@
+"""A member of a share group as its coordinator sees it: what to send, what an answer means.
+
+Pure. The id is the member's own choice, made once; epoch 0 joins and joins again, -1 leaves.
+"""
+
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import Final
+
+from headrace.client.errors import refusal
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicId
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+
+_ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_PUT_OUT: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+class Next(Enum):
+    """When the next heartbeat is due."""
+
+    AFTER_INTERVAL = auto()
+    AT_ONCE = auto()
+    AFTER_PAUSE = auto()
+    AFTER_FINDING = auto()
+    """Another node is to be asked."""
+
+
+def new_member_id() -> str:
+    """Give an id in Kafka's form: 22 characters of URL-safe base64, the first no dash."""
+    while True:
+        text = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+        if not text.startswith("-"):  # it would look like an option to command-line tools
+            return text
+
+
+class Member:
+    """What this member knows of its place in the group."""
+
+    def __init__(self, group_id: str, topics: Iterable[str], rack: str | None) -> None:
+        self.group_id = group_id
+        self.member_id = new_member_id()
+        self.epoch = JOINING_EPOCH
+        self.interval_ms = 0
+        """How often the coordinator wants to hear from us."""
+        self.assignment: Mapping[TopicId, tuple[int, ...]] = {}
+        self._topics = tuple(sorted(set(topics)))
+        self._rack = rack
+        self._is_subscription_sent = False
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return self._topics
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Want other topics; the next heartbeat says so."""
+        self._topics = tuple(sorted(set(topics)))
+        self._is_subscription_sent = False
+
+    def heartbeat(self) -> ShareGroupHeartbeatRequest:
+        """Give what is to be sent now: the subscription only if the coordinator has it not."""
+        body = ShareGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
+        )
+        if self.epoch == JOINING_EPOCH:
+            body.rack_id = self._rack
+        if self.epoch == JOINING_EPOCH or not self._is_subscription_sent:
+            body.subscribed_topic_names = list(self._topics)
+        return body
+
+    def leaving(self) -> ShareGroupHeartbeatRequest:
+        """Give what is to be sent at the end."""
+        return ShareGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=LEAVING_EPOCH
+        )
+
+    def take(self, sent: ShareGroupHeartbeatRequest, answer: ShareGroupHeartbeatResponse) -> Next:
+        """Take over what an answer says; KafkaError if it ends the membership for good."""
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            self._take_place(sent, answer)
+            return Next.AFTER_INTERVAL
+        if code in _PUT_OUT:
+            self.epoch = JOINING_EPOCH
+            self.assignment = {}
+            return Next.AT_ONCE
+        if code in _ELSEWHERE:
+            return Next.AFTER_FINDING
+        error = self._explained(refusal(code, answer.error_message, f"group {self.group_id!r}"))
+        if error.is_retriable:
+            return Next.AFTER_PAUSE
+        raise error
+
+    def _take_place(
+        self, sent: ShareGroupHeartbeatRequest, answer: ShareGroupHeartbeatResponse
+    ) -> None:
+        self.epoch = answer.member_epoch
+        self.interval_ms = answer.heartbeat_interval_ms
+        if sent.subscribed_topic_names == list(self._topics):
+            self._is_subscription_sent = True
+        if answer.assignment is not None:
+            self.assignment = {
+                TopicId(row.topic_id): tuple(row.partitions)
+                for row in answer.assignment.topic_partitions
+            }
+
+    def _explained(self, error: KafkaError) -> KafkaError:
+        if error.code == ErrorCode.UNSUPPORTED_VERSION:
+            return KafkaError(
+                error.code,
+                f"the cluster has no share groups: {error.message}; "
+                "they need the feature share.version at level 1",
+            )
+        return error

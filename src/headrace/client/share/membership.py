@@ -1,0 +1,142 @@
+"""Heartbeats: the shell around `member`, on connections that nothing else waits on."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from random import Random
+from typing import Final
+
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import CoordinatorType, find_coordinator
+from headrace.client.errors import ClientError, NotReachable
+from headrace.client.retrying import pause_ms
+from headrace.client.share.member import JOINING_EPOCH, Member, Next
+from headrace.errors import HeadraceError
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+
+_LOGGER = logging.getLogger(__name__)
+_IDLE_BEATS_MAX: Final = 16
+_LEAVE_MS_MAX: Final = 5_000
+"""How long a goodbye may take; without it the group notices when the session times out."""
+
+
+class Membership:
+    """Keeps a member in its group until `leave`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        member: Member,
+        *,
+        on_assignment: Callable[[], None],
+        on_failure: Callable[[HeadraceError], None],
+    ) -> None:
+        """`on_failure` is told of what ends the membership for good, at most once."""
+        self.member = member
+        self._cluster = cluster
+        self._on_assignment = on_assignment
+        self._on_failure = on_failure
+        self._random = Random()
+        self._coordinator_id: int | None = None
+        self._failures = 0
+        self._idle_beats = 0
+        self._is_due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def join(self) -> None:
+        """Enter the group; heartbeats go on from then. HeadraceError if that is refused.
+
+        A coordinator that is not there yet is waited for, up to the API timeout.
+        """
+        timeout_ms = self._cluster.settings.api_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                pause = await self._beat()
+                while self.member.epoch == JOINING_EPOCH:
+                    await asyncio.sleep(pause)
+                    pause = await self._beat()
+        except TimeoutError:
+            raise NotReachable(
+                f"no coordinator took us into group {self.member.group_id!r} within {timeout_ms} ms"
+            ) from None
+        self._task = asyncio.create_task(self._run(pause))
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Want other topics; the coordinator hears of it at once."""
+        self.member.subscribe(topics)
+        self._is_due.set()
+
+    async def leave(self) -> None:
+        """Stop, and say goodbye if anybody is there to hear it."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self.member.epoch == JOINING_EPOCH or self._coordinator_id is None:
+            return
+        with suppress(HeadraceError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_MS_MAX / 1000):
+                connection = await self._cluster.connection(self._coordinator_id)
+                await connection.request(self.member.leaving(), ShareGroupHeartbeatResponse)
+
+    async def _run(self, pause: float) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._is_due.wait()
+            self._is_due.clear()
+            try:
+                pause = await self._beat()
+            except HeadraceError as error:
+                self._on_failure(error)
+                return
+
+    async def _beat(self) -> float:
+        """Send one heartbeat; give the seconds until the next."""
+        member = self.member
+        body = member.heartbeat()
+        before = member.assignment
+        try:
+            if self._coordinator_id is None:
+                self._coordinator_id = await find_coordinator(
+                    self._cluster, CoordinatorType.GROUP, member.group_id
+                )
+            connection = await self._cluster.connection(self._coordinator_id)
+            answer = await connection.request(body, ShareGroupHeartbeatResponse)
+        except NotReachable as error:
+            _LOGGER.debug("no heartbeat of group %r: %s", member.group_id, error)
+            return await self._look_elsewhere()
+        following = member.take(body, answer)
+        if member.assignment != before:
+            self._on_assignment()
+        if following is Next.AFTER_FINDING:
+            return await self._look_elsewhere()
+        if following is Next.AFTER_PAUSE:
+            return self._pause()
+        self._failures = 0
+        return self._interval() if following is Next.AFTER_INTERVAL else 0
+
+    def _interval(self) -> float:
+        """Give the pause after a heartbeat that went well, in seconds.
+
+        A coordinator assigns a moment after the join, and says so in its next answer. Whoever has
+        nothing asks sooner, less and less so: a new member is not idle for a whole interval.
+        """
+        wanted = self.member.interval_ms / 1000
+        if self.member.assignment:
+            self._idle_beats = 0
+            return wanted
+        sooner = self._cluster.settings.retry_backoff_ms / 1000 * 2.0**self._idle_beats
+        self._idle_beats = min(self._idle_beats + 1, _IDLE_BEATS_MAX)
+        return min(wanted, sooner)
+
+    async def _look_elsewhere(self) -> float:
+        self._coordinator_id = None
+        with suppress(ClientError):
+            await self._cluster.refresh()
+        return self._pause()
+
+    def _pause(self) -> float:
+        self._failures += 1
+        return pause_ms(self._failures - 1, self._cluster.settings, self._random) / 1000

@@ -1,0 +1,163 @@
+"""The simple assignor of share groups: partitions are shared where members outnumber them.
+
+Every partition gets as many readers, namely as few as leave no member idle, and members get as much
+as each other, give or take one. On the way there members keep what they have. If they want
+different topics, this holds for each topic by itself, and the larger parts of a topic go to those
+who have least of the others.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from headrace.groups.assignors.spec import Assignment, MemberSpec
+from headrace.ids import TopicId
+
+_Place = tuple[TopicId, int]
+_NONE: Final = frozenset[int]()
+
+
+def assign_simply(
+    members: Mapping[str, MemberSpec], partitions: Mapping[TopicId, frozenset[int]]
+) -> dict[str, Assignment]:
+    """Give every partition of a topic that somebody wants to some of those who do.
+
+    `partitions` are those that may be given out; a topic that is not there has none.
+    """
+    had = {member: _former_places(spec) for member, spec in members.items()}
+    found: dict[str, set[_Place]] = {member: set() for member in members}
+    for topics, subscribers in _pools(members):
+        places = sorted(
+            (topic, index) for topic in topics for index in partitions.get(topic, _NONE)
+        )
+        if places:
+            loads = {member: len(found[member]) for member in subscribers}
+            for member, got in _Pool(places, subscribers, had, loads).share_out().items():
+                found[member] |= got
+    return {member: _by_topic(places) for member, places in found.items()}
+
+
+def _pools(members: Mapping[str, MemberSpec]) -> list[tuple[Iterable[TopicId], list[str]]]:
+    """Give topics and who wants them: all together if all want the same, else one by one."""
+    wanted = {spec.topics for spec in members.values()}
+    if len(wanted) == 1:
+        return [(next(iter(wanted)), sorted(members))]
+    subscribers: dict[TopicId, list[str]] = {}
+    for member in sorted(members):
+        for topic in members[member].topics:
+            subscribers.setdefault(topic, []).append(member)
+    # What few want is given first: what many want can make up for it.
+    return [
+        ((topic,), subscribers[topic])
+        for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each))
+    ]
+
+
+def _former_places(spec: MemberSpec) -> set[_Place]:
+    return {(topic, index) for topic, indexes in spec.assigned.items() for index in indexes}
+
+
+class _Pool:
+    """Partitions, and members who want all of them."""
+
+    def __init__(
+        self,
+        places: Sequence[_Place],
+        members: Sequence[str],
+        had: dict[str, set[_Place]],
+        loads: dict[str, int],
+    ) -> None:
+        self._sharing = -(-len(members) // len(places))
+        """How many readers each partition has in the end."""
+        self._places = places
+        self._held: dict[str, set[_Place]] = {each: set() for each in members}
+        self._readers: dict[_Place, set[str]] = {each: set() for each in places}
+        for member in members:
+            for place in had[member] & self._readers.keys():
+                self._give(member, place)
+        self._quota = 0
+        """What everybody gets; some get one more."""
+        self._limits = self._new_limits(loads)
+
+    def share_out(self) -> dict[str, set[_Place]]:
+        self._take_back()
+        needy = [(self._surplus(member), member) for member in self._held]
+        heapify(needy)
+        for place in self._places:
+            while len(self._readers[place]) < self._sharing:
+                self._give_to_neediest(needy, place)
+        return self._held
+
+    def _new_limits(self, loads: dict[str, int]) -> dict[str, int]:
+        """Say how much each member gets: who has more already is first to get one more."""
+        self._quota, extra = divmod(self._sharing * len(self._places), len(self._held))
+        first = sorted(self._held, key=lambda each: (-len(self._held[each]), loads[each], each))
+        return {member: self._quota + (place < extra) for place, member in enumerate(first)}
+
+    def _take_back(self) -> None:
+        """Take back what is too much, of partitions first and then of members."""
+        for place in self._places:
+            readers = self._readers[place]
+            while len(readers) > self._sharing:
+                self._take(max(readers, key=lambda each: (self._surplus(each), each)), place)
+        for member, held in self._held.items():
+            while self._surplus(member) > 0:
+                self._take(member, max(held, key=lambda each: (len(self._readers[each]), each)))
+
+    def _give_to_neediest(self, needy: list[tuple[int, str]], place: _Place) -> None:
+        """Give a place to who lacks most; `needy` is a heap of members, those full at its end."""
+        passed = []
+        while needy and needy[0][0] < 0:
+            surplus, member = entry = heappop(needy)
+            if member not in self._readers[place]:
+                self._give(member, place)
+                heappush(needy, (surplus + 1, member))
+                break
+            passed.append(entry)
+        else:
+            # Only who has this place already lacks something, so that another has to take it.
+            surplus, member = passed.pop(0)
+            self._give_instead(member, place)
+            heappush(needy, (surplus + 1, member))
+        for entry in passed:
+            heappush(needy, entry)
+
+    def _give_instead(self, member: str, place: _Place) -> None:
+        """Give a place to somebody else than the member, which has it and lacks another.
+
+        Whoever takes it gets one more in its stead if that is fair, or hands over one of its own:
+        it has as much and not this place, so that it has one that the member has not.
+        """
+        others = [each for each, held in self._held.items() if place not in held]
+        if len(self._held[member]) == self._quota:
+            for other in others:
+                if self._limits[other] == self._quota:
+                    self._limits[member], self._limits[other] = self._quota, self._quota + 1
+                    self._give(other, place)
+                    return
+        for other in others:
+            if spare := self._held[other] - self._held[member]:
+                given = min(spare)
+                self._take(other, given)
+                self._give(other, place)
+                self._give(member, given)
+                return
+        raise AssertionError("a partition that lacks readers has one who can take it")
+
+    def _surplus(self, member: str) -> int:
+        return len(self._held[member]) - self._limits[member]
+
+    def _give(self, member: str, place: _Place) -> None:
+        self._held[member].add(place)
+        self._readers[place].add(member)
+
+    def _take(self, member: str, place: _Place) -> None:
+        self._held[member].remove(place)
+        self._readers[place].remove(member)
+
+
+def _by_topic(places: set[_Place]) -> Assignment:
+    found: dict[TopicId, set[int]] = {}
+    for topic, index in places:
+        found.setdefault(topic, set()).add(index)
+    return {topic: frozenset(indexes) for topic, indexes in found.items()}

@@ -1,0 +1,26 @@
+"""When a member of a share group has not been heard of for too long, and a state has not begun."""
+
+from typing import Final
+
+from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.state import DeadlineKey, GroupsState
+from headrace.ids import TopicId, topic_id_text
+
+SESSION: Final = "share-session"
+"""With group and member."""
+STATES: Final = "share-states"
+"""With group and topic: states that were to begin have not been heard of, and are tried again."""
+
+
+def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int) -> None:
+    """Take note that a member lives."""
+    session_ms = group_interval_ms(state, group_id, "share.session.timeout.ms")
+    state.deadlines.set((SESSION, group_id, member_id), now_ms + session_ms)
+
+
+def states_key(group_id: str, topic_id: TopicId) -> DeadlineKey:
+    return STATES, group_id, topic_id_text(topic_id)
+
+
+def forget_session(state: GroupsState, group_id: str, member_id: str) -> None:
+    state.deadlines.drop((SESSION, group_id, member_id))

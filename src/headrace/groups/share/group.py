@@ -1,0 +1,115 @@
+"""A share group (KIP-932) and its members: what its records made of it.
+
+Three numbers hold it together, as in a consumer group: the *group epoch* grows whenever somebody
+joins, leaves or wants other topics, and whenever a topic changes; a *target assignment* is computed
+for it; a *member epoch* is that of the target which a member has. Nobody gives up anything first,
+as partitions are shared: a member goes straight to the target with its next heartbeat.
+
+Beside them is what the group knows of the states of its partitions (`share.states`). Members are
+assigned those partitions only whose state is known to have begun.
+
+Members are never changed, only replaced; groups change by the functions of `share.records`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.groups.assignors import Assignment
+from headrace.groups.state import GroupId, GroupKind, MemberId
+from headrace.ids import TopicId
+
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+FIRST_EPOCH: Final = 1
+"""Of a group that was never bumped: a member's epoch is never that of one who joins."""
+_NOTHING: Final[Assignment] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    """A member: what it said, and what it has."""
+
+    member_id: MemberId
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    """Subscribed to, in order."""
+
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = JOINING_EPOCH
+    assigned: Assignment = field(default_factory=dict)
+
+    def described(self) -> tuple[object, ...]:
+        """Give what it said: what its member record holds."""
+        return (self.rack_id, self.client_id, self.client_host, self.topic_names)
+
+
+@dataclass(frozen=True, slots=True)
+class StateTopic:
+    """Partitions of a topic whose states are in the same condition."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+StateTopics = Mapping[TopicId, StateTopic]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What a group knows of the states of its partitions: one record."""
+
+    initializing: StateTopics = field(default_factory=dict)
+    """Whoever keeps the states was to be told to begin; not known yet whether it did."""
+    initialized: StateTopics = field(default_factory=dict)
+    deleting: Mapping[TopicId, str] = field(default_factory=dict)
+    """Topics, by name, whose states are to be forgotten."""
+
+
+@dataclass(slots=True)
+class ShareGroup:
+    """A group whose members share partitions, record by record."""
+
+    group_id: GroupId
+    kind: GroupKind = GroupKind.SHARE
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    """Of the topics that members are subscribed to, at the group epoch."""
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_timestamp_ms: int = 0
+    members: dict[MemberId, ShareMember] = field(default_factory=dict)
+    targets: dict[MemberId, Assignment] = field(default_factory=dict)
+    states: States = field(default_factory=States)
+
+    # Not in the log: what heartbeats note for each other.
+    checked_index: int = -1
+    """The index of the image for which the metadata hash was found to be right."""
+    whole_at: tuple[int, int] | None = None
+    """The index of the image, and the group epoch, at which no state was left to begin."""
+    may_have_new_states: bool = True
+    """Whether partitions may have become assignable that the target does not have."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def protocol_type(self) -> str:
+        return "share"
+
+    @property
+    def state_name(self) -> str:
+        return "Stable" if self.members else "Empty"
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in member.topic_names for member in self.members.values())
+
+    def target_of(self, member_id: MemberId) -> Assignment:
+        return self.targets.get(member_id, _NOTHING)
+
+
+def subscribed_topics(members: Mapping[MemberId, ShareMember]) -> frozenset[str]:
+    """Give all topics that members want, whether they exist or not."""
+    return frozenset(topic for member in members.values() for topic in member.topic_names)

@@ -1,0 +1,201 @@
+"""The heartbeat of a share group, by which its members join, stay and leave (KIP-932).
+
+A member says which topics it wants, and is told which partitions to read; others may be told the
+same. Read `share.group` for what a group is, `share.targets` for what it aims at, `share.states`
+for what has to be before anybody reads, and `share.requests` for who is refused.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.assignors import Assignment
+from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.share.deadlines import forget_session, keep_session
+from headrace.groups.share.group import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    ShareGroup,
+    ShareMember,
+    subscribed_topics,
+)
+from headrace.groups.share.records import current_record, member_record, member_tombstones
+from headrace.groups.share.requests import (
+    check_epoch,
+    check_heartbeat,
+    check_room,
+    find_member,
+    find_share_group,
+)
+from headrace.groups.share.states import Beginning, begin_states
+from headrace.groups.share.targets import next_epoch, update_target
+from headrace.groups.state import GroupId, GroupsState, MemberId
+from headrace.metadata.image import Image
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.messages.share_group_heartbeat_response import (
+    Assignment as AssignmentRows,
+)
+from headrace.wire.messages.share_group_heartbeat_response import (
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+class Sender(NamedTuple):
+    """Where a request comes from."""
+
+    client_id: str
+    client_host: str
+
+
+class HeartbeatAnswer(NamedTuple):
+    """The answer of a heartbeat, and what should be done after it."""
+
+    response: ShareGroupHeartbeatResponse
+    to_begin: tuple[Beginning, ...] = ()
+    """States of partitions that the group is going to read."""
+
+
+def heartbeat(
+    state: GroupsState,
+    request: ShareGroupHeartbeatRequest,
+    sender: Sender,
+    now_ms: int,
+    reply: Reply,
+) -> Outcome:
+    """Take a heartbeat; the answer is a `HeartbeatAnswer`."""
+    check_heartbeat(request)
+    if request.member_epoch == LEAVING_EPOCH:
+        return _leave(state, request, reply)
+    group = _find_or_begin(state, request)
+    member = _admit(state, group, request)
+
+    # From here on nothing is refused, and notes may be taken.
+    group_id, records = group.group_id, list[CoordinatorRecord]()
+    updated = _updated(member, request, sender)
+    is_new = updated.member_id not in group.members
+    if is_new or updated.described() != member.described():
+        records.append(member_record(group_id, updated))
+    members = group.members | {updated.member_id: updated}
+    is_due = is_new or updated.topic_names != member.topic_names
+    epoch, begun = next_epoch(state, group, members, is_due=is_due)
+    target = update_target(state, group, epoch, members, now_ms)
+    records += (*begun, *target.records)
+    given = target.assignments.get(updated.member_id, {})
+    after = _advance(updated, target.epoch, _still_wanted(given, updated, state.image))
+    if after != updated:
+        records.append(current_record(group_id, after))
+    wanted = subscribed_topics(members)
+    noted, to_begin = begin_states(state, group, epoch, wanted, now_ms)
+    records += noted
+    keep_session(state, group_id, after.member_id, now_ms)
+    response = ShareGroupHeartbeatResponse(
+        member_id=after.member_id,
+        member_epoch=after.epoch,
+        heartbeat_interval_ms=group_interval_ms(state, group_id, "share.heartbeat.interval.ms"),
+    )
+    if _is_full(request) or after.assigned != member.assigned:
+        response.assignment = _assignment(after.assigned)
+    return Outcome(tuple(records), ((reply, HeartbeatAnswer(response, to_begin)),))
+
+
+# Joining
+
+
+def _find_or_begin(state: GroupsState, request: ShareGroupHeartbeatRequest) -> ShareGroup:
+    """Give the group; one who joins begins it, if nothing has its name."""
+    group_id = GroupId(request.group_id)
+    is_free = group_id not in state.groups and group_id not in state.offsets
+    if is_free and request.member_epoch == JOINING_EPOCH:
+        return ShareGroup(group_id)
+    return find_share_group(state, group_id)
+
+
+def _admit(
+    state: GroupsState, group: ShareGroup, request: ShareGroupHeartbeatRequest
+) -> ShareMember:
+    """Give the member that a heartbeat speaks for: one there was, or a new one.
+
+    One that joins again under its id is taken back as it was: it may have missed an answer.
+    """
+    if request.member_epoch != JOINING_EPOCH:
+        member = find_member(group, request.member_id)
+        check_epoch(member, request.member_epoch)
+        return member
+    known = group.members.get(MemberId(request.member_id))
+    if known is None:
+        check_room(state, group)
+        return ShareMember(MemberId(request.member_id))
+    return known
+
+
+def _updated(
+    member: ShareMember, request: ShareGroupHeartbeatRequest, sender: Sender
+) -> ShareMember:
+    """Give the member with what the request says of it; what it does not say stays."""
+    names = request.subscribed_topic_names
+    return replace(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=sender.client_id,
+        client_host=sender.client_host,
+        topic_names=member.topic_names if names is None else tuple(sorted(set(names))),
+    )
+
+
+def _advance(member: ShareMember, epoch: int, target: Assignment) -> ShareMember:
+    """Give the member with what the target has for it: nobody waits, as nobody has to give up."""
+    if member.epoch == epoch and member.assigned == target:
+        return member
+    return replace(member, epoch=epoch, previous_epoch=member.epoch, assigned=target)
+
+
+def _still_wanted(target: Assignment, member: ShareMember, image: Image) -> Assignment:
+    """Leave out topics that the member has unsubscribed from since the target was computed."""
+    topics = {topic_id: image.topic_by_id(topic_id) for topic_id in target}
+    return {
+        topic_id: target[topic_id]
+        for topic_id, topic in topics.items()
+        if topic is None or topic.name in member.topic_names
+    }
+
+
+def _is_full(request: ShareGroupHeartbeatRequest) -> bool:
+    """Whether a member says everything: it may not know what it was told before."""
+    return request.member_epoch == JOINING_EPOCH or request.subscribed_topic_names is not None
+
+
+def _assignment(assigned: Assignment) -> AssignmentRows:
+    return AssignmentRows(
+        [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]
+    )
+
+
+# Leaving
+
+
+def _leave(state: GroupsState, request: ShareGroupHeartbeatRequest, reply: Reply) -> Outcome:
+    group = find_share_group(state, request.group_id)
+    member = find_member(group, request.member_id)
+    response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
+    answer = (reply, HeartbeatAnswer(response))
+    return remove_member(state, group, member, answer)
+
+
+def remove_member(
+    state: GroupsState,
+    group: ShareGroup,
+    member: ShareMember,
+    *answers: tuple[Reply, HeartbeatAnswer],
+) -> Outcome:
+    """Have a member end: it left, or is taken to be gone. The group has another epoch without it.
+
+    States stay, also if nobody is left; who serves them is told then.
+    """
+    forget_session(state, group.group_id, member.member_id)
+    rest = {each: kept for each, kept in group.members.items() if each != member.member_id}
+    _, begun = next_epoch(state, group, rest, is_due=True)
+    records = (*member_tombstones(group.group_id, member.member_id), *begun)
+    told = () if rest else ((state.on_share_group_empty, group.group_id),)
+    return Outcome(records, (*answers, *told))

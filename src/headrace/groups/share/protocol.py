@@ -1,0 +1,47 @@
+"""Share groups: the machine's part. See `share.heartbeat` for what members do."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.groups.share.deadlines import SESSION, STATES, keep_session
+from headrace.groups.share.group import ShareGroup
+from headrace.groups.share.heartbeat import remove_member
+from headrace.groups.share.records import REPLAY
+from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
+
+__all__ = ["ON_DEADLINE", "REPLAY", "on_loaded", "waiting"]
+
+
+def waiting(state: GroupsState) -> Iterable[Reply]:
+    """Give nobody: heartbeats are answered at once."""
+    return ()
+
+
+def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
+    """Let every session begin anew: members could not be heard of while nobody led."""
+    for group in state.groups.values():
+        if isinstance(group, ShareGroup):
+            for member_id in group.members:
+                keep_session(state, group.group_id, member_id, now_ms)
+    return NOTHING
+
+
+def _on_session_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Remove a member that was not heard of."""
+    _, group_id, member_id = key
+    group = state.groups.get(GroupId(group_id))
+    if not isinstance(group, ShareGroup) or MemberId(member_id) not in group.members:
+        return NOTHING
+    return remove_member(state, group, group.members[MemberId(member_id)])
+
+
+def _on_states_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Leave states that have not begun to the next heartbeat."""
+    return NOTHING
+
+
+ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {
+    SESSION: _on_session_deadline,
+    STATES: _on_states_deadline,
+}

@@ -1,0 +1,159 @@
+"""The states of a share group's partitions: which are to begin, and which have begun.
+
+Where a group is in a partition is kept elsewhere (`headrace.share.state`), and has to be begun
+before anybody reads. A heartbeat notes which partitions of the group's topics have no state yet, as
+*initializing*, and has the node begin them; they are *initialized* once that is known to be done.
+What does not get so far is begun again by a later heartbeat. An emptied group keeps its states;
+they go with the group, with its offsets of a topic (`share.offsets`), and with the topic.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from headrace import config
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.share.deadlines import states_key
+from headrace.groups.share.group import ShareGroup, States, StateTopic, StateTopics
+from headrace.groups.share.records import states_record
+from headrace.groups.state import GroupId, GroupsState
+from headrace.ids import PartitionIndex, TopicId, TopicName
+from headrace.share.durable import UNKNOWN_OFFSET
+from headrace.share.key import SharePartitionKey
+
+_NONE = frozenset[int]()
+
+
+class Beginning(NamedTuple):
+    """A share partition whose state is to begin."""
+
+    key: SharePartitionKey
+    state_epoch: int
+    start_offset: int = UNKNOWN_OFFSET
+
+
+def begin_states(
+    state: GroupsState, group: ShareGroup, epoch: int, topics: Iterable[str], now_ms: int
+) -> tuple[tuple[CoordinatorRecord, ...], tuple[Beginning, ...]]:
+    """Give the states that have to begin for a group that wants these topics, and the record of it.
+
+    Those that another heartbeat had begun not long ago are left to it.
+    """
+    # What a group wants, and the number of its partitions, do not change within an epoch.
+    moment = (state.image.applied_index, epoch)
+    if group.whole_at == moment:
+        return (), ()
+    retry_ms = state.settings[config.GROUP_SHARE_INITIALIZE_RETRY_INTERVAL_MS]
+    begun: dict[TopicId, StateTopic] = {}
+    for name in sorted(topics):
+        topic = state.image.topic(TopicName(name))
+        if topic is None:
+            continue
+        topic_id = topic.topic_id
+        missing = frozenset(range(len(topic.partitions)))
+        missing -= indexes_of(group.states.initialized, topic_id)
+        if (key := states_key(group.group_id, topic_id)) in state.deadlines:
+            missing -= indexes_of(group.states.initializing, topic_id)
+        if missing:
+            state.deadlines.set(key, now_ms + retry_ms)
+            begun[topic_id] = StateTopic(name, missing)
+    if not begun and not group.states.initializing:
+        group.whole_at = moment
+    states = with_begun(group.states, begun)
+    records = () if states == group.states else (states_record(group.group_id, states),)
+    return records, tuple(
+        Beginning(SharePartitionKey(group.group_id, topic_id, PartitionIndex(index)), epoch)
+        for topic_id, topic in begun.items()
+        for index in sorted(topic.partitions)
+    )
+
+
+def note_not_begun(state: GroupsState, keys: Iterable[SharePartitionKey]) -> Outcome:
+    """Have states that could not begin tried again by the next heartbeat."""
+    for key in keys:
+        state.deadlines.drop(states_key(key.group_id, key.topic_id))
+    return NOTHING
+
+
+def note_begun(
+    state: GroupsState, group_id: str, keys: Iterable[SharePartitionKey], reply: Reply
+) -> Outcome:
+    """Take note of states that have begun; the answer is None.
+
+    What nobody waits for any more is passed over: the group, or the topic, went meanwhile.
+    """
+    answers = ((reply, None),)
+    group = state.groups.get(GroupId(group_id))
+    if not isinstance(group, ShareGroup):
+        return Outcome(replies=answers)
+    states = group.states
+    initializing, initialized = dict(states.initializing), dict(states.initialized)
+    for key in keys:
+        topic = initializing.get(key.topic_id)
+        if topic is None or key.partition not in topic.partitions:
+            continue
+        rest = topic.partitions - {key.partition}
+        if rest:
+            initializing[key.topic_id] = StateTopic(topic.name, rest)
+        else:
+            del initializing[key.topic_id]
+        known = indexes_of(initialized, key.topic_id)
+        initialized[key.topic_id] = StateTopic(topic.name, known | {key.partition})
+    changed = States(initializing, initialized, states.deleting)
+    if changed == states:
+        return Outcome(replies=answers)
+    return Outcome((states_record(group_id, changed),), answers)
+
+
+def forget_topic_states(state: GroupsState, topic_id: TopicId) -> Outcome:
+    """Have share groups know nothing any more of a topic that was deleted."""
+    return Outcome(
+        tuple(
+            states_record(group.group_id, without_topics(group.states, {topic_id}))
+            for group in state.groups.values()
+            if isinstance(group, ShareGroup) and topic_id in all_topics(group.states)
+        )
+    )
+
+
+# States as a whole
+
+
+def with_begun(states: States, begun: Mapping[TopicId, StateTopic]) -> States:
+    """Give states with more that are to begin; what was to be deleted is wanted again."""
+    initializing = dict(states.initializing)
+    for topic_id, topic in begun.items():
+        known = indexes_of(initializing, topic_id)
+        initializing[topic_id] = StateTopic(topic.name, known | topic.partitions)
+    deleting = {each: name for each, name in states.deleting.items() if each not in begun}
+    return States(initializing, states.initialized, deleting)
+
+
+def with_deleting(states: States, topics: Mapping[TopicId, str]) -> States:
+    """Give states with topics on their way out."""
+    rest = without_topics(states, topics)
+    return States(rest.initializing, rest.initialized, {**states.deleting, **topics})
+
+
+def without_topics(states: States, topics: Iterable[TopicId]) -> States:
+    gone = frozenset(topics)
+    initializing, initialized = (
+        {topic_id: topic for topic_id, topic in part.items() if topic_id not in gone}
+        for part in (states.initializing, states.initialized)
+    )
+    deleting = {each: name for each, name in states.deleting.items() if each not in gone}
+    return States(initializing, initialized, deleting)
+
+
+def all_topics(states: States) -> dict[TopicId, StateTopic]:
+    """Give all topics that something is known of, and of each the partitions that are."""
+    found = {topic_id: StateTopic(name, _NONE) for topic_id, name in states.deleting.items()}
+    for part in (states.initializing, states.initialized):
+        for topic_id, topic in part.items():
+            found[topic_id] = StateTopic(topic.name, indexes_of(found, topic_id) | topic.partitions)
+    return found
+
+
+def indexes_of(topics: StateTopics, topic_id: TopicId) -> frozenset[int]:
+    topic = topics.get(topic_id)
+    return _NONE if topic is None else topic.partitions

@@ -1,0 +1,114 @@
+"""What a share group aims at: when it needs another epoch, and the target for it.
+
+Only partitions are given out whose state has begun (`share.states`), so that a group gets another
+epoch, and with it a target, when one has.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.assignors import Assignment, MemberSpec
+from headrace.groups.assignors.simple import assign_simply
+from headrace.groups.consumer.hashes import metadata_hash
+from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.share.group import ShareGroup, ShareMember, subscribed_topics
+from headrace.groups.share.records import group_record, target_epoch_record, target_record
+from headrace.groups.state import GroupsState, MemberId
+from headrace.ids import TopicId, TopicName
+from headrace.metadata.image import Image
+
+Members = Mapping[MemberId, ShareMember]
+
+
+class Target(NamedTuple):
+    """What members should have."""
+
+    epoch: int
+    assignments: Mapping[MemberId, Assignment]
+    records: tuple[CoordinatorRecord, ...] = ()
+
+
+def next_epoch(
+    state: GroupsState, group: ShareGroup, members: Members, *, is_due: bool
+) -> tuple[int, tuple[CoordinatorRecord, ...]]:
+    """Give the epoch of a group with these members, and the record that begins it if it is new.
+
+    It is new if it is due, if the topics of the group changed, and if there are partitions to give
+    out that the target does not have.
+    """
+    image = state.image
+    is_due = is_due or _has_new_partitions(group, members, image)
+    if not is_due and group.checked_index == image.applied_index:
+        return group.epoch, ()
+    hashed = metadata_hash(subscribed_topics(members), image)
+    if is_due or hashed != group.metadata_hash:
+        epoch = group.epoch + 1
+        return epoch, (group_record(group.group_id, epoch, hashed),)
+    group.checked_index = image.applied_index
+    return group.epoch, ()
+
+
+def update_target(
+    state: GroupsState, group: ShareGroup, epoch: int, members: Members, now_ms: int
+) -> Target:
+    """Give the target of a group with these members, a new one if its epoch has no target yet.
+
+    Not too soon after the last one, which keeps a group that many members join from assigning once
+    for each: the former target holds until then.
+    """
+    interval_ms = group_interval_ms(state, group.group_id, "share.assignment.interval.ms")
+    is_time = now_ms >= group.assignment_timestamp_ms + interval_ms
+    if epoch <= group.assignment_epoch or not is_time:
+        return Target(group.assignment_epoch, group.targets)
+    image = state.image
+    specs: dict[str, MemberSpec] = {
+        member_id: MemberSpec(_wanted(member, image), None, group.target_of(member_id))
+        for member_id, member in members.items()
+    }
+    found = assign_simply(specs, _assignable(group, members, image))
+    assignments = {member_id: found[member_id] for member_id in members}
+    changed = [
+        target_record(group.group_id, member_id, assignments[member_id])
+        for member_id in members
+        if group.targets.get(member_id) != assignments[member_id]
+    ]
+    last = target_epoch_record(group.group_id, epoch, now_ms)
+    return Target(epoch, assignments, (*changed, last))
+
+
+def _has_new_partitions(group: ShareGroup, members: Members, image: Image) -> bool:
+    """Whether there is something to give out that no target has, and that none is due for yet."""
+    if not group.may_have_new_states or group.epoch > group.assignment_epoch:
+        return False
+    given: dict[TopicId, set[int]] = {}
+    for target in group.targets.values():
+        for topic_id, indexes in target.items():
+            given.setdefault(topic_id, set()).update(indexes)
+    has_new = any(
+        not indexes <= given.get(topic_id, set())
+        for topic_id, indexes in _assignable(group, members, image).items()
+    )
+    group.may_have_new_states = has_new
+    return has_new
+
+
+def _assignable(group: ShareGroup, members: Members, image: Image) -> dict[TopicId, frozenset[int]]:
+    """Give what members want, what exists, and what has a state."""
+    initialized = group.states.initialized
+    found = (image.topic(TopicName(name)) for name in subscribed_topics(members))
+    return {
+        topic.topic_id: frozenset(
+            index
+            for index in initialized[topic.topic_id].partitions
+            if index < len(topic.partitions)
+        )
+        for topic in found
+        if topic is not None and topic.topic_id in initialized
+    }
+
+
+def _wanted(member: ShareMember, image: Image) -> frozenset[TopicId]:
+    """Give the topics that a member wants and that exist."""
+    found = (image.topic(TopicName(name)) for name in member.topic_names)
+    return frozenset(topic.topic_id for topic in found if topic is not None)

@@ -1,0 +1,37 @@
+"""A window from what was written of it."""
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.share.durable import DurableState
+from headrace.share.partition.types import Cause, Limits
+from headrace.share.partition.window import ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, Run, Window
+
+
+def load(durable: DurableState, start_offset: int, limits: Limits) -> Window:
+    """Give the window that was written, or raise if nobody could have written it.
+
+    What was never written of is available, as if it had not been delivered: locks are not kept.
+    Why a record was given up is not kept either, but for what its count says.
+    """
+    window = Window(start_offset)
+    for batch in durable.batches:
+        first, last, state, count = batch
+        if first <= window.end_offset or last < first:
+            raise _impossible(f"offsets {first} to {last} behind offset {window.end_offset}")
+        if state == ACQUIRED or not AVAILABLE <= state <= ARCHIVED:
+            raise _impossible(f"state {state} of offsets {first} to {last}")
+        if first > window.end_offset + 1:
+            window.append(Run(window.end_offset + 1, first - 1, AVAILABLE))
+        run = Run(first, last, state, count)
+        if state >= ARCHIVING:
+            is_exhausted = count >= limits.delivery_count_limit
+            run.cause = Cause.EXHAUSTED if is_exhausted else Cause.REJECTED
+        window.append(run)
+    window.advance()
+    return window
+
+
+def _impossible(what: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"The state of the share partition cannot be: {what}. Set the group's offsets anew.",
+    )

@@ -1,0 +1,342 @@
+"""The way from the leader of a share partition to whoever keeps its state.
+
+The state is here if this node leads its partition of `__share_group_state`: then a call is an
+operation of the shard, without a task. Else it is a request to the node that does; what is called
+within one turn of the loop goes there together. A coordinator that moves, loads or cannot be
+reached is asked again a few times, each time looked up anew; every other error is the caller's.
+
+Calls of one share partition are done in their order: one that is asked again holds the next ones
+up, as a start offset that is written late would undo what came after it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from headrace.client.errors import ClientError, UnsupportedApi, refusal
+from headrace.coordinator.coordinator import Coordinator
+from headrace.coordinator.machine import Reply
+from headrace.coordinator.shard import Shard, State
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId
+from headrace.metadata.image import Image
+from headrace.metadata.state import NO_LEADER
+from headrace.share.durable import StateWrite
+from headrace.share.key import SharePartitionKey
+from headrace.share.state.calls import (
+    DELETE,
+    INITIALIZE,
+    READ,
+    READ_SUMMARY,
+    WRITE,
+    Kind,
+    build_request,
+)
+from headrace.share.state.machine import ShareStatesMachine
+from headrace.share.state.operations import Beginning
+from headrace.share.state.placement import state_partition
+from headrace.share.state.records import SHARE_STATES_TOPIC
+from headrace.wire.schema import Message
+
+_TRY_AGAIN: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+LINE_CALLS_MAX: Final = 1000
+"""How many calls of one share partition may wait for each other."""
+
+logger = logging.getLogger(__name__)
+
+
+class Patience(NamedTuple):
+    """How often a coordinator is asked, and how long is waited between: twice as long each time."""
+
+    attempts_max: int = 5
+    first_pause_seconds: float = 1.0
+    pause_seconds_max: float = 30.0
+
+    def pause_seconds(self, attempts: int) -> float:
+        """Give how long to wait after so many attempts."""
+        return min(self.first_pause_seconds * 2.0 ** (attempts - 1), self.pause_seconds_max)
+
+
+PATIENCE: Final = Patience()
+
+
+class Peers(Protocol):
+    """The other nodes."""
+
+    def send(self, node_id: BrokerId, request: Message) -> Awaitable[Any]:
+        """Ask a node; ClientError if there is no answer."""
+
+
+class _Call(msgspec.Struct, eq=False):
+    """What was asked, until it is answered."""
+
+    kind: Kind
+    key: SharePartitionKey
+    argument: Any
+    reply: Reply
+    attempts: int = 0
+    is_over: bool = False
+    """Whether the caller was told already: this node stops."""
+
+
+class StatePersister:
+    """Keeps the states of share partitions (`headrace.share.ports.Persister`)."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        states: Coordinator[ShareStatesMachine],
+        image_of: Callable[[], Image],
+        peers: Peers,
+        *,
+        create_topic: Callable[[], Coroutine[Any, Any, None]],
+        patience: Patience = PATIENCE,
+    ) -> None:
+        self._node_id = node_id
+        self._states = states
+        self._image_of = image_of
+        self._peers = peers
+        self._create_topic = create_topic
+        self._patience = patience
+        self._lines: dict[SharePartitionKey, deque[_Call]] = {}
+        """Calls that could not be done at once: the first is under way, the others wait for it."""
+        self._outgoing: dict[BrokerId, list[_Call]] = {}
+        """What goes to other nodes at the end of this turn."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._creation: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply
+    ) -> None:
+        """Begin a share partition; answers None."""
+        self._begin(_Call(INITIALIZE, key, Beginning(state_epoch, start_offset), reply))
+
+    def read_state(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
+        """Give the DurableState; who led with a smaller epoch may not write any more."""
+        self._begin(_Call(READ, key, leader_epoch, reply))
+
+    def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply) -> None:
+        """Merge a change; answers None once it is durable."""
+        self._begin(_Call(WRITE, key, write, reply))
+
+    def read_summary(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
+        """Give the StateSummary."""
+        self._begin(_Call(READ_SUMMARY, key, leader_epoch, reply))
+
+    def delete(self, key: SharePartitionKey, reply: Reply) -> None:
+        """Forget a share partition; answers None, also if there was none, or no such topic."""
+
+        def on_deleted(answer: KafkaError | None) -> None:
+            is_gone = answer is not None and answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            reply(None if is_gone else answer)
+
+        self._begin(_Call(DELETE, key, None, on_deleted))
+
+    def close(self) -> None:
+        """Ask no more; who still waits is told so."""
+        self._is_closed = True
+        for timer in self._timers:
+            timer.cancel()
+        if self._creation is not None:
+            self._creation.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        lines, self._lines = self._lines, {}
+        for call in [call for line in lines.values() for call in line]:
+            call.is_over = True
+            call.reply(_unavailable("this node stops"))
+
+    # One call
+
+    def _begin(self, call: _Call) -> None:
+        if self._is_closed:
+            call.reply(_unavailable("this node stops"))
+        elif (line := self._lines.get(call.key)) is None:
+            self._attempt(call)
+        elif len(line) < LINE_CALLS_MAX:
+            line.append(call)
+        else:
+            call.reply(_unavailable(f"too many calls wait for the coordinator of {call.key.text}"))
+
+    def _attempt(self, call: _Call) -> None:
+        call.attempts += 1
+        topic = self._image_of().topic(SHARE_STATES_TOPIC)
+        if topic is None:
+            self._hold(call)
+            self._spawn(self._after_creation(call))
+            return
+        index = state_partition(call.key, len(topic.partitions))
+        shard = self._states.shard_at(index)
+        if shard is None:
+            self._hold(call)
+            self._send_soon(call, topic.partitions[index].leader)
+        elif shard.state is State.LOADING:
+            self._hold(call)
+            self._spawn(self._after_loading(call, shard))
+        else:
+            self._operate(call, shard)
+
+    def _operate(self, call: _Call, shard: Shard[ShareStatesMachine]) -> None:
+        kind, key, argument = call.kind, call.key, call.argument
+        answered = partial(self._on_answer, call)
+        shard.write(
+            lambda machine, now_ms: kind.operate(machine.state, key, argument, now_ms, answered),
+            answered,
+        )
+
+    def _on_answer(self, call: _Call, answer: Any) -> None:
+        if call.is_over:
+            return
+        is_passing = isinstance(answer, KafkaError) and answer.code in _TRY_AGAIN
+        if is_passing and call.attempts < self._patience.attempts_max and not self._is_closed:
+            if self._hold(call):
+                self._attempt_later(call)
+            return
+        try:
+            call.reply(answer)
+        finally:
+            self._release(call)
+
+    def _attempt_later(self, call: _Call) -> None:
+        def attempt() -> None:
+            self._timers.discard(timer)
+            self._attempt(call)
+
+        pause_seconds = self._patience.pause_seconds(call.attempts)
+        timer = asyncio.get_running_loop().call_later(pause_seconds, attempt)
+        self._timers.add(timer)
+
+    # Calls of one share partition, one after the other
+
+    def _hold(self, call: _Call) -> bool:
+        """Let later calls wait for this one; say whether it is its turn."""
+        line = self._lines.setdefault(call.key, deque())
+        if call not in line:
+            line.append(call)
+        return line[0] is call
+
+    def _release(self, call: _Call) -> None:
+        line = self._lines.get(call.key)
+        if line is None or line[0] is not call:
+            return
+        line.popleft()
+        if line:
+            # Not at once: a long line of refusals would be as deep a stack.
+            asyncio.get_running_loop().call_soon(self._attempt_first, line)
+        else:
+            del self._lines[call.key]
+
+    def _attempt_first(self, line: deque[_Call]) -> None:
+        if not self._is_closed:
+            self._attempt(line[0])
+
+    # Waiting
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _after_creation(self, call: _Call) -> None:
+        if self._creation is None:
+            self._creation = asyncio.get_running_loop().create_task(self._create_topic())
+        creation = self._creation
+        try:
+            await asyncio.shield(creation)
+        except KafkaError as error:
+            self._on_answer(call, error)
+        except Exception as error:
+            logger.exception("%s could not be created", SHARE_STATES_TOPIC)
+            self._on_answer(call, _failed(error))
+        else:
+            if self._image_of().topic(SHARE_STATES_TOPIC) is None:
+                self._on_answer(call, _unavailable(f"{SHARE_STATES_TOPIC} is being created"))
+            else:
+                self._attempt(call)
+        finally:
+            if self._creation is creation:
+                self._creation = None
+
+    async def _after_loading(self, call: _Call, shard: Shard[ShareStatesMachine]) -> None:
+        await shard.loaded()
+        if shard.state is State.ACTIVE:
+            self._operate(call, shard)
+        else:
+            self._on_answer(call, _unavailable(f"{shard.journal.name} could not be loaded"))
+
+    # Other nodes
+
+    def _send_soon(self, call: _Call, leader: BrokerId) -> None:
+        if leader == NO_LEADER:
+            self._on_answer(call, _unavailable(f"{call.key.text} has no coordinator now"))
+        elif leader == self._node_id:
+            self._on_answer(call, _unavailable(f"this node begins to coordinate {call.key.text}"))
+        else:
+            if not self._outgoing:
+                asyncio.get_running_loop().call_soon(self._send_out)
+            self._outgoing.setdefault(leader, []).append(call)
+
+    def _send_out(self) -> None:
+        outgoing, self._outgoing = self._outgoing, {}
+        if self._is_closed:
+            return
+        for node_id, calls in outgoing.items():
+            requests: dict[tuple[Kind, str], list[_Call]] = {}
+            for call in calls:
+                requests.setdefault((call.kind, call.key.group_id), []).append(call)
+            for (kind, group_id), together in requests.items():
+                self._spawn(self._ask(node_id, kind, group_id, together))
+
+    async def _ask(self, node_id: BrokerId, kind: Kind, group_id: str, calls: list[_Call]) -> None:
+        request = build_request(kind, group_id, [(call.key, call.argument) for call in calls])
+        try:
+            response = await self._peers.send(node_id, request)
+        except UnsupportedApi as error:
+            answers = [KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error))] * len(calls)
+        except ClientError as error:
+            answers = [_unavailable(str(error))] * len(calls)
+        except Exception as error:
+            logger.exception("node %d could not be asked", node_id)
+            answers = [_failed(error)] * len(calls)
+        else:
+            rows = {
+                (topic.topic_id, row.partition): row
+                for topic in response.results
+                for row in topic.partitions
+            }
+            answers = [
+                _read_row(call, rows.get((call.key.topic_id, call.key.partition))) for call in calls
+            ]
+        for call, answer in zip(calls, answers, strict=True):
+            self._on_answer(call, answer)
+
+
+def _read_row(call: _Call, row: Any) -> Any:
+    """Give the answer to a call, also if it is an error."""
+    if row is None:
+        return KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"the coordinator left out {call.key.text}"
+        )
+    if row.error_code:
+        return refusal(row.error_code, row.error_message, f"share partition {call.key.text}")
+    return call.kind.answer(row, call.argument)
+
+
+def _failed(error: Exception) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _unavailable(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)

@@ -1,0 +1,127 @@
+"""Share sessions (KIP-932): which partitions a member fetches, remembered between its requests.
+
+Pure. A session is one member's of one group; ShareFetch and ShareAcknowledge count its epochs
+together. It lives as long as the connection that began it, which is the shell's matter: what a
+member holds goes back to the others when its session ends.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain, islice
+from typing import Final, TypeAlias
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicId
+
+INITIAL_EPOCH: Final = 0
+"""Begins a session."""
+FINAL_EPOCH: Final = -1
+"""Ends it."""
+_EPOCH_MAX: Final = 2**31 - 1
+
+PartitionId: TypeAlias = tuple[TopicId, int]
+"""A partition by its topic's id and its number."""
+
+
+class ShareSession:
+    """One member's partitions, in the order in which it named them."""
+
+    __slots__ = ("epoch", "group_id", "is_ended", "member_id", "on_ended", "partitions")
+
+    def __init__(
+        self, group_id: str, member_id: str, partitions: Iterable[PartitionId] = ()
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.epoch = 1
+        """What the next request must have."""
+        self.partitions: dict[PartitionId, None] = dict.fromkeys(partitions)
+        self.is_ended = False
+        self.on_ended: Callable[[], None] | None = None
+        """Called once when it ends, however it does."""
+
+    def change(
+        self, named: Iterable[PartitionId], forgotten: Iterable[PartitionId]
+    ) -> Collection[PartitionId]:
+        """Add what a request names, then forget what it gives up; give those that are new."""
+        partitions = self.partitions
+        new = dict.fromkeys(each for each in named if each not in partitions)
+        partitions.update(new)
+        for each in forgotten:
+            partitions.pop(each, None)
+        return new
+
+    def in_turn(self, epoch: int) -> Iterable[PartitionId]:
+        """Give the partitions, from another one on in each epoch, so that each gets its turn."""
+        count = len(self.partitions)
+        first = (epoch - 1) % count if epoch > 0 < count else 0
+        if first == 0:
+            return self.partitions
+        return chain(islice(self.partitions, first, None), islice(self.partitions, first))
+
+    def advance(self) -> None:
+        """Expect the next epoch; after the largest comes the first."""
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+
+class ShareSessions:
+    """All share sessions of a node, bounded."""
+
+    def __init__(self, sessions_max: int) -> None:
+        self._sessions_max = sessions_max
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self, group_id: str, member_id: str, partitions: Iterable[PartitionId]
+    ) -> ShareSession:
+        """Begin a session in the place of the one that the member has, if it has one.
+
+        KafkaError SHARE_SESSION_LIMIT_REACHED if there is no room for it.
+        """
+        if (former := self._sessions.get((group_id, member_id))) is not None:
+            self.end(former)
+        if len(self._sessions) >= self._sessions_max:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"this node keeps {self._sessions_max} share sessions "
+                "(group.share.max.share.sessions)",
+            )
+        session = ShareSession(group_id, member_id, partitions)
+        self._sessions[group_id, member_id] = session
+        return session
+
+    def resume(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
+        """Give the session of a request, which has that epoch, and expect the next one.
+
+        KafkaError if there is none, or if it expects another epoch.
+        """
+        session = self.find(group_id, member_id)
+        if session.epoch != epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                f"the share session of member {member_id} in group {group_id!r} expects epoch "
+                f"{session.epoch}, not {epoch}",
+            )
+        session.advance()
+        return session
+
+    def find(self, group_id: str, member_id: str) -> ShareSession:
+        """Give a member's session; KafkaError if it has none."""
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_NOT_FOUND,
+                f"member {member_id} of group {group_id!r} has no share session here",
+            )
+        return session
+
+    def end(self, session: ShareSession) -> None:
+        """Forget a session. Once ended, it stays so."""
+        if session.is_ended:
+            return
+        session.is_ended = True
+        del self._sessions[session.group_id, session.member_id]
+        if session.on_ended is not None:
+            session.on_ended()

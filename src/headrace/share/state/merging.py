@@ -1,0 +1,85 @@
+"""States of offsets, merged: each offset keeps the one that is further on its way.
+
+Further is who was delivered more often; of two that were delivered as often the one with the
+higher number, so that nothing that ended becomes available again. Two writes may cover each other
+in any way, and what is below the start counts no more.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from headrace.share.durable import UNKNOWN_OFFSET, StateBatch
+
+_first_offset = attrgetter("first_offset")
+_last_offset = attrgetter("last_offset")
+
+
+def merge_batches(
+    known: Sequence[StateBatch], new: Iterable[StateBatch], start_offset: int
+) -> tuple[StateBatch, ...]:
+    """Give the states of both from `start_offset` on, in order and as few batches as there can be.
+
+    `known` is what this function gave before; `new` may be in any order and overlap itself.
+    """
+    merged = _from_start(known, start_offset)
+    for batch in new:
+        if batch.last_offset < start_offset or batch.last_offset < batch.first_offset:
+            continue
+        if batch.first_offset < start_offset:
+            batch = batch._replace(first_offset=start_offset)  # noqa: PLW2901
+        if merged and batch.first_offset <= merged[-1].last_offset:
+            _lay_over(merged, batch)
+        else:
+            _add(merged, batch.first_offset, batch.last_offset, batch)
+    return tuple(merged)
+
+
+def _from_start(known: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
+    if start_offset == UNKNOWN_OFFSET:
+        return list(known)
+    kept = list(known[bisect_left(known, start_offset, key=_last_offset) :])
+    if kept and kept[0].first_offset < start_offset:
+        kept[0] = kept[0]._replace(first_offset=start_offset)
+    return kept
+
+
+def _lay_over(merged: list[StateBatch], new: StateBatch) -> None:
+    """Put one batch among others that do not overlap each other."""
+    begin = bisect_left(merged, new.first_offset, key=_last_offset)
+    end = bisect_right(merged, new.last_offset, key=_first_offset)
+    pieces: list[StateBatch] = merged[begin - 1 : begin] if begin else []
+    position = new.first_offset
+    for old in merged[begin:end]:
+        if old.first_offset < position:
+            _add(pieces, old.first_offset, position - 1, old)
+        elif old.first_offset > position:
+            _add(pieces, position, old.first_offset - 1, new)
+            position = old.first_offset
+        last_offset = min(old.last_offset, new.last_offset)
+        _add(pieces, position, last_offset, new if _is_further(new, old) else old)
+        position = last_offset + 1
+        if old.last_offset > new.last_offset:
+            _add(pieces, position, old.last_offset, old)
+    if position <= new.last_offset:
+        _add(pieces, position, new.last_offset, new)
+    for neighbour in merged[end : end + 1]:
+        _add(pieces, neighbour.first_offset, neighbour.last_offset, neighbour)
+    merged[max(begin - 1, 0) : end + 1] = pieces
+
+
+def _add(pieces: list[StateBatch], first_offset: int, last_offset: int, like: StateBatch) -> None:
+    """Put offsets in one state behind others, in the last batch if they go on where it ends."""
+    _, _, state, count = like
+    if pieces:
+        last = pieces[-1]
+        if last.last_offset + 1 == first_offset and last[2:] == (state, count):
+            pieces[-1] = StateBatch(last.first_offset, last_offset, state, count)
+            return
+    pieces.append(StateBatch(first_offset, last_offset, state, count))
+
+
+def _is_further(new: StateBatch, old: StateBatch) -> bool:
+    if new.delivery_count != old.delivery_count:
+        return new.delivery_count > old.delivery_count
+    return new.delivery_state > old.delivery_state

@@ -1,0 +1,166 @@
+"""What is asked of the states of share partitions: begin, read, write, sum up, delete (KIP-932).
+
+Who leads a share partition writes its state and says in which epoch it leads. A read in a higher
+epoch is written down, so that who led before may write no more. The order of the checks is Kafka's:
+of several mistakes a caller hears of the same one.
+"""
+
+from typing import Final, NamedTuple
+
+from headrace import config
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import ErrorCode, KafkaError
+from headrace.share.durable import UNKNOWN_COUNT, UNKNOWN_OFFSET, StateSummary, StateWrite
+from headrace.share.key import SharePartitionKey
+from headrace.share.state.merging import merge_batches
+from headrace.share.state.records import snapshot, tombstone, update
+from headrace.share.state.states import ShareState, ShareStates, merged, snapshotted
+
+ANY_EPOCH: Final = -1
+"""The epoch of who does not know it, or does not care."""
+FIRST_EPOCH: Final = 0
+
+UNINITIALIZED: Final = StateSummary(
+    state_epoch=FIRST_EPOCH,
+    leader_epoch=FIRST_EPOCH,
+    start_offset=UNKNOWN_OFFSET,
+    delivery_complete_count=UNKNOWN_COUNT,
+)
+"""The summary of a share partition that nobody has begun."""
+
+
+class Beginning(NamedTuple):
+    """Where a share partition begins, and in which epoch of its state."""
+
+    state_epoch: int
+    start_offset: int
+    """UNKNOWN_OFFSET leaves it to the leader of the share partition."""
+
+
+def initialize(
+    states: ShareStates, key: SharePartitionKey, beginning: Beginning, now_ms: int, reply: Reply
+) -> Outcome:
+    """Begin a share partition; what was known of it before counts no more.
+
+    FENCED_STATE_EPOCH if it was begun in a higher epoch. The same epoch may begin it again: who
+    did not hear the answer asks twice.
+    """
+    _check_partition(key)
+    former = states.states.get(key)
+    if former is not None:
+        _check_state_epoch(key, former, beginning.state_epoch)
+    _check_exists(states, key)
+    begun = ShareState(
+        FIRST_EPOCH if former is None else former.snapshot_epoch + 1,
+        beginning.state_epoch,
+        FIRST_EPOCH,
+        beginning.start_offset,
+        UNKNOWN_COUNT if beginning.start_offset == UNKNOWN_OFFSET else 0,
+        created_ms=now_ms,
+        written_ms=now_ms,
+    )
+    return Outcome((snapshot(key, begun),), ((reply, None),))
+
+
+def read(
+    states: ShareStates, key: SharePartitionKey, leader_epoch: int, now_ms: int, reply: Reply
+) -> Outcome:
+    """Answer the DurableState; a higher leader epoch than the known one is written down first.
+
+    INVALID_REQUEST if nobody has begun the share partition: to take that for a state would be to
+    deliver everything again.
+    """
+    _check_partition(key)
+    found = _find(states, key)
+    _check_leader_epoch(key, found, leader_epoch)
+    _check_exists(states, key)
+    if leader_epoch <= found.leader_epoch:
+        return Outcome(replies=((reply, found.durable),))
+    taken_over = StateWrite(
+        ANY_EPOCH, leader_epoch, found.start_offset, found.delivery_complete_count, ()
+    )
+    record = _record(states, key, found, taken_over, now_ms)
+    return Outcome((record,), ((reply, found.durable._replace(leader_epoch=leader_epoch)),))
+
+
+def write(
+    states: ShareStates, key: SharePartitionKey, asked: StateWrite, now_ms: int, reply: Reply
+) -> Outcome:
+    """Merge a change into the state; answer None.
+
+    INVALID_REQUEST if nobody has begun the share partition, FENCED_LEADER_EPOCH and
+    FENCED_STATE_EPOCH if another leader or another beginning is known. Only a read makes a leader
+    known, and only a beginning a state epoch.
+    """
+    _check_partition(key)
+    found = _find(states, key)
+    _check_leader_epoch(key, found, asked.leader_epoch)
+    _check_state_epoch(key, found, asked.state_epoch)
+    _check_exists(states, key)
+    known = asked._replace(leader_epoch=found.leader_epoch)
+    return Outcome((_record(states, key, found, known, now_ms),), ((reply, None),))
+
+
+def read_summary(states: ShareStates, key: SharePartitionKey, reply: Reply) -> Outcome:
+    """Answer the StateSummary: `UNINITIALIZED` if nobody has begun the share partition."""
+    _check_partition(key)
+    _check_exists(states, key)
+    found = states.states.get(key)
+    return Outcome(replies=((reply, UNINITIALIZED if found is None else found.summary),))
+
+
+def delete(states: ShareStates, key: SharePartitionKey, reply: Reply) -> Outcome:
+    """Forget a share partition; answer None, also if there is nothing to forget."""
+    _check_partition(key)
+    _check_exists(states, key)
+    records = (tombstone(key),) if key in states.states else ()
+    return Outcome(records, ((reply, None),))
+
+
+def _record(
+    states: ShareStates, key: SharePartitionKey, found: ShareState, asked: StateWrite, now_ms: int
+) -> CoordinatorRecord:
+    """Give what is written of a change: an update, or when there are many of them a snapshot."""
+    updates_max: int = states.settings[
+        config.SHARE_COORDINATOR_SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT
+    ]
+    if states.update_counts.get(key, 0) < updates_max:
+        batches = merge_batches((), asked.batches, asked.start_offset)
+        return update(key, found.snapshot_epoch, asked._replace(batches=batches))
+    return snapshot(key, snapshotted(merged(found, asked), now_ms))
+
+
+def _find(states: ShareStates, key: SharePartitionKey) -> ShareState:
+    found = states.states.get(key)
+    if found is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"share partition {key.text} has not been initialized"
+        )
+    return found
+
+
+def _check_partition(key: SharePartitionKey) -> None:
+    if key.partition < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key.partition} is no partition")
+
+
+def _check_leader_epoch(key: SharePartitionKey, found: ShareState, leader_epoch: int) -> None:
+    if ANY_EPOCH != leader_epoch < found.leader_epoch:
+        raise _fenced(ErrorCode.FENCED_LEADER_EPOCH, key, found.leader_epoch)
+
+
+def _check_state_epoch(key: SharePartitionKey, found: ShareState, state_epoch: int) -> None:
+    if ANY_EPOCH != state_epoch < found.state_epoch:
+        raise _fenced(ErrorCode.FENCED_STATE_EPOCH, key, found.state_epoch)
+
+
+def _check_exists(states: ShareStates, key: SharePartitionKey) -> None:
+    if not states.exists(key):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition for {key.text}"
+        )
+
+
+def _fenced(code: ErrorCode, key: SharePartitionKey, known_epoch: int) -> KafkaError:
+    return KafkaError(code, f"share partition {key.text} is at epoch {known_epoch} by now")

@@ -1,0 +1,65 @@
+"""Metrics of share groups: what became of records, and what is in flight now."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import Metric
+
+from headrace.web.families import counter, counters, gauge
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+def share_metrics(broker: "Broker") -> Iterator[Metric]:
+    """Give what share groups did with the partitions that this node leads."""
+    shares = broker.share_partitions
+    counts = shares.counters
+    yield gauge(
+        "headrace_share_sessions",
+        "Share sessions, each of one member on one connection; bounded by "
+        "group.share.max.share.sessions (ShareSessionCache ShareSessionsCount)",
+        len(shares.sessions),
+    )
+    active = [led.machine for led in shares if led.is_active]
+    yield gauge(
+        "headrace_share_partitions",
+        "Partitions that this node leads for share groups, once for each group",
+        len(active),
+    )
+    yield gauge(
+        "headrace_share_in_flight_records",
+        "Records from the first that is not finished to the last that was acquired "
+        "(SharePartitionMetrics InFlightMessageCount)",
+        sum(machine.in_flight_count for machine in active),
+    )
+    yield counter(
+        "headrace_share_acquired_records",
+        "Records handed to members of share groups, each time anew",
+        counts.acquired_records,
+    )
+    yield counter(
+        "headrace_share_accepted_records",
+        "Records that members accepted "
+        "(share-group-metrics RecordAcknowledgementsPerSec ackType=Accept)",
+        counts.accepted_records,
+    )
+    yield counter(
+        "headrace_share_released_records",
+        "Records that went back to be delivered again: released, timed out, or their member left "
+        "(share-group-metrics RecordAcknowledgementsPerSec ackType=Release)",
+        counts.released_records,
+    )
+    yield counters(
+        "headrace_share_archived_records",
+        "Records that were given up, by cause "
+        "(share-group-metrics RecordAcknowledgementsPerSec ackType=Reject)",
+        [((cause.value,), count) for cause, count in counts.archived_records.items()],
+        labels=("cause",),
+    )
+    yield counter(
+        "headrace_share_lock_timeouts",
+        "Records whose member said nothing in time "
+        "(SharePartitionMetrics AcquisitionLockTimeoutPerSec)",
+        counts.lock_timeouts,
+    )

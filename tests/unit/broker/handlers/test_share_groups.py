@@ -1,0 +1,182 @@
+"""ShareGroupHeartbeat and ShareGroupDescribe, and the states that begin after a heartbeat."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.broker.handlers.operations import GROUP_OPERATIONS
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.state import GroupId
+from headrace.ids import PartitionIndex
+from headrace.share.durable import StateSummary, StateWrite
+from headrace.share.key import SharePartitionKey
+from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.share.assignment.interval.ms": "0",
+}
+RETRY_MS = 30_000
+POLL_SECONDS = 0.005
+pytestmark = pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
+
+
+@pytest.fixture
+def node(harness: Any) -> Any:
+    """Have a coordinator, and a topic `in` of three partitions."""
+    harness.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    harness.run(_load(harness))
+    harness.topic_id = harness.create_topic("in", 3)
+    return harness
+
+
+async def _load(harness: Any) -> None:
+    for shard in harness.broker.groups:
+        await shard.loaded()
+
+
+def beat(node: Any, epoch: int = 0, topics: list[str] | None = None, member: str = "m") -> Any:
+    request = ShareGroupHeartbeatRequest(
+        group_id="g", member_id=member, member_epoch=epoch, subscribed_topic_names=topics
+    )
+    return node.ask(request, 1)
+
+
+def group(node: Any) -> Any:
+    return node.broker.groups.shard("g").machine.state.groups[GroupId("g")]
+
+
+def wait_until(node: Any, is_so: Callable[[], object]) -> None:
+    async def wait() -> None:
+        async with asyncio.timeout(10):
+            while not is_so():
+                await asyncio.sleep(POLL_SECONDS)  # polls, up to the deadline
+
+    node.run(wait())
+
+
+def settled(node: Any) -> Any:
+    """Have a member whose states have begun; give its answer."""
+    beat(node, 0, ["in"])
+    wait_until(node, lambda: group(node).states.initialized and not group(node).states.initializing)
+    return beat(node, 2)
+
+
+def summary(node: Any, index: int) -> StateSummary:
+    """Ask whoever keeps states."""
+    key = SharePartitionKey("g", node.topic_id, PartitionIndex(index))
+    answers: list[Any] = []
+    node.run(_call(lambda: node.broker.persister.read_summary(key, -1, answers.append)))
+    wait_until(node, lambda: answers)
+    found: StateSummary = answers[0]
+    return found
+
+
+async def _call(function: Callable[[], None]) -> None:
+    function()
+
+
+def test_member_gets_partitions_once_their_states_have_begun(node: Any) -> None:
+    answer = settled(node)
+    assert [each.partitions for each in answer.assignment.topic_partitions] == [[0, 1, 2]]
+    described = node.ask(
+        ShareGroupDescribeRequest(group_ids=["g", "x", ""], include_authorized_operations=True), 1
+    )
+    row, missing, unnamed = described.groups
+    assert (row.group_state, row.assignor_name, len(row.members)) == ("Stable", "simple", 1)
+    assert row.authorized_operations == GROUP_OPERATIONS
+    assert (row.members[0].client_id, row.members[0].client_host) == ("test", "/127.0.0.1")
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert unnamed.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_states_begin_in_the_groups_epoch_without_an_offset(node: Any) -> None:
+    settled(node)
+    assert [summary(node, index)[::2] for index in range(3)] == [(2, -1)] * 3
+
+
+def test_state_that_is_there_is_not_begun_again(node: Any) -> None:
+    settled(node)
+    key = SharePartitionKey("g", node.topic_id, PartitionIndex(1))
+    write = StateWrite(2, -1, 17, 3, ())
+    answers: list[Any] = []
+    node.run(_call(lambda: node.broker.persister.write_state(key, write, answers.append)))
+    wait_until(node, lambda: answers)
+    # As if the coordinator had not heard that they began.
+    state = group(node).states
+    group(node).states = type(state)(state.initialized, {}, {})
+    node.run(_call(lambda: node.clock.advance(RETRY_MS)))
+    beat(node, 3)
+    wait_until(node, lambda: not group(node).states.initializing)
+    assert summary(node, 1).start_offset == 17
+
+
+def test_states_that_do_not_begin_fail_no_heartbeat_and_are_tried_again(
+    node: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = BrokenPersister(node.broker.persister)
+    node.broker.persister = broken
+    with caplog.at_level(logging.WARNING):
+        assert beat(node, 0, ["in"]).error_code == ErrorCode.NONE
+        wait_until(node, lambda: caplog.text)
+    assert "3 of 3 states did not begin" in caplog.text
+    assert "no such luck" in caplog.text
+    broken.is_broken = False
+    assert beat(node, 2).error_code == ErrorCode.NONE
+    wait_until(node, lambda: group(node).states.initialized)
+    answer = beat(node, 2)
+    assert [each.partitions for each in answer.assignment.topic_partitions] == [[0, 1, 2]]
+
+
+class BrokenPersister:
+    """Begins no state while it is broken."""
+
+    def __init__(self, persister: Any) -> None:
+        self._persister = persister
+        self.is_broken = True
+
+    def initialize(self, *arguments: Any) -> None:
+        if self.is_broken:
+            arguments[-1](KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no such luck"))
+        else:
+            self._persister.initialize(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._persister, name)
+
+
+def test_group_is_there_after_a_restart(node: Any) -> None:
+    epoch = settled(node).member_epoch
+    node.restart()
+    node.run(_load(node))
+    answer = beat(node, epoch)
+    assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, epoch)
+
+
+def test_leaders_forget_a_group_that_nobody_is_in_any_more(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(node)
+    forgotten: list[str] = []
+    monkeypatch.setattr(type(node.broker.share_partitions), "forget_group", _note(forgotten))
+    beat(node, -1)
+    assert forgotten == ["g"]
+
+
+def _note(forgotten: list[str]) -> Callable[[Any, str], None]:
+    return lambda _, group_id: forgotten.append(group_id)
+
+
+def test_share_groups_that_are_turned_off_are_unsupported(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(node.broker.image), "feature_level", lambda _, name: 0)
+    assert beat(node, 0, ["in"]).error_code == ErrorCode.UNSUPPORTED_VERSION
+    described = node.ask(ShareGroupDescribeRequest(group_ids=["g"]), 1)
+    assert described.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
