@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "produce": "produce:produce",
     "consume": "consume:consume",
     "groups": "groups:groups",
+    "share": "share:share",
     "txn": "txn:txn",
     "cluster": "cluster:cluster",
     "log": "log_dump:log",

@@ -285,12 +285,7 @@ async def _refuse_if_in_use(admin: Admin, name: str) -> None:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return  # offsets may be set for a group before anybody joins it
-    if not described.is_empty:
-        raise KafkaError(
-            ErrorCode.NON_EMPTY_GROUP,
-            f"group {name!r} is in use by {', '.join(row.member_id for row in described.members)}; "
-            "stop them first",
-        )
+    described.check_empty()
 
 
 def _group_json(group: GroupDescription) -> dict[str, object]:

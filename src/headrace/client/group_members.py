@@ -72,6 +72,15 @@ class GroupDescription(msgspec.Struct, frozen=True):
     def is_empty(self) -> bool:
         return not self.members
 
+    def check_empty(self) -> None:
+        """Raise NON_EMPTY_GROUP, with who is in it, unless it is empty."""
+        if self.members:
+            names = (f"{row.member_id} ({row.client_id} at {row.host})" for row in self.members)
+            raise KafkaError(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"group {self.group_id!r} is in use by {', '.join(names)}; stop them first",
+            )
+
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
     """Give a group as its coordinator sees it; GROUP_ID_NOT_FOUND if there is none.
@@ -83,7 +92,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
         _describe_consumer,
         _describe_classic,
         _describe_streams,
-        _describe_share,
+        describe_share_group,
     )
     for ask in asks:
         try:
@@ -196,7 +205,8 @@ async def _describe_streams(cluster: Cluster, group_id: str) -> GroupDescription
     )
 
 
-async def _describe_share(cluster: Cluster, group_id: str) -> GroupDescription:
+async def describe_share_group(cluster: Cluster, group_id: str) -> GroupDescription:
+    """Give a share group; GROUP_ID_NOT_FOUND if there is none, or if it is of another type."""
     answer = await ask_coordinator(
         cluster,
         CoordinatorType.GROUP,

@@ -1,0 +1,331 @@
+"""`headrace share`: list, describe, offsets, reset, delete; and what has a file of its own."""
+
+import sys
+from typing import Final
+
+import click
+
+from headrace.cli.dead_letter_replay import replay_dead_letters
+from headrace.cli.offset_reset import Move, Target, parse_wanted, plan_reset
+from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
+from headrace.cli.output import print_json, print_table
+from headrace.cli.running import complete, make_sure, report, usage_error
+from headrace.cli.share_consume import consume
+from headrace.cli.share_inspection import inspect
+from headrace.client.admin import Admin
+from headrace.client.group_members import GroupDescription, describe_group, describe_share_group
+from headrace.client.groups import CommittedOffset, ListedGroup, delete_groups, list_groups
+from headrace.client.leaders import by_topic
+from headrace.client.offsets import FoundOffset, Start
+from headrace.client.outcomes import Outcomes, values_of
+from headrace.client.share.offsets import (
+    ShareStart,
+    alter_share_offsets,
+    delete_share_offsets,
+    describe_share_offsets,
+)
+from headrace.client.topics import TopicPartition
+from headrace.errors import ErrorCode, KafkaError
+
+name_argument: Final = click.argument("name", metavar="GROUP")
+names_argument: Final = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+
+
+@click.group(cls=CommandGroup)
+def share() -> None:
+    """List, describe, reset and delete share groups; look into queues, replay dead letters."""
+
+
+@share.command("list")
+@click.option("--state", "states", multiple=True, help="Only of this state; repeatable.")
+@json_option
+@bootstrap_option
+def list_(states: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
+    """List share groups."""
+
+    async def work() -> list[ListedGroup]:
+        async with Admin(bootstrap) as admin:
+            return await list_groups(admin.cluster, states, ["share"])
+
+    columns = ("group", "state", "coordinator")
+    rows = [(row.group_id, row.state, row.coordinator) for row in complete(work())]
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows)
+
+
+@share.command()
+@names_argument
+@json_option
+@bootstrap_option
+def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
+    """Show state, epochs, members, and which partitions each reads."""
+
+    async def work() -> Outcomes[str, GroupDescription]:
+        outcomes: Outcomes[str, GroupDescription] = {}
+        async with Admin(bootstrap) as admin:
+            for name in names:
+                try:
+                    outcomes[name] = await describe_share_group(admin.cluster, name)
+                except KafkaError as error:
+                    outcomes[name] = error
+        return outcomes
+
+    outcomes = complete(work())
+    found = [row for row in outcomes.values() if isinstance(row, GroupDescription)]
+    if as_json:
+        print_json([_group_json(group) for group in found])
+    else:
+        for group in found:
+            _print_group(group)
+    report(outcomes, "share group")
+
+
+@share.command()
+@name_argument
+@json_option
+@bootstrap_option
+def offsets(name: str, as_json: bool, bootstrap: str) -> None:
+    """Show where a group begins in its partitions, where they end, and how much is left to do."""
+
+    async def work() -> list[dict[str, object]]:
+        async with Admin(bootstrap) as admin:
+            await describe_share_group(admin.cluster, name)
+            starts = await describe_share_offsets(admin.cluster, name)
+            refused.update({str(key): row for key, row in starts.items()})
+            return await _offset_rows(admin, starts)
+
+    refused: dict[str, object] = {}
+    rows = complete(work())
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("topic", "partition", "start", "end", "lag")
+        print_table(columns, [tuple(row[column] for column in columns) for row in rows])
+    report(refused, "partition")
+
+
+@share.command()
+@name_argument
+@click.option("--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Repeatable.")
+@click.option("--all-topics", is_flag=True, help="Every partition that it knows.")
+@click.option("--to-beginning", "--to-earliest", "to_beginning", is_flag=True)
+@click.option("--to-end", "--to-latest", "to_end", is_flag=True)
+@click.option("--to-offset", type=click.IntRange(min=0))
+@click.option(
+    "--to-time",
+    "--to-datetime",
+    "to_time",
+    help="ms since 1970, or like 2026-01-31T08:00:00 (UTC).",
+)
+@click.option("--shift", type=int, help="From where it is now.")
+@click.option("--execute/--dry-run", default=False, help="Do it, or only show what would be done.")
+@json_option
+@bootstrap_option
+def reset(  # noqa: PLR0913  an option each
+    name: str,
+    *,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_beginning: bool,
+    to_end: bool,
+    to_offset: int | None,
+    to_time: str | None,
+    shift: int | None,
+    execute: bool,
+    as_json: bool,
+    bootstrap: str,
+) -> None:
+    """Have a group without members begin elsewhere. Shows what it would do; --execute does it.
+
+    What is known of single records from there on is forgotten: they are delivered, or delivered
+    again, with their first attempt.
+    """
+    if bool(topics) == all_topics:
+        usage_error("say which partitions: --topic, or --all-topics")
+    target = Target.chosen(
+        to_beginning=to_beginning,
+        to_end=to_end,
+        to_offset=to_offset,
+        to_time=to_time,
+        shift=shift,
+    )
+    wanted = parse_wanted(topics)
+
+    async def work() -> list[Move]:
+        async with Admin(bootstrap) as admin:
+            group = await _find_group(admin, name)
+            if group is not None and execute:
+                group.check_empty()
+            known = values_of(await describe_share_offsets(admin.cluster, name)) if group else {}
+            places = wanted if topics else by_topic(known)
+            moves = await plan_reset(admin, _as_committed(known), places, target)
+            if execute and moves:
+                outcomes.update(
+                    await alter_share_offsets(
+                        admin.cluster, name, {move.partition: move.new_offset for move in moves}
+                    )
+                )
+            return moves
+
+    outcomes: Outcomes[TopicPartition, None] = {}
+    moves = complete(work())
+    if as_json:
+        print_json([move.as_json() for move in moves])
+    else:
+        print_table(
+            ("topic", "partition", "from", "to"),
+            [(*move.partition, move.old_offset, move.new_offset) for move in moves],
+        )
+    if not execute and not as_json:
+        print("nothing is changed; --execute does it", file=sys.stderr)
+    report({str(partition): outcome for partition, outcome in outcomes.items()}, "partition")
+
+
+@share.command()
+@names_argument
+@click.option(
+    "--topic", "-t", "topics", multiple=True, help="Only what it knows of this topic; repeatable."
+)
+@yes_option
+@click.option("--if-exists", is_flag=True, help="A group that is not there is fine.")
+@json_option
+@bootstrap_option
+def delete(
+    names: tuple[str, ...],
+    *,
+    topics: tuple[str, ...],
+    yes: bool,
+    if_exists: bool,
+    as_json: bool,
+    bootstrap: str,
+) -> None:
+    """Delete share groups, or have them forget topics. Asks first if somebody can answer."""
+    if topics:
+        make_sure(f"Have {', '.join(names)} forget {', '.join(topics)}?", is_sure=yes)
+    else:
+        make_sure(f"Delete {', '.join(names)} with everything they know?", is_sure=yes)
+
+    async def work() -> Outcomes[str, None]:
+        outcomes: Outcomes[str, None] = {}
+        async with Admin(bootstrap) as admin:
+            for name in names:
+                try:
+                    outcomes |= await _delete(admin, name, topics)
+                except KafkaError as error:
+                    if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not if_exists:
+                        outcomes[name] = error
+        return outcomes
+
+    outcomes = complete(work())
+    gone = [name for name, outcome in outcomes.items() if outcome is None]
+    if as_json:
+        print_json(gone)
+    else:
+        for name in gone:
+            print(f"deleted {name}")
+    report(outcomes, "share group")
+
+
+share.add_command(inspect)
+share.add_command(consume)
+share.add_command(replay_dead_letters)
+
+
+async def _find_group(admin: Admin, name: str) -> GroupDescription | None:
+    """Give a share group, None if there is no group of the name; KafkaError if it is another's."""
+    try:
+        group = await describe_group(admin.cluster, name)
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+    if group.group_type != "share":
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"{name!r} is a {group.group_type} group, no share group; "
+            "`headrace groups` is for all of them",
+        )
+    return group
+
+
+async def _delete(admin: Admin, name: str, topics: tuple[str, ...]) -> Outcomes[str, None]:
+    """Delete a group, or some topics of it; an outcome for the group, or for each `group/topic`."""
+    group = await describe_share_group(admin.cluster, name)  # others are not for this command
+    group.check_empty()
+    if not topics:
+        return await delete_groups(admin.cluster, [name])
+    outcomes = await delete_share_offsets(admin.cluster, name, topics)
+    return {f"{name}/{topic}": outcome for topic, outcome in outcomes.items()}
+
+
+def _as_committed(
+    starts: dict[TopicPartition, ShareStart],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Give the starts that are known as a plan of moves takes them."""
+    return {
+        partition: CommittedOffset(start.offset)
+        for partition, start in starts.items()
+        if start.offset is not None
+    }
+
+
+async def _offset_rows(
+    admin: Admin, starts: Outcomes[TopicPartition, ShareStart]
+) -> list[dict[str, object]]:
+    known = {key: start for key, start in starts.items() if isinstance(start, ShareStart)}
+    ends = await admin.list_offsets(dict.fromkeys(known, Start.END))
+    rows: list[dict[str, object]] = []
+    for partition, start in known.items():
+        end = ends[partition]
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "start": start.offset,
+                "end": end.offset if isinstance(end, FoundOffset) else None,
+                "lag": start.lag,
+            }
+        )
+    return rows
+
+
+def _group_json(group: GroupDescription) -> dict[str, object]:
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "members": [
+            {
+                "member": member.member_id,
+                "client": member.client_id,
+                "host": member.host,
+                "rack": member.rack,
+                "epoch": member.epoch,
+                "subscription": member.subscription,
+                "assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+    }
+
+
+def _print_group(group: GroupDescription) -> None:
+    print_table(
+        ("member", "client", "host", "epoch", "topics", "partitions"),
+        [
+            (
+                member.member_id,
+                member.client_id,
+                member.host.removeprefix("/"),
+                member.epoch,
+                member.subscription,
+                member.assignment,
+            )
+            for member in group.members
+        ],
+        title=f"{group.group_id}  {group.state}  {group.assignor}  epoch {group.epoch}",
+    )

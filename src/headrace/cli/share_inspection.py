@@ -1,0 +1,97 @@
+"""`headrace share inspect`: what becomes of single records of a queue, as their node sees it."""
+
+from typing import Final
+
+import click
+
+from headrace.cli.options import json_option
+from headrace.cli.output import print_json, print_table
+from headrace.client.share.inspection import InspectedPartition, Inspection, inspect_queue
+
+DEFAULT_HTTP: Final = "127.0.0.1:9094"
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.argument("topic", metavar="TOPIC")
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    default=DEFAULT_HTTP,
+    envvar="HEADRACE_HTTP",
+    show_envvar=True,
+    help="The HTTP port of the node that leads the partitions.",
+)
+@json_option
+def inspect(group: str, topic: str, *, http: str, as_json: bool) -> None:
+    """Show every record in flight: holder, attempts, lock; and why records were given up.
+
+    Only a Headrace node can say, of the partitions that it leads.
+    """
+    found = inspect_queue(http, group, topic)
+    if as_json:
+        print_json(found)
+    else:
+        _print_inspection(found)
+
+
+def _print_inspection(found: Inspection) -> None:
+    for partition in found.partitions:
+        name = f"{found.topic}-{partition.partition}"
+        if partition.is_loaded:
+            _print_partition(name, partition)
+        else:
+            print(_unloaded(name, partition, found.node))
+    if (breaker := found.breaker) is not None:
+        pause = "" if breaker.pause_left_ms is None else f" for {breaker.pause_left_ms} ms more"
+        rejected = f"{breaker.rejected} of {breaker.records} records rejected"
+        print(f"circuit breaker {breaker.state}{pause}: {rejected}")
+
+
+def _print_partition(name: str, partition: InspectedPartition) -> None:
+    where = f"start {partition.start_offset}  end {partition.high_watermark}"
+    columns = ("offsets", "state", "attempts", "lock ms", "rest ms", "client", "host", "member")
+    print_table(
+        (*columns, "cause"),
+        [
+            (
+                _offsets(run.first_offset, run.last_offset),
+                run.state,
+                run.delivery_count,
+                run.lock_left_ms,
+                run.resting_ms,
+                run.client_id,
+                None if run.client_host is None else run.client_host.removeprefix("/"),
+                run.member_id,
+                run.cause,
+            )
+            for run in partition.in_flight
+        ],
+        title=f"{name}  {where}  state epoch {partition.state_epoch}",
+    )
+    if partition.archived:
+        print_table(
+            ("offsets", "attempts", "cause"),
+            [
+                (_offsets(run.first_offset, run.last_offset), run.delivery_count, run.cause)
+                for run in partition.archived
+            ],
+            title=f"{name}  given up",
+        )
+    if (letters := partition.dead_letters) is not None and letters.waiting_records:
+        why = (
+            "" if letters.error is None else f", {letters.failed_attempts} failed: {letters.error}"
+        )
+        print(f"{name}  {letters.waiting_records} dead letters are to be sent{why}")
+
+
+def _unloaded(name: str, partition: InspectedPartition, node: int) -> str:
+    if partition.leader != node:
+        return f"{name}  is led by node {partition.leader}: ask its HTTP port"
+    if partition.start_offset is None:
+        return f"{name}  nobody has read it"
+    return f"{name}  start {partition.start_offset}  nobody reads it now"
+
+
+def _offsets(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"

@@ -1,0 +1,215 @@
+"""Dead letters (KIP-1191) from the reader's side: what they say, and sending their records again.
+
+A dead letter is the record that a share group gave up, with headers that say where it was and why
+it is here. A broker may be told to write these headers only: the record is then where they say, for
+as long as its topic keeps it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.client.cluster import Cluster
+from headrace.client.consumer import Consumer
+from headrace.client.fetched import ConsumedRecord
+from headrace.client.group_members import describe_group
+from headrace.client.groups import commit_offsets, fetch_offsets
+from headrace.client.offsets import Start
+from headrace.client.outcomes import values_of
+from headrace.client.producer import Producer
+from headrace.client.topics import TopicPartition
+from headrace.errors import ErrorCode, KafkaError
+from headrace.records.record import Headers
+
+HEADER_PREFIX: Final = "__dlq.errors."
+PROGRESS_EVERY: Final = 500
+"""How many letters are sent before that is noted; as many may be sent twice after a crash."""
+
+NO_LETTER: Final = "no headers say where it is from"
+RECORD_GONE: Final = "it has no copy of its record, which is no longer in its topic"
+FROM_HERE: Final = "it is from this topic itself"
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """What the headers of a dead letter say of its record, and the record's own headers."""
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    delivery_count: int
+    reason: str
+    headers: Headers
+
+    @classmethod
+    def of(cls, record: ConsumedRecord) -> "DeadLetter | None":
+        """Read a record of a dead-letter topic; None if it is no dead letter.
+
+        A record may have been a dead letter before: the last header of a name is this letter's, and
+        the others are the record's own.
+        """
+        said: dict[str, str] = {}
+        own: list[tuple[str, bytes | None]] = []
+        try:
+            for name, value in reversed(record.headers):
+                field = name.removeprefix(HEADER_PREFIX)
+                if field != name and field not in said:
+                    said[field] = (value or b"").decode()
+                else:
+                    own.append((name, value))
+            return cls(
+                said["topic"],
+                int(said["partition"]),
+                int(said["offset"]),
+                said.get("group", ""),
+                int(said.get("delivery.count", 0)),
+                said.get("reason", ""),
+                tuple(reversed(own)),
+            )
+        except (KeyError, ValueError):
+            return None
+
+
+class Sent(msgspec.Struct, frozen=True, order=True):
+    """Letters that went the same way for the same reason, or would."""
+
+    to: str
+    group: str
+    reason: str
+
+
+class Replayed(msgspec.Struct):
+    """What was sent, or would be."""
+
+    sent: dict[Sent, int] = msgspec.field(default_factory=dict)
+    left_out: dict[str, int] = msgspec.field(default_factory=dict)
+    """Records that cannot be sent, by why not."""
+
+    def note_sent(self, way: Sent) -> None:
+        self.sent[way] = self.sent.get(way, 0) + 1
+
+    def note_left_out(self, why: str) -> None:
+        self.left_out[why] = self.left_out.get(why, 0) + 1
+
+
+async def replay_dead_letters(
+    cluster: Cluster,
+    topic: str,
+    group_id: str,
+    *,
+    to: str | None = None,
+    limit: int | None = None,
+    is_executed: bool,
+) -> Replayed:
+    """Send the records of dead letters to the topics that they are from, or all of them to one.
+
+    They go with their own key, value and headers, to the partition of their key. Those that are
+    there now are read, `limit` at most, from where the consumer group `group_id` has got to, which
+    is noted after they are acknowledged: another run does not send them again. A run that is killed
+    may have sent some that the next one sends once more. Nothing is sent or noted unless it
+    `is_executed`.
+
+    KafkaError if somebody is in the group, or if a topic does not exist.
+    """
+    await _refuse_if_in_use(cluster, group_id)
+    begin = await fetch_offsets(cluster, group_id)
+    async with (
+        Consumer(cluster, read_committed=True, reset=Start.BEGINNING) as consumer,
+        Producer(cluster) as producer,
+    ):
+        await consumer.assign(topic, Start.BEGINNING, until_end=True)
+        for partition in consumer.positions:
+            if partition in begin:
+                consumer.seek(partition, begin[partition].offset)
+        replay = _Replay(cluster, topic, to)
+        done: dict[TopicPartition, int] = {}
+        count = unnoted = 0
+        while limit is None or count < limit:
+            records = await consumer.poll(records_max=None if limit is None else limit - count)
+            if not records:
+                break
+            for record in records:
+                await replay.send(record, producer if is_executed else None)
+                done[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            count, unnoted = count + len(records), unnoted + len(records)
+            if is_executed and unnoted >= PROGRESS_EVERY:
+                await _note_progress(producer, group_id, done)
+                done, unnoted = {}, 0
+        if is_executed and done:
+            await _note_progress(producer, group_id, done)
+    return replay.outcome
+
+
+class _Replay:
+    """Where the letters of a topic go, and what became of them."""
+
+    def __init__(self, cluster: Cluster, topic: str, to: str | None) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._to = to
+        self.outcome = Replayed()
+
+    async def send(self, record: ConsumedRecord, producer: Producer | None) -> None:
+        """Send the record of a letter, or with no producer only find out whether it could be."""
+        letter = DeadLetter.of(record)
+        if letter is None:
+            self.outcome.note_left_out(NO_LETTER)
+            return
+        to = self._to or letter.topic
+        if to == self._topic:
+            self.outcome.note_left_out(FROM_HERE)
+            return
+        key, value, headers = record.key, record.value, letter.headers
+        if key is None and value is None and not headers:
+            found = await _read_record(self._cluster, letter)
+            if found is None:
+                self.outcome.note_left_out(RECORD_GONE)
+                return
+            key, value, headers = found.key, found.value, found.headers
+        await self._cluster.topic(to)  # a producer would create it
+        if producer is not None:
+            await producer.send(to, value, key, headers=headers)
+        self.outcome.note_sent(Sent(to, letter.group, letter.reason))
+
+
+async def _read_record(cluster: Cluster, letter: DeadLetter) -> ConsumedRecord | None:
+    """Give the record that a letter speaks of, from the topic where it was; None if it is gone."""
+    partition = TopicPartition(letter.topic, letter.partition)
+    records: Sequence[ConsumedRecord] = ()
+    async with Consumer(cluster) as consumer:
+        try:
+            await consumer.assign(letter.topic, letter.offset, [letter.partition])
+            ends = await consumer.ends([partition])
+            consumer.stop_at({partition: min(letter.offset + 1, ends[partition])})
+            records = await consumer.poll(records_max=1)
+        except KafkaError as error:
+            if error.code not in (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            ):
+                raise
+    return next((record for record in records if record.offset == letter.offset), None)
+
+
+async def _note_progress(
+    producer: Producer, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Note what is done, after the cluster has it."""
+    await producer.flush()
+    values_of(await commit_offsets(producer.cluster, group_id, offsets))
+
+
+async def _refuse_if_in_use(cluster: Cluster, group_id: str) -> None:
+    try:
+        group = await describe_group(cluster, group_id)
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return
+    group.check_empty()
+    if group.group_type not in ("classic", "consumer"):
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"progress cannot be noted in {group_id!r}, a {group.group_type} group",
+        )

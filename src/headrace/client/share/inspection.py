@@ -1,0 +1,125 @@
+"""What a Headrace node says of a share group's records, at `GET /share/{group}/{topic}`.
+
+The page is JSON, and these are its fields. Only the node that leads a partition knows who has which
+records: locks are in no log.
+"""
+
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from headrace.client.addresses import parse_address
+from headrace.client.errors import ClientError, NotReachable
+
+TIMEOUT_SECONDS: Final = 30
+PAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+class InFlightRun(msgspec.Struct, frozen=True):
+    """Neighbours that the same is true of."""
+
+    first_offset: int
+    last_offset: int
+    state: str
+    """available, acquired, acknowledged, archiving or archived."""
+    delivery_count: int
+    member_id: str | None = None
+    """Who has them."""
+    client_id: str | None = None
+    client_host: str | None = None
+    lock_left_ms: int | None = None
+    resting_ms: int | None = None
+    """How long until what was released may be delivered again."""
+    cause: str | None = None
+    """Why they were given up."""
+
+
+class ArchivedRun(msgspec.Struct, frozen=True):
+    """Neighbours that were given up lately."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    cause: str
+
+
+class LettersInspected(msgspec.Struct, frozen=True):
+    """How the dead letters of a partition get on."""
+
+    waiting_records: int
+    failed_attempts: int
+    error: str | None = None
+    """Why the last attempt failed."""
+
+
+class InspectedPartition(msgspec.Struct, frozen=True):
+    """A partition: all there is to know if it `is_loaded` on the node, else what is written."""
+
+    partition: int
+    leader: int
+    is_loaded: bool = False
+    start_offset: int | None = None
+    """Everything before it is done."""
+    end_offset: int | None = None
+    """The last offset that was ever delivered, or passed over."""
+    high_watermark: int | None = None
+    state_epoch: int | None = None
+    leader_epoch: int | None = None
+    delivery_complete_count: int | None = None
+    """How many records from the start on are done."""
+    waiting_fetches: int | None = None
+    in_flight: tuple[InFlightRun, ...] = ()
+    archived: tuple[ArchivedRun, ...] = ()
+    dead_letters: LettersInspected | None = None
+
+
+class InspectedBreaker(msgspec.Struct, frozen=True):
+    """A group's circuit breaker on the node."""
+
+    state: str
+    """closed, open or half-open."""
+    rejected: int
+    records: int
+    """How many had an outcome, of which some were rejected, in the time that is looked at."""
+    pause_left_ms: int | None = None
+    openings: int = 0
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """A group's records of a topic, on one node."""
+
+    group: str
+    topic: str
+    topic_id: str
+    node: int
+    partitions: tuple[InspectedPartition, ...]
+    breaker: InspectedBreaker | None = None
+    """None where the group has none."""
+
+
+class NotInspected(ClientError):
+    """The node does not know the queue, or is no Headrace."""
+
+
+def inspect_queue(http: str, group: str, topic: str) -> Inspection:
+    """Ask the node whose HTTP port is at `http`; NotReachable or NotInspected says why not."""
+    address = parse_address(http)
+    connection = HTTPConnection(address.host, address.port, timeout=TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", f"/share/{quote(group, safe='')}/{quote(topic, safe='')}")
+        answer = connection.getresponse()
+        page = answer.read(PAGE_BYTES_MAX)
+    except (OSError, HTTPException) as error:
+        raise NotReachable(f"no page from {address}: {error}") from None
+    finally:
+        connection.close()
+    if answer.status != HTTPStatus.OK:
+        said = page.decode(errors="replace").strip()
+        raise NotInspected(f"{address}: {said or answer.reason}")
+    try:
+        return msgspec.json.decode(page, type=Inspection)
+    except msgspec.MsgspecError:
+        raise NotInspected(f"{address} answered with another page; is it Headrace?") from None
