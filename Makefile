@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/pytest -n auto --dist loadfile
-COMPILED := src/headrace/records/scan.py src/headrace/log/offset_map.py
+COMPILED := src/headrace/records/scan.py src/headrace/records/encode.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
-.PHONY: help demo up test check sim bench schemas jars clean
+.PHONY: help demo up test test-slow test-spark42 check sim bench schemas jars clean
 help:
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -24,16 +24,29 @@ demo: $(VENV)/.installed-spark ## orders through a broker into a Spark table
 up: $(VENV)/.installed-spark ## start a node: clients on 127.0.0.1:9092, HTTP on 9094
 	$(BIN)/headrace up
 
-test: $(VENV)/.installed-dev ## every test
-	$(PYTEST)
+test: $(VENV)/.installed-dev ## every test but those that take minutes
+	$(PYTEST) -m 'not exhaustive'
 	HEADRACE_PURE=1 $(PYTEST) tests/unit/records tests/unit/log/test_offset_map.py tests/unit/log/test_compaction.py
+
+test-slow: $(VENV)/.installed-dev ## the tests that take minutes, one after the other
+	$(BIN)/pytest -m exhaustive
+
+# PySpark 4.2 beside the newest one, which .venv has.
+SPARK42 := .venv-spark42
+$(SPARK42)/.installed: $(INSTALL_INPUTS)
+	$(PYTHON) -m venv $(SPARK42)
+	$(SPARK42)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]' 'pyspark==4.2.*'
+	@touch $@
+
+test-spark42: $(SPARK42)/.installed ## the tests with Spark, on PySpark 4.2
+	$(SPARK42)/bin/pytest -m 'not exhaustive' tests/spark tests/unit/spark
 
 check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, imports, unit tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -m 'not slow' tests/unit
+	$(PYTEST) -m 'not slow' --hypothesis-profile quick tests/unit
 
 sim: $(VENV)/.installed-dev ## play SEEDS=10000 seeds of the simulations
 	$(BIN)/pytest tests/sim --seeds $(or $(SEEDS),10000) --timeout 0

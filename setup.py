@@ -9,7 +9,7 @@ import os
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-COMPILED = ["headrace.records.scan", "headrace.log.offset_map"]
+COMPILED = ["headrace.records.scan", "headrace.records.encode", "headrace.log.offset_map"]
 
 
 def extensions() -> list[Extension]:

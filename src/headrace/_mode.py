@@ -13,7 +13,11 @@ from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from types import ModuleType
 
-COMPILED_MODULES = ("headrace.records.scan", "headrace.log.offset_map")
+COMPILED_MODULES = (
+    "headrace.records.scan",
+    "headrace.records.encode",
+    "headrace.log.offset_map",
+)
 PURE_VARIABLE = "HEADRACE_PURE"
 
 

@@ -1,0 +1,15 @@
+"""Spark for topics: `format("headrace")` without a jar.
+
+    from headrace import spark
+
+    session = spark.session()
+    session.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9092")
+        .option("subscribe", "orders").load().show()
+
+`session` gives a local session that is ready; `register` adds the sources to your own. Needs
+`pip install 'headrace[spark]'`. See docs/spark.md.
+"""
+
+from headrace.spark.session import register, session
+
+__all__ = ["register", "session"]

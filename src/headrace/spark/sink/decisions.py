@@ -1,0 +1,203 @@
+"""What became of the batches of a sink, and what that means for who asks next. Pure.
+
+The journal of a sink (a streaming query, or one batch write) has two kinds of records: a `Claim`
+says which run may decide from here on, a `Decision` says that a batch is to be seen, with the
+transactions that hold it. Each kind has a key of its own, so that compaction leaves one of each.
+`History` is what they add up to in the order of the log; the functions below are the rules.
+
+Why no row is lost or doubled, whatever dies:
+
+- Only the run of the last claim decides. A claim has a producer epoch above all before it, and
+  the partition refuses records of older epochs behind it. So who has written a claim and then reads
+  up to it knows whether the batch before was decided, for good.
+- A run that lost its claim is over: it is remembered, and what its tasks wrote before somebody
+  else's claim can be in no decision. So whoever claims may abort what earlier runs left, at any
+  time later, without asking again.
+- Transactions are committed only after the decision that names them, and never aborted after it.
+  So a decided batch can be finished by anybody, any number of times.
+- A task asks for its producer id first and reads the journal then; whoever sweeps up has written to
+  the journal first and lists producer ids then. One of the two sees the other, so that no task
+  which nobody waits for any more leaves a transaction open.
+"""
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from headrace.errors import HeadraceError
+
+PAST_RUNS_MAX: Final = 32
+"""How many earlier runs a claim remembers; a task of one of them is refused."""
+
+
+class Fenced(HeadraceError):
+    """Somebody else writes for this sink now, or has written more than this run knows."""
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """What a record of the journal was written with: the fence of the partition goes by it."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """The transaction of one attempt at one Spark partition, as its coordinator knows it."""
+
+    partition: int
+    attempt: int
+    producer_id: int
+    producer_epoch: int
+    claim_epoch: int
+    """The epoch of the claim under which it was opened."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """From here on `run` decides."""
+
+    run: str
+    token: Token
+    past: tuple[str, ...] = ()
+    """Runs that held the sink before, the latest last."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A batch is to be seen; `is_ended` once all of its transactions are."""
+
+    batch: int
+    run: str
+    token: Token
+    slots: tuple[Slot, ...] = ()
+    is_ended: bool = False
+
+
+class History(msgspec.Struct):
+    """The journal of one sink, as far as it was read."""
+
+    claim: Claim | None = None
+    decision: Decision | None = None
+    held_since: int = 0
+    """The epoch of the first claim since which no other run has claimed."""
+    past: tuple[str, ...] = ()
+    """Runs that are over, the latest last."""
+
+    def apply(self, record: Claim | Decision) -> None:
+        """Take the next record of the log."""
+        if isinstance(record, Claim):
+            held = self.claim
+            if held is None or held.run != record.run:
+                self.held_since = record.token.producer_epoch
+            # A claim does not know of one that came while it was made.
+            known = (*self.past, *record.past, *(() if held is None else (held.run,)))
+            past = dict.fromkeys(run for run in known if run != record.run)
+            self.past = tuple(past)[-PAST_RUNS_MAX:]
+            self.claim = record
+        else:
+            self.decision = record
+
+    @property
+    def unended(self) -> Decision | None:
+        """The batch whose transactions somebody has to end, if there is one."""
+        decision = self.decision
+        return None if decision is None or decision.is_ended else decision
+
+
+class TaskStep(Enum):
+    """What a task does, as the journal stands."""
+
+    CLAIM = "claim the sink for its run, then ask again"
+    SKIP = "write nothing: the batch is decided"
+    WRITE = "write"
+
+
+def task_step(history: History, run: str, batch: int) -> TaskStep:
+    """Say what a task of a run does for a batch; Fenced if the run is over."""
+    if not _holds(history, run):
+        if is_over(history, run):
+            raise _fenced(history, run)
+        return TaskStep.CLAIM
+    return TaskStep.SKIP if _is_decided(history, batch) else TaskStep.WRITE
+
+
+def is_to_be_decided(history: History, run: str, batch: int, slots: tuple[Slot, ...]) -> bool:
+    """Whether the driver of a run has a batch to decide; Fenced if another run took over.
+
+    If not, the batch is decided already, and what is `unended` of it is to be ended.
+    """
+    if not _holds(history, run) or any(slot.claim_epoch < history.held_since for slot in slots):
+        raise _fenced(history, run)
+    return not _is_decided(history, batch)
+
+
+def may_abort(history: History, run: str, batch: int) -> bool:
+    """Whether what tasks of a run wrote for a batch is in no decision.
+
+    Only somebody who has claimed since the tasks were done may rely on it: a decision might be on
+    its way until then.
+    """
+    decision = history.decision
+    return decision is None or decision.batch != batch or decision.run != run
+
+
+def is_over(history: History, run: str) -> bool:
+    """Whether a run can neither decide nor claim any more."""
+    return run in history.past
+
+
+def claim_of(history: History, run: str, producer_id: int, producer_epoch: int) -> Claim:
+    """Make the claim of a run on top of a history."""
+    held = () if history.claim is None else (history.claim.run,)
+    past = (*history.past, *(other for other in held if other != run))
+    return Claim(run, Token(producer_id, producer_epoch, 0), past[-PAST_RUNS_MAX:])
+
+
+def decision_of(history: History, batch: int, slots: tuple[Slot, ...]) -> Decision:
+    """Make the decision for a batch; its run holds the claim."""
+    assert history.claim is not None, "a batch is decided under a claim"
+    return Decision(batch, history.claim.run, _next_token(history, history.claim), slots)
+
+
+def ending_of(history: History) -> Decision:
+    """Make the note that all transactions of the last decision are ended."""
+    assert history.claim is not None, "an ending is noted under a claim"
+    assert history.decision is not None, "what is ended was decided"
+    token = _next_token(history, history.claim)
+    return msgspec.structs.replace(history.decision, token=token, slots=(), is_ended=True)
+
+
+def _next_token(history: History, claim: Claim) -> Token:
+    producer = claim.token.producer_id, claim.token.producer_epoch
+    used = claim.token.sequence
+    decision = history.decision
+    if decision is not None:
+        token = decision.token
+        if (token.producer_id, token.producer_epoch) == producer:
+            used = token.sequence
+    return Token(*producer, used + 1)
+
+
+def _holds(history: History, run: str) -> bool:
+    return history.claim is not None and history.claim.run == run
+
+
+def _is_decided(history: History, batch: int) -> bool:
+    decision = history.decision
+    if decision is None or decision.batch < batch:
+        return False
+    if decision.batch > batch:
+        raise Fenced(
+            f"batch {decision.batch} of this query is written already and its checkpoint asks for "
+            f"batch {batch}: the checkpoint is older than what was written. Go back to the newer "
+            "one, or start with a new checkpoint at the offsets that you want"
+        )
+    return True
+
+
+def _fenced(history: History, run: str) -> Fenced:
+    holder = "nobody" if history.claim is None else f"run {history.claim.run}"
+    return Fenced(
+        f"run {run} may not write any more: {holder} writes for this query now. Nothing of this "
+        "run's batch will be seen; is the query running twice on one checkpoint?"
+    )

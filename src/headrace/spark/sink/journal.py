@@ -1,0 +1,71 @@
+"""The journal of one sink in a cluster.
+
+Records are plain, not transactional: one record is whole by itself. Their producer id is that of a
+transactional id of the sink's own, because the coordinator gives it a larger epoch each time, and
+the partition refuses the smaller ones behind it. (After 32,767 claims the id changes and the fence
+of the one before does not reach that far; then only what is read counts.)
+"""
+
+import contextlib
+from typing import Final
+
+import msgspec
+
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import CoordinatorType, ask_coordinator
+from headrace.client.errors import raise_for
+from headrace.errors import ErrorCode
+from headrace.spark.sink.decisions import Claim, Decision, Fenced, History, claim_of
+from headrace.spark.sink.journal_partition import JournalPartition
+from headrace.spark.sink.protocol import ID_PREFIX
+from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
+
+_INIT_TIMEOUT_MS: Final = 1
+"""No transaction is begun under the journal's id; the request wants a number."""
+_OUTDATED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+
+
+class ClusterJournal:
+    """The journal of the sink with this name."""
+
+    def __init__(self, cluster: Cluster, partition: JournalPartition, name: str) -> None:
+        self._cluster = cluster
+        self._partition = partition
+        self._name = name
+
+    async def read(self) -> History:
+        """Give everything that was written before the call; the caller may change it."""
+        await self._partition.read()
+        entry = self._partition.entries.get(self._name)
+        return History() if entry is None else msgspec.structs.replace(entry.history)
+
+    async def claim(self, run: str) -> History:
+        """Write a claim, unless a newer one comes in between; give everything up to it."""
+        transactional_id = f"{ID_PREFIX}-{self._name}"
+        answer = await ask_coordinator(
+            self._cluster,
+            CoordinatorType.TRANSACTION,
+            transactional_id,
+            InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=_INIT_TIMEOUT_MS
+            ),
+            InitProducerIdResponse,
+            code_of=lambda answer: answer.error_code,
+        )
+        raise_for(answer.error_code, None, f"a producer id for the journal of {self._name}")
+        history = await self.read()
+        with contextlib.suppress(Fenced):  # somebody claimed meanwhile: whoever asked looks again
+            await self.append(claim_of(history, run, answer.producer_id, answer.producer_epoch))
+        return await self.read()
+
+    async def append(self, record: Claim | Decision) -> None:
+        """Write a record; Fenced if a newer claim than its token's is there."""
+        code = await self._partition.append(self._name, record)
+        if code in _OUTDATED:
+            raise Fenced(
+                f"another run of {self._name} writes now; is the query running twice on one "
+                "checkpoint?"
+            )
+        if code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            raise_for(code, None, f"the journal of {self._name} in {self._partition}")

@@ -1,0 +1,194 @@
+"""One partition of the topic in which sinks keep their journals: read it, append to it.
+
+Every sink of a cluster writes to the same topic, which the first one creates. Streaming queries are
+spread over its partitions; batch writes are all in one, so that the next one finds what a driver
+that died left behind. A process remembers how far it has read, so that a look is one request unless
+there is news.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.client.cluster import MOVED, Cluster
+from headrace.client.errors import NotReachable, refusal
+from headrace.client.fetched import ConsumedRecord
+from headrace.client.fetcher import Fetcher
+from headrace.client.offsets import Start, list_offsets
+from headrace.client.outcomes import values_of
+from headrace.client.partitioner import murmur2
+from headrace.client.retrying import Retries
+from headrace.client.settings import ConsumerSettings
+from headrace.client.topics import NewTopic, TopicPartition, create_topics
+from headrace.errors import ErrorCode, KafkaError
+from headrace.records.builder import BatchBuilder
+from headrace.records.compression import Compression
+from headrace.spark.sink.decisions import Claim, Decision, History, Token
+from headrace.wire.messages.produce_request import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from headrace.wire.messages.produce_response import ProduceResponse
+
+TOPIC: Final = "__headrace_spark_decisions"
+PARTITIONS: Final = 8
+"""Where a sink's journal is goes by this number, however many partitions the topic gets later."""
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(15 * 60 * 1000),
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": str(60 * 60 * 1000),
+}
+"""A process that starts reads what is not compacted yet, so that it must not become much."""
+BATCH_WRITE_PREFIX: Final = "write-"
+_BATCH_WRITES: Final = 0
+_KINDS: Final[dict[str, type[Claim | Decision]]] = {"claim": Claim, "decision": Decision}
+_NO_TOKEN: Final = Token(-1, -1, -1)
+_LIMITS: Final = ConsumerSettings(max_wait_ms=0, partition_max_bytes=8 * 1024 * 1024)
+
+
+def partition_of(name: str) -> int:
+    """Give the partition in which the journal of a sink is."""
+    if name.startswith(BATCH_WRITE_PREFIX):
+        return _BATCH_WRITES
+    return 1 + murmur2(name.encode()) % (PARTITIONS - 1)
+
+
+class Entry(msgspec.Struct):
+    """The journal of one sink, and when it was last written to, in ms since 1970."""
+
+    history: History
+    written_ms: int = 0
+
+
+class JournalPartition:
+    """One partition, as far as it was read. Belongs to one process and one loop."""
+
+    def __init__(self, cluster: Cluster, index: int) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._cluster = cluster
+        self._partition = TopicPartition(TOPIC, index)
+        self._topic_id: bytes | None = None
+        self._position = 0
+
+    def __str__(self) -> str:
+        return str(self._partition)
+
+    async def read(self) -> None:
+        """Take in everything that was written before the call."""
+        await self._find_topic()
+        found = await list_offsets(self._cluster, {self._partition: int(Start.END)})
+        end = values_of(found)[self._partition].offset
+        if end < self._position:
+            self._forget()
+        if end > self._position:
+            async with asyncio.timeout(self._cluster.settings.api_timeout_ms / 1000):
+                await self._read_until(end)
+
+    async def append(self, name: str, record: Claim | Decision) -> int:
+        """Write a record of a sink; give the error code if trying again is of no use."""
+        kind = next(kind for kind, cls in _KINDS.items() if isinstance(record, cls))
+        row = f"{name}/{kind}".encode(), msgspec.json.encode(record)
+        return await self._append([row], record.token)
+
+    async def erase(self, names: Iterable[str]) -> None:
+        """Drop the journals of sinks that nobody will ask for any more."""
+        keys = [f"{name}/{kind}".encode() for name in names for kind in _KINDS]
+        if keys:
+            await self._append([(key, None) for key in keys], _NO_TOKEN)
+
+    async def _append(self, rows: Sequence[tuple[bytes, bytes | None]], token: Token) -> int:
+        await self._find_topic()
+        builder = BatchBuilder(Compression.ZSTD)
+        for key, value in rows:
+            builder.append(time.time_ns() // 1_000_000, key, value)
+        batch = builder.build(
+            producer_id=token.producer_id,
+            producer_epoch=token.producer_epoch,
+            base_sequence=token.sequence,
+        )
+        retries = Retries(self._cluster.settings)
+        while True:
+            try:
+                code = await self._produce(batch)
+            except NotReachable:
+                self._cluster.forget(TOPIC)
+                if not await retries.pause():
+                    raise
+                continue
+            if code in MOVED:
+                self._cluster.forget(TOPIC)
+            is_retriable = code != 0 and refusal(code, None, "").is_retriable
+            if not is_retriable or not await retries.pause():
+                return code
+
+    async def _produce(self, batch: bytearray) -> int:
+        leader = await self._cluster.leader(*self._partition)
+        connection = await self._cluster.connection(leader.leader_id)
+        row = PartitionProduceData(index=self._partition.partition, records=batch)
+        topic = TopicProduceData(
+            name=TOPIC, topic_id=self._cluster.view.topic_id(TOPIC), partition_data=[row]
+        )
+        body = ProduceRequest(
+            acks=-1, timeout_ms=self._cluster.settings.request_timeout_ms, topic_data=[topic]
+        )
+        answer = await connection.request(body, ProduceResponse, patience_ms=body.timeout_ms)
+        return answer.responses[0].partition_responses[0].error_code
+
+    async def _read_until(self, end: int) -> None:
+        fetcher = Fetcher(self._cluster, _LIMITS, is_committed=False, reset=Start.BEGINNING)
+        fetcher.assign({self._partition: self._position}, {self._partition: end})
+        try:
+            while records := await fetcher.next_records():
+                for record in records:
+                    self._take(record)
+        finally:
+            await fetcher.stop()
+        self._position = end
+
+    def _take(self, record: ConsumedRecord) -> None:
+        name, _, kind = (record.key or b"").decode().rpartition("/")
+        if record.value is None:
+            self.entries.pop(name, None)
+        elif kind in _KINDS:
+            entry = self.entries.setdefault(name, Entry(History()))
+            entry.history.apply(msgspec.json.decode(record.value, type=_KINDS[kind]))
+            entry.written_ms = record.timestamp
+
+    def _forget(self) -> None:
+        self._position = 0
+        self.entries.clear()
+
+    async def _find_topic(self) -> None:
+        """Create the topic if there is none, and notice one that was made anew."""
+        try:
+            topic = await self._cluster.topic(TOPIC)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            await self._create_topic()
+            topic = await self._cluster.topic(TOPIC, may_create=True)
+        if len(topic.partitions) < PARTITIONS:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {TOPIC!r} has {len(topic.partitions)} partitions, {PARTITIONS} are needed; "
+                "delete it while no query writes, and it is created as it has to be",
+            )
+        if self._topic_id is not None and self._topic_id != topic.topic_id:
+            self._forget()
+        self._topic_id = topic.topic_id
+
+    async def _create_topic(self) -> None:
+        new = NewTopic(TOPIC, PARTITIONS, configs=CONFIGS)
+        outcome = (await create_topics(self._cluster, [new], validate_only=False))[TOPIC]
+        self._cluster.forget(TOPIC)
+        if isinstance(outcome, KafkaError) and outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise KafkaError(
+                outcome.code,
+                f"{outcome.message}. The sink keeps its decisions in topic {TOPIC!r}: let it be "
+                f"created, or create it with {PARTITIONS} partitions and cleanup.policy=compact",
+            )

@@ -1,0 +1,46 @@
+"""What batch writes leave: finished if their driver died in between, and dropped after a while.
+
+A streaming query finishes its own batch when it starts again. A batch write is never run again by
+itself, so that the next one on the cluster, whoever runs it, does it.
+"""
+
+import asyncio
+import time
+from typing import Final
+
+from headrace.spark.sink.journal_partition import BATCH_WRITE_PREFIX, Entry, JournalPartition
+from headrace.spark.sink.protocol import Sink, Transactions
+
+FINISHED_AFTER_MS: Final = 60_000
+"""A driver that has not ended its transactions so long after its decision is taken for dead; if it
+is not, ending them twice does no harm."""
+KEPT_MS: Final = 60 * 60 * 1000
+"""Tasks that Spark forgot may still ask for the journal of their write."""
+
+
+async def tidy(partition: JournalPartition, transactions: Transactions) -> None:
+    """End what other batch writes decided and did not end, and drop the journals of old ones."""
+    now_ms = time.time_ns() // 1_000_000
+    dropped = []
+    for name, entry in list(partition.entries.items()):
+        age_ms = now_ms - entry.written_ms
+        if not name.startswith(BATCH_WRITE_PREFIX) or age_ms < FINISHED_AFTER_MS:
+            continue
+        if entry.history.unended is not None:
+            await _finish(name, entry, transactions)
+            dropped.append(name)
+        elif age_ms >= KEPT_MS:
+            dropped.append(name)
+    await partition.erase(dropped)
+
+
+async def _finish(name: str, entry: Entry, transactions: Transactions) -> None:
+    decision = entry.history.unended
+    assert decision is not None, "only what is not ended is finished"
+    ids = Sink(name, decision.run).ids_of(decision)
+    await asyncio.gather(
+        *(
+            transactions.commit(transactional_id, slot.producer_id, slot.producer_epoch)
+            for transactional_id, slot in zip(ids, decision.slots, strict=True)
+        )
+    )

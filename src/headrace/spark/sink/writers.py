@@ -1,0 +1,180 @@
+"""The writers that Spark calls: tasks write, the driver commits or aborts.
+
+Spark makes a stream writer in a process of the driver for each micro-batch, sends it to the tasks,
+and makes another one for the commit or the abort. So what these have in common goes through the
+messages of the tasks. Which query, run and batch it is, only tasks are told.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from headrace.errors import HeadraceError
+from headrace.spark.sink.decisions import Slot
+from headrace.spark.sink.journal_partition import BATCH_WRITE_PREFIX
+from headrace.spark.sink.ports import Ports, open_ports
+from headrace.spark.sink.protocol import (
+    NAMED_MAX,
+    TIMEOUT_NAME,
+    LostRows,
+    Place,
+    Sink,
+    abort_batch,
+    commit_batch,
+)
+from headrace.spark.sink.task import write_rows
+from headrace.spark.sink.tidying import tidy
+from headrace.spark.sink.write_options import WriteOptions
+
+_QUERY_PROPERTY = "sql.streaming.queryId"
+_BATCH_PROPERTY = "streaming.sql.batchId"
+_RUN_PROPERTY = "spark.jobGroup.id"
+"""The local properties of a streaming task; the id of the run is its job group."""
+_ONLY_BATCH = 0
+_ONLY_RUN = "1"
+
+
+class RowsLost(HeadraceError):
+    """The cluster aborted a part of a batch after the rest of it could be seen."""
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver: who it wrote for, and in which transaction."""
+
+    sink: Sink
+    slot: Slot | None
+    record_count: int
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One `df.write`: a sink of its own with a single batch."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._sink = Sink(f"{BATCH_WRITE_PREFIX}{uuid4()}", _ONLY_RUN)
+
+    # Spark's own Arrow writer takes something else than its base, too.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write the rows of a task; its transaction stays open."""
+        ports = self.ports(self._sink)
+        return _write(ports, self._options, self._sink, _ONLY_BATCH, iterator)
+
+    def commit(self, messages: Messages) -> None:
+        """Make everything seen."""
+        ports = self.ports(self._sink)
+        _commit(ports, self._options, self._sink, _ONLY_BATCH, messages)
+        with contextlib.suppress(HeadraceError):  # what others left is not this write's business
+            ports.blocking.run(tidy(ports.partition, ports.transactions))
+
+    def abort(self, messages: Messages) -> None:
+        """Let nothing be seen."""
+        _abort(self.ports(self._sink), self._sink, _ONLY_BATCH)
+
+    def ports(self, sink: Sink) -> Ports:
+        """Give the way to the cluster."""
+        return open_ports(self._options, sink)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The sink of a streaming query."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._made = str(uuid4())
+
+    # Spark's own Arrow writer takes something else than its base, too.
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write the rows of a task, unless the batch is decided; its transaction stays open."""
+        context = TaskContext.get()
+        assert context is not None, "tasks write"
+        query = context.getLocalProperty(_QUERY_PROPERTY)
+        batch = context.getLocalProperty(_BATCH_PROPERTY)
+        if query is None or batch is None:
+            raise HeadraceError(
+                f"Spark does not tell the task its query and batch ({_QUERY_PROPERTY}, "
+                f"{_BATCH_PROPERTY}); a streaming write needs Spark 4.2 or 4.3"
+            )
+        sink = Sink(query, context.getLocalProperty(_RUN_PROPERTY) or self._made)
+        return _write(self.ports(sink), self._options, sink, int(batch), iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  Spark's
+        """Make a batch seen, or finish what an earlier run began."""
+        sink = _sink_of(messages)
+        assert sink is not None, "a micro-batch has a task at least"
+        _commit(self.ports(sink), self._options, sink, batchId, messages)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803  Spark's
+        """Let nothing of a batch be seen, unless it is decided.
+
+        If no task got as far as to say for which query it wrote, there is nothing to go by: the
+        next run aborts what they left, else the transaction timeout does.
+        """
+        sink = _sink_of(messages)
+        if sink is not None:
+            _abort(self.ports(sink), sink, batchId)
+
+    def ports(self, sink: Sink) -> Ports:
+        """Give the way to the cluster."""
+        return open_ports(self._options, sink)
+
+
+def _write(
+    ports: Ports, options: WriteOptions, sink: Sink, batch: int, rows: Iterator[pa.RecordBatch]
+) -> TaskMessage:
+    context = TaskContext.get()
+    assert context is not None, "tasks write"
+    place = Place(sink, batch, context.partitionId(), context.attemptNumber())
+    slot, record_count = write_rows(ports, options, place, rows)
+    return TaskMessage(sink, slot, record_count)
+
+
+def _commit(
+    ports: Ports, options: WriteOptions, sink: Sink, batch: int, messages: Messages
+) -> None:
+    slots = tuple(
+        message.slot
+        for message in messages
+        if isinstance(message, TaskMessage) and message.slot is not None
+    )
+    work = commit_batch(ports.journal, ports.transactions, sink, batch, slots)
+    for lost in ports.blocking.run(work):
+        if options.fails_on_loss:
+            raise RowsLost(_explain(lost))
+        warnings.warn(_explain(lost), stacklevel=2)
+
+
+def _abort(ports: Ports, sink: Sink, batch: int) -> None:
+    ports.blocking.run(abort_batch(ports.journal, ports.transactions, sink, batch))
+
+
+def _sink_of(messages: Messages) -> Sink | None:
+    return next((each.sink for each in messages if isinstance(each, TaskMessage)), None)
+
+
+def _explain(lost: LostRows) -> str:
+    names = ", ".join(lost.transactional_ids[:NAMED_MAX])
+    return (
+        f"batch {lost.batch}: the cluster aborted {len(lost.transactional_ids)} of its "
+        f"{lost.total} transactions before they could be committed ({names}), so that their "
+        f"rows are missing. They were open for longer than {TIMEOUT_NAME}: raise it, and the "
+        "brokers' transaction.max.timeout.ms. The next run goes on behind this batch; write what "
+        "is missing again by a batch job over the same input"
+    )
