@@ -22,26 +22,14 @@ if TYPE_CHECKING:
 Groups: TypeAlias = "Coordinator[GroupsMachine]"
 
 
-def group_coordinator(
-    settings: Settings,
-    image_of: Callable[[], Image],
-    clock: Clock,
-    on_share_group_empty: Callable[[str], None],
-) -> Groups:
-    """Give the coordinator of groups and of their offsets.
-
-    It tells of share groups whose last member is gone.
-    """
+def group_coordinator(settings: Settings, image_of: Callable[[], Image], clock: Clock) -> Groups:
+    """Give the coordinator of groups and of their offsets."""
 
     def make(_: int) -> "GroupsMachine":
         from headrace.groups.machine import GroupsMachine  # noqa: PLC0415  see above
         from headrace.groups.state import GroupsState  # noqa: PLC0415
 
-        return GroupsMachine(
-            GroupsState(
-                settings, image_of, new_id=_new_id, on_share_group_empty=on_share_group_empty
-            )
-        )
+        return GroupsMachine(GroupsState(settings, image_of, new_id=_new_id))
 
     return Coordinator(
         GROUPS_TOPIC, RECORD_TYPES, make, clock, lambda: _partition_count(image_of(), GROUPS_TOPIC)

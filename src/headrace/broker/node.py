@@ -20,6 +20,8 @@ from headrace.broker.clock import Clock
 from headrace.broker.connection import Connection
 from headrace.broker.coordinators import CoordinatorRoles, group_coordinator
 from headrace.broker.counters import Counters
+from headrace.broker.dead_letter_sending import LetterSender
+from headrace.broker.dead_letter_topics import create_dead_letter_topic, refuse_dead_letter_topic
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.handlers import SERVED, load_handler
@@ -169,12 +171,7 @@ class Node:
         replicas = Replicas(
             self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
         )
-        groups = group_coordinator(
-            settings,
-            lambda: quorum.image,
-            self.clock,
-            self._on_share_group_empty,
-        )
+        groups = group_coordinator(settings, lambda: quorum.image, self.clock)
         markers = MarkerWriter(replicas, groups, self.clock)
         transactions = transaction_coordinator(settings, lambda: quorum.image, self.clock, markers)
         verification = Verification(transactions, replicas, lambda: quorum.image)
@@ -189,7 +186,19 @@ class Node:
         )
         self._roles = CoordinatorRoles(groups, transactions, share_states)
         shares = SharePartitions(
-            settings, replicas, lambda: quorum.image, self.clock, self._persister
+            settings,
+            replicas,
+            lambda: quorum.image,
+            self.clock,
+            self._persister,
+            letters=LetterSender(
+                replicas,
+                lambda: quorum.image,
+                self.clock,
+                self._peers,
+                create_topic=lambda name: create_dead_letter_topic(self.broker, name),
+            ),
+            refuse_letters=lambda led, name: refuse_dead_letter_topic(self.broker, led, name),
         )
         self.clock.on_moved += [self._roles.rearm, shares.rearm]
         replicas.listeners += [self._roles, shares]
@@ -247,9 +256,6 @@ class Node:
             elif isinstance(event, TopicDeleted):
                 forget_offsets(self._broker.groups, event.name, event.topic_id)
                 forget_share_states(self._broker.share_states, event.topic_id)
-
-    def _on_share_group_empty(self, group_id: str) -> None:
-        self.broker.share_partitions.forget_group(group_id)
 
     def _on_restored(self, image: Image) -> None:
         if self._broker is not None:

@@ -8,6 +8,12 @@ from headrace.config import Settings
 from headrace.config.group_configs import (
     BROKER_RANGES,
     SHARE_AUTO_OFFSET_RESET,
+    SHARE_BREAKER_PAUSE_MS,
+    SHARE_BREAKER_RECORDS_MIN,
+    SHARE_BREAKER_REJECT_PERCENT,
+    SHARE_BREAKER_WINDOW_MS,
+    SHARE_DEAD_LETTER_COPY,
+    SHARE_DEAD_LETTER_TOPIC,
     SHARE_DELIVERY_COUNT_LIMIT,
     SHARE_ISOLATION_LEVEL,
     SHARE_PARTITION_MAX_RECORD_LOCKS,
@@ -19,6 +25,7 @@ from headrace.config.group_configs import (
 from headrace.config.setting import Setting
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
+from headrace.share.breaker import BreakerLimits
 from headrace.share.partition.types import Limits
 
 T = TypeVar("T")
@@ -39,6 +46,11 @@ class ShareGroupSettings(NamedTuple):
     """Whether records of open and aborted transactions are held back (share.isolation.level)."""
     offset_reset: str
     """latest, earliest or by_duration: where a partition that nobody has read begins."""
+    dead_letter_topic: str = ""
+    """Where records go that are given up; nowhere if empty."""
+    is_dead_letter_copied: bool = True
+    """Whether a letter has its record, or only says where it is."""
+    breaker: BreakerLimits = BreakerLimits()
 
 
 class ShareGroupConfigs:
@@ -63,13 +75,18 @@ class ShareGroupConfigs:
     def limits(self) -> Limits:
         return self.now().limits
 
+    def breaker_limits(self) -> BreakerLimits:
+        return self.now().breaker
+
 
 def _read(configs: Mapping[str, str], node: Settings) -> ShareGroupSettings:
+    dead_letter_topic = _value(configs, SHARE_DEAD_LETTER_TOPIC)
     limits = Limits(
         lock_duration_ms=_number(configs, SHARE_RECORD_LOCK_DURATION_MS, node),
         delivery_count_limit=_number(configs, SHARE_DELIVERY_COUNT_LIMIT, node),
         in_flight_max=_number(configs, SHARE_PARTITION_MAX_RECORD_LOCKS, node),
         is_renew_allowed=_value(configs, SHARE_RENEW_ACKNOWLEDGE_ENABLE),
+        has_dead_letters=bool(dead_letter_topic),
         release_backoff_ms=_value(configs, SHARE_RELEASE_BACKOFF_MS),
         release_backoff_max_ms=_value(configs, SHARE_RELEASE_BACKOFF_MAX_MS),
     )
@@ -77,6 +94,14 @@ def _read(configs: Mapping[str, str], node: Settings) -> ShareGroupSettings:
         limits,
         _value(configs, SHARE_ISOLATION_LEVEL) == "read_committed",
         _value(configs, SHARE_AUTO_OFFSET_RESET),
+        dead_letter_topic,
+        _value(configs, SHARE_DEAD_LETTER_COPY),
+        BreakerLimits(
+            reject_percent=_value(configs, SHARE_BREAKER_REJECT_PERCENT),
+            window_ms=_value(configs, SHARE_BREAKER_WINDOW_MS),
+            records_min=_value(configs, SHARE_BREAKER_RECORDS_MIN),
+            pause_ms=_value(configs, SHARE_BREAKER_PAUSE_MS),
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.broker.partition import Partition
+from headrace.broker.share_breakers import GroupBreaker
 from headrace.broker.share_configs import ShareGroupConfigs, duration_ms
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
@@ -18,7 +19,13 @@ from headrace.share.durable import UNKNOWN_OFFSET, DurableState
 from headrace.share.key import SharePartitionKey
 from headrace.share.partition.changes import Change
 from headrace.share.partition.machine import SharePartition
-from headrace.share.partition.types import Acknowledgement, Acquired, FetchedBatch, Wanted
+from headrace.share.partition.types import (
+    Acknowledgement,
+    Acquired,
+    DeadLetter,
+    FetchedBatch,
+    Wanted,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.share_partitions import SharePartitions
@@ -48,6 +55,7 @@ class LedSharePartition:
         "_is_wake_due",
         "_timer",
         "_timer_ms",
+        "breaker",
         "bytes_a_record",
         "configs",
         "error",
@@ -65,7 +73,9 @@ class LedSharePartition:
         partition: Partition,
         configs: ShareGroupConfigs,
         home: "SharePartitions",
+        breaker: GroupBreaker,
     ) -> None:
+        self.breaker = breaker
         self.key = key
         self.id = key.topic_id, int(key.partition)
         self.partition = partition
@@ -125,6 +135,7 @@ class LedSharePartition:
         self.error = error
         self.is_active = False
         self.disarm()
+        self._home.dead_letters.forget(self)
         self.partition.fetch_waiters.discard(self)
         for waiter in tuple(self.waiters):
             waiter.look_again()
@@ -133,7 +144,7 @@ class LedSharePartition:
 
     def has_records(self, now_ms: int) -> bool:
         """Whether a fetch would find something."""
-        if not self.is_active:
+        if not self.is_active or self.breaker.is_holding():
             return False
         machine, log = self.machine, self.partition.log
         if log.start_offset > machine.start_offset:
@@ -159,6 +170,8 @@ class LedSharePartition:
         acquired = self.machine.acquire(
             member_id, fetched, wanted, now_ms, fetch_offset=fetch_offset
         )
+        if acquired:
+            self.breaker.on_acquired(acquired)
         self._arm()
         return acquired
 
@@ -183,6 +196,12 @@ class LedSharePartition:
             now_ms = self._home.clock.now_ms()
             self._follow(self.machine.release_member(member_id, now_ms), now_ms)
 
+    def dead_lettered(self, letter: DeadLetter) -> None:
+        """Archive records whose letters are sent, or that have none."""
+        if self.is_active:
+            now_ms = self._home.clock.now_ms()
+            self._follow(self.machine.dead_lettered(letter, now_ms), now_ms)
+
     def _on_log_start(self, now_ms: int) -> None:
         self._follow(self.machine.on_log_start(self.partition.log.start_offset, now_ms), now_ms)
 
@@ -199,7 +218,7 @@ class LedSharePartition:
         write = change.write
         if write is None:
             self.machine.succeeded(change, now_ms)
-            self._home.counters.count(change)
+            self._count(change)
             self._after_change()
             reply(None)
             return
@@ -214,7 +233,7 @@ class LedSharePartition:
         now_ms = self._home.clock.now_ms()
         if answer is None:
             self.machine.succeeded(change, now_ms)
-            self._home.counters.count(change)
+            self._count(change)
         else:
             self.machine.failed(change, now_ms)
             answer_code = answer.code
@@ -224,6 +243,11 @@ class LedSharePartition:
         reply(answer)
         if self.is_active:
             self._after_change()
+
+    def _count(self, change: Change) -> None:
+        self._home.counters.count(change)
+        if not change.is_applied:  # what a member said, or left behind
+            self.breaker.count(change)
 
     # Waiting
 
@@ -259,6 +283,8 @@ class LedSharePartition:
             waiter.look_again()
 
     def _after_change(self) -> None:
+        if self.machine.has_dead_letters and self.is_active:
+            self._home.dead_letters.look(self)
         if self.waiters:
             self.wake_soon()
         self._arm()

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.broker.clock import Clock
+from headrace.broker.dead_letter_sending import LetterSender
+from headrace.broker.dead_letters import DeadLetters, Refuse
 from headrace.broker.partition import Partition
 from headrace.broker.replicas import Replicas
 from headrace.broker.request import Peer
+from headrace.broker.share_breakers import GroupBreaker
 from headrace.broker.share_configs import ShareGroupConfigs, ShareGroupSettings
 from headrace.broker.share_partition import LedSharePartition
 from headrace.config import GROUP_SHARE_MAX_SHARE_SESSIONS, Settings
@@ -27,6 +30,7 @@ class ShareCounters:
         "accepted_records",
         "acquired_records",
         "archived_records",
+        "breaker_openings",
         "lock_timeouts",
         "released_records",
     )
@@ -37,6 +41,7 @@ class ShareCounters:
         self.released_records = 0
         self.archived_records = dict.fromkeys(Cause, 0)
         self.lock_timeouts = 0
+        self.breaker_openings = 0
 
     def count(self, change: Change) -> None:
         """Take note of a change that holds."""
@@ -48,15 +53,30 @@ class ShareCounters:
             elif state == DeliveryState.ARCHIVED and cause is not None:
                 self.archived_records[cause] += last - first + 1
 
+    def count_opening(self) -> None:
+        """Take note of a circuit breaker that opened."""
+        self.breaker_openings += 1
+
 
 class _ShareGroup:
     """What is led of one group."""
 
-    __slots__ = ("configs", "partitions")
+    __slots__ = ("breaker", "configs", "partitions")
 
-    def __init__(self, configs: ShareGroupConfigs) -> None:
+    def __init__(self, group_id: str, configs: ShareGroupConfigs, home: "SharePartitions") -> None:
         self.configs = configs
         self.partitions: dict[PartitionId, LedSharePartition] = {}
+        self.breaker = GroupBreaker(
+            group_id,
+            configs.breaker_limits,
+            home.clock,
+            on_opened=home.counters.count_opening,
+            on_delivery=self._wake,
+        )
+
+    def _wake(self) -> None:
+        for led in self.partitions.values():
+            led.wake_soon()
 
 
 class SharePartitions:
@@ -69,8 +89,12 @@ class SharePartitions:
         image_of: Callable[[], Image],
         clock: Clock,
         persister: Persister,
+        *,
+        letters: LetterSender,
+        refuse_letters: Refuse,
     ) -> None:
         self.persister = persister
+        self.dead_letters = DeadLetters(letters, refuse_letters)
         self.clock = clock
         self.counters = ShareCounters()
         self.sessions = ShareSessions(settings[GROUP_SHARE_MAX_SHARE_SESSIONS])
@@ -101,9 +125,9 @@ class SharePartitions:
             return None
         if group is None:
             configs = ShareGroupConfigs(group_id, self._settings, self._image_of)
-            group = self._groups[group_id] = _ShareGroup(configs)
+            group = self._groups[group_id] = _ShareGroup(group_id, configs, self)
         key = SharePartitionKey(group_id, topic_id, PartitionIndex(index))
-        led = LedSharePartition(key, partition, group.configs, self)
+        led = LedSharePartition(key, partition, group.configs, self, group.breaker)
         group.partitions[partition_id] = led
         led.load()
         return led
@@ -114,6 +138,23 @@ class SharePartitions:
             return group.configs.now()
         return ShareGroupConfigs(group_id, self._settings, self._image_of).now()
 
+    def breaker_of(self, group_id: str) -> GroupBreaker | None:
+        """Give the circuit breaker of a group; None if nothing of it is led here."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.breaker
+
+    def breakers(self) -> Iterator[GroupBreaker]:
+        """Give the circuit breakers of all groups that something is led of."""
+        for group in self._groups.values():
+            yield group.breaker
+
+    def has_group_read(self, group_id: str, topic: str) -> bool:
+        """Whether a group reads partitions of a topic that are led here."""
+        group = self._groups.get(group_id)
+        return group is not None and any(
+            led.partition.topic == topic for led in group.partitions.values()
+        )
+
     # Sessions
 
     def begin_session(
@@ -121,6 +162,7 @@ class SharePartitions:
     ) -> ShareSession:
         """Begin a session that ends with its connection; KafkaError if there are too many."""
         session = self.sessions.begin(group_id, member_id, partitions)
+        session.client_host = peer.address.rpartition(":")[0]
 
         def on_disconnected() -> None:
             self.end_session(session)
@@ -155,6 +197,7 @@ class SharePartitions:
         if group is not None and group.partitions.get(led.id) is led:
             del group.partitions[led.id]
             if not group.partitions:
+                group.breaker.disarm()
                 del self._groups[led.key.group_id]
         led.end(error)
 
@@ -181,9 +224,14 @@ class SharePartitions:
         """Look at the clock again: it was moved."""
         for led in tuple(self):
             led.rearm()
+        for group in tuple(self._groups.values()):
+            group.breaker.rearm()
 
     def close(self) -> None:
         """Do nothing more by itself."""
+        self.dead_letters.close()
+        for group in self._groups.values():
+            group.breaker.disarm()
         for led in tuple(self):
             led.is_active = False
             led.disarm()

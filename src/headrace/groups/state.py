@@ -55,10 +55,6 @@ DeadlineKey: TypeAlias = tuple[str, ...]
 """What is due, in the word of the module that handles it, then of which group and member."""
 
 
-def _tell_nobody(group_id: str) -> None:
-    """Leave it at that."""
-
-
 @dataclass(slots=True)
 class GroupsState:
     """Groups and offsets of one partition."""
@@ -67,8 +63,6 @@ class GroupsState:
     image_of: Callable[[], Image]
     new_id: Callable[[], str]
     """Gives a new unique id for members and the like: an input, so that a seed repeats it."""
-    on_share_group_empty: Callable[[str], None] = _tell_nobody
-    """Told of a share group whose last member is gone, once that is written."""
     groups: dict[GroupId, Group] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=Offsets)
     deadlines: Deadlines[DeadlineKey] = field(default_factory=Deadlines)

@@ -25,7 +25,16 @@ PartitionId: TypeAlias = tuple[TopicId, int]
 class ShareSession:
     """One member's partitions, in the order in which it named them."""
 
-    __slots__ = ("epoch", "group_id", "is_ended", "member_id", "on_ended", "partitions")
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "epoch",
+        "group_id",
+        "is_ended",
+        "member_id",
+        "on_ended",
+        "partitions",
+    )
 
     def __init__(
         self, group_id: str, member_id: str, partitions: Iterable[PartitionId] = ()
@@ -35,6 +44,9 @@ class ShareSession:
         self.epoch = 1
         """What the next request must have."""
         self.partitions: dict[PartitionId, None] = dict.fromkeys(partitions)
+        self.client_id: str | None = None
+        """What its client calls itself, for those who look."""
+        self.client_host = ""
         self.is_ended = False
         self.on_ended: Callable[[], None] | None = None
         """Called once when it ends, however it does."""
@@ -116,6 +128,10 @@ class ShareSessions:
                 f"member {member_id} of group {group_id!r} has no share session here",
             )
         return session
+
+    def get(self, group_id: str, member_id: str) -> ShareSession | None:
+        """Give a member's session, if it has one."""
+        return self._sessions.get((group_id, member_id))
 
     def end(self, session: ShareSession) -> None:
         """Forget a session. Once ended, it stays so."""

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from headrace.web.health import explain_unready
 from headrace.web.metrics import CONTENT_TYPE, NodeMetrics
+from headrace.web.share_inspection import NothingKnown, inspect_share, split_path
 
 if TYPE_CHECKING:
     from headrace.broker.node import Node
@@ -34,9 +35,18 @@ def application(node: "Node") -> Starlette:
     async def page_of_metrics(request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
+    async def share(request: Request) -> Response:
+        """What is in flight of a share group's topic, and who holds it."""
+        try:
+            group_id, topic = split_path(request.scope["raw_path"])
+            return JSONResponse(await inspect_share(node.broker, group_id, topic))
+        except NothingKnown as reason:
+            return PlainTextResponse(f"{reason}\n", status_code=404)
+
     routes = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", page_of_metrics),
+        Route("/share/{names:path}", share),
     ]
     return Starlette(routes=routes)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 
+from headrace.share.breaker import BreakerState
 from headrace.web.families import counter, counters, gauge
 
 if TYPE_CHECKING:
@@ -62,4 +63,33 @@ def share_metrics(broker: "Broker") -> Iterator[Metric]:
         "Records whose member said nothing in time "
         "(SharePartitionMetrics AcquisitionLockTimeoutPerSec)",
         counts.lock_timeouts,
+    )
+    letters = shares.dead_letters
+    yield counter(
+        "headrace_share_dead_letters", "Records copied to dead-letter topics", letters.sent_records
+    )
+    yield gauge(
+        "headrace_share_dead_letters_waiting",
+        "Records that are given up and wait to be copied to a dead-letter topic",
+        letters.waiting_records,
+    )
+    yield counter(
+        "headrace_share_dead_letter_failures",
+        "Attempts to write dead letters that failed, and are made again",
+        letters.failed_attempts,
+    )
+    yield counter(
+        "headrace_share_dead_letters_refused",
+        "Records archived without a letter, as the topic that their group names cannot be that",
+        letters.dropped_records,
+    )
+    yield gauge(
+        "headrace_share_breakers_open",
+        "Share groups whose records are held back, as too many of them are rejected",
+        sum(breaker.state is not BreakerState.CLOSED for breaker in shares.breakers()),
+    )
+    yield counter(
+        "headrace_share_breaker_openings",
+        "How often records of a share group began to be held back",
+        counts.breaker_openings,
     )

@@ -68,6 +68,7 @@ def _session(broker: Broker, request: Request) -> tuple[ShareSession, Collection
         if acknowledged_partitions(body.topics):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a new session has nothing to acknowledge")
         session = shares.begin_session(group_id, member_id, list(_named(body)), request.peer)
+        session.client_id = request.client_id
         return session, session.partitions
     session = shares.sessions.resume(group_id, member_id, epoch)
     if body.topics or body.forgotten_topics_data:

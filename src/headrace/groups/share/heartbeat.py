@@ -191,11 +191,11 @@ def remove_member(
 ) -> Outcome:
     """Have a member end: it left, or is taken to be gone. The group has another epoch without it.
 
-    States stay, also if nobody is left; who serves them is told then.
+    States stay, also if nobody is left. What it holds stays its own until its share session ends,
+    which is not this coordinator's matter: it may say what became of it after it has left.
     """
     forget_session(state, group.group_id, member.member_id)
     rest = {each: kept for each, kept in group.members.items() if each != member.member_id}
     _, begun = next_epoch(state, group, rest, is_due=True)
     records = (*member_tombstones(group.group_id, member.member_id), *begun)
-    told = () if rest else ((state.on_share_group_empty, group.group_id),)
-    return Outcome(records, (*answers, *told))
+    return Outcome(records, answers)

@@ -22,7 +22,8 @@ def hand_out(window: Window) -> tuple[DeadLetter, ...]:
 def archive(window: Window, letter: DeadLetter) -> list[Outcome]:
     """Have what was copied be over; give what became of it."""
     outcomes = Outcomes()
-    for run in window.overlapping(letter.first_offset, letter.last_offset):
+    # Letters that were handed out one after the other may be in one run by now.
+    for run in window.between(letter.first_offset, letter.last_offset):
         if run.state == ARCHIVING and run.is_handed_out:
             window.set_state(run, ARCHIVED, run.cause)
             outcomes.add(run.first, run.last, ARCHIVED, run.count, run.cause)
@@ -33,6 +34,6 @@ def archive(window: Window, letter: DeadLetter) -> list[Outcome]:
 
 def take_back(window: Window, letter: DeadLetter) -> None:
     """Have what could not be copied be handed out again."""
-    for run in window.overlapping(letter.first_offset, letter.last_offset):
+    for run in window.between(letter.first_offset, letter.last_offset):
         if run.state == ARCHIVING:
             run.is_handed_out = False

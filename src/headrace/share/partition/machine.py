@@ -21,11 +21,18 @@ from headrace.share.partition.types import (
     Acquired,
     DeadLetter,
     FetchedBatch,
+    GivenUp,
     InFlight,
     Limits,
     Wanted,
 )
-from headrace.share.partition.window import ACQUIRED, ARCHIVING, AVAILABLE, Window
+from headrace.share.partition.window import (
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    Window,
+)
 from headrace.share.partition.writes import Writes
 
 STATE_NAMES = ("available", "acquired", "acknowledged", "archiving", "archived")
@@ -40,7 +47,7 @@ class SharePartition:
         self._limits = limits
         self._window = Window()
         self._writes = Writes(self._window, state_epoch=0, leader_epoch=0)
-        self._has_dead_letters = False
+        self.has_dead_letters = False
         """False if none waits to be handed out; looked for otherwise."""
 
     def load(self, durable: DurableState, *, leader_epoch: int, start_offset: int) -> None:
@@ -53,7 +60,7 @@ class SharePartition:
         self.state_epoch = durable.state_epoch
         self.leader_epoch = leader_epoch
         self._writes = Writes(window, state_epoch=self.state_epoch, leader_epoch=leader_epoch)
-        self._has_dead_letters = any(run.state == ARCHIVING for run in window.runs)
+        self.has_dead_letters = any(run.state == ARCHIVING for run in window.runs)
 
     @property
     def start_offset(self) -> int:
@@ -171,7 +178,8 @@ class SharePartition:
     def succeeded(self, change: Change, now_ms: int) -> None:
         """Have a change hold: its write is durable, or there was none to do."""
         self._writes.succeeded(change, now_ms, self._limits())
-        self._has_dead_letters = True
+        if any(outcome.state == ARCHIVING for outcome in change.outcomes):
+            self.has_dead_letters = True
 
     def failed(self, change: Change, now_ms: int) -> None:
         """Take a change back: its write is not durable, or not known to be.
@@ -180,17 +188,18 @@ class SharePartition:
         given back to all, or given up. What cannot be taken back is written with the next change.
         """
         self._writes.failed(change, now_ms, self._limits())
-        self._has_dead_letters = True
+        self.has_dead_letters = True
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """Give what is to be copied to the dead letters, each once.
 
-        For each, call `dead_lettered` or `dead_letter_failed`. Also if the group has no such topic
-        any more: there is nothing to copy then, and they are archived.
+        For each, call `dead_lettered` or `dead_letter_failed`, for all of it or part by part. Also
+        if the group has no such topic any more: there is nothing to copy then, and they are
+        archived.
         """
-        if not self._has_dead_letters:
+        if not self.has_dead_letters:
             return ()
-        self._has_dead_letters = False
+        self.has_dead_letters = False
         return dead_letters.hand_out(self._window)
 
     def dead_lettered(self, letter: DeadLetter, now_ms: int) -> Change:
@@ -200,7 +209,7 @@ class SharePartition:
     def dead_letter_failed(self, letter: DeadLetter) -> None:
         """Hand it out again later."""
         dead_letters.take_back(self._window, letter)
-        self._has_dead_letters = True
+        self.has_dead_letters = True
 
     def in_flight(self, now_ms: int) -> list[InFlight]:
         """Give what is known of every offset of the window, for those who look."""
@@ -220,6 +229,18 @@ class SharePartition:
                 cause=run.cause,
             )
             for run in self._window.runs
+        ]
+
+    def archived(self) -> list[GivenUp]:
+        """Give which offsets were given up last, in the window and before it, and why.
+
+        Those before it are known since the partition was loaded, up to a number of runs.
+        """
+        runs = [*(self._window.passed or ()), *self._window.runs]
+        return [
+            GivenUp(run.first, run.last, run.count, run.cause)
+            for run in runs
+            if run.state == ARCHIVED and run.cause is not None
         ]
 
     def _note(self, outcomes: list[Outcome]) -> Change:

@@ -97,6 +97,15 @@ class DeadLetter(NamedTuple):
     cause: Cause
 
 
+class GivenUp(NamedTuple):
+    """Offsets that are archived, for those who look."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    cause: Cause
+
+
 class InFlight(NamedTuple):
     """A run of offsets in the window, for those who look."""
 

@@ -6,6 +6,7 @@ to a run is not decided here.
 """
 
 from bisect import bisect_right
+from collections import deque
 
 from headrace.share.durable import DeliveryState
 from headrace.share.partition.changes import Change, Outcome
@@ -17,6 +18,9 @@ ACQUIRED = int(DeliveryState.ACQUIRED)
 ACKNOWLEDGED = int(DeliveryState.ACKNOWLEDGED)
 ARCHIVING = int(DeliveryState.ARCHIVING)
 ARCHIVED = int(DeliveryState.ARCHIVED)
+
+PASSED_RUNS_MAX = 1000
+"""How much is remembered of what was given up, for those who ask why."""
 
 IS_COMPLETE = (False, False, True, False, True)
 """By state: whether nothing more can happen to a record."""
@@ -93,6 +97,8 @@ class Window:
         """How many offsets are acknowledged or archived."""
         self.deadline_ms: int | None = None
         """No lock and no rest ends before this."""
+        self.passed: deque[Run] | None = None
+        """What was given up, and is before the start now; None: nothing yet."""
         self._firsts: list[int] = []
         self._available_from = start_offset
         """No run before this is available."""
@@ -200,6 +206,8 @@ class Window:
                 break
             self.complete_count -= run.last - run.first + 1
             passed += 1
+            if run.state == ARCHIVED:
+                self._remember(run)
         if passed:
             self.start_offset = self.runs[passed - 1].last + 1
             del self.runs[:passed]
@@ -207,19 +215,29 @@ class Window:
 
     def drop_below(self, offset: int) -> None:
         """Begin at an offset, whatever becomes of those before it."""
-        if offset > self.end_offset:
-            self.runs.clear()
-            self._firsts.clear()
-            self.complete_count = 0
-            self.end_offset = offset - 1
-        else:
-            index = self._cut(offset)
-            for run in self.runs[:index]:
-                if IS_COMPLETE[run.state]:
-                    self.complete_count -= run.last - run.first + 1
-            del self.runs[:index]
-            del self._firsts[:index]
+        index = self._cut(offset) if offset <= self.end_offset else len(self.runs)
+        for run in self.runs[:index]:
+            if IS_COMPLETE[run.state]:
+                self.complete_count -= run.last - run.first + 1
+            else:
+                run = Run(run.first, run.last, ARCHIVED, run.count)  # noqa: PLW2901
+                run.cause = Cause.BEHIND_LOG_START
+            if run.state == ARCHIVED:
+                self._remember(run)
+        del self.runs[:index]
+        del self._firsts[:index]
+        self.end_offset = max(self.end_offset, offset - 1)
         self.start_offset = offset
+
+    def _remember(self, run: Run) -> None:
+        if self.passed is None:
+            self.passed = deque((run,), PASSED_RUNS_MAX)
+            return
+        before = self.passed[-1]
+        if before.last + 1 == run.first and before.is_like(run):
+            before.last = run.last
+        else:
+            self.passed.append(run)
 
     def next_available(self, now_ms: int) -> int:
         """Give the first offset that may be acquired, or the one behind the end."""

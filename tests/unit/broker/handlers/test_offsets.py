@@ -116,6 +116,39 @@ def test_a_name_is_known_from_its_version_on(
 
 
 @pytest.mark.parametrize(
+    ("timestamp", "answer"),
+    [
+        (-1, (0, -1, 5, -1)),
+        (-2, (0, -1, 0, -1)),
+        (-3, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
+        (0, (0, NOW_MS - 5000, 0, -1)),
+        (NOW_MS - 4500, (0, NOW_MS - 3000, 1, -1)),
+        (NOW_MS, NOTHING),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_old_clients_get_offsets_without_an_epoch(
+    orders: Any, version: int, timestamp: int, answer: tuple[int, int, int, int]
+) -> None:
+    assert list_offset(orders, timestamp, version=version) == answer
+
+
+@pytest.mark.parametrize(("version", "end"), [(1, 6), (2, 5), (3, 5)])
+def test_the_first_version_knows_nothing_of_transactions(
+    orders: Any, version: int, end: int
+) -> None:
+    append(orders, NOW_MS, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert list_offset(orders, -1, version=version, isolation_level=1) == (0, -1, end, -1)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_old_clients_are_told_what_is_unknown(orders: Any, version: int) -> None:
+    for topic, index in (("nothing", 0), ("orders", 9)):
+        answer = list_offset(orders, -1, version=version, topic=topic, index=index)
+        assert answer == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
+
+
+@pytest.mark.parametrize(
     ("epoch", "code"),
     [
         (-1, ErrorCode.NONE),
@@ -191,7 +224,8 @@ def test_a_new_leader_that_knows_no_high_watermark_yet_asks_for_patience(orders:
 
     orders.run(take_over())
     assert list_offset(orders, -1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
-    assert list_offset(orders, -1, version=4)[0] == ErrorCode.LEADER_NOT_AVAILABLE
+    for version in (1, 2, 3, 4):
+        assert list_offset(orders, -1, version=version)[0] == ErrorCode.LEADER_NOT_AVAILABLE
     assert list_offset(orders, NOW_MS - 1500)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
     assert list_offset(orders, NOW_MS - 4500) == (0, NOW_MS - 3000, 1, 0)
     assert list_offset(orders, -2) == (0, -1, 0, 0)

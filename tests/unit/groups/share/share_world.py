@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.machine import GroupsMachine
 from headrace.groups.share.descriptions import describe_share_group
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.heartbeat import HeartbeatAnswer, Sender, heartbeat
 from headrace.groups.share.states import Beginning, note_begun
-from headrace.groups.state import GroupId, GroupsState, MemberId
+from headrace.groups.state import GroupId, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.share_group_describe_response import DescribedGroup
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
@@ -27,20 +26,9 @@ class ShareWorld(World):
     """One partition of `__consumer_offsets`; states begin when a test has them begin."""
 
     def __init__(self, **settings: object) -> None:
-        self.emptied: list[str] = []
         self.beginnings: list[Beginning] = []
         """States that heartbeats wanted to begin, and that have not."""
         super().__init__(**settings)
-
-    def _new_machine(self) -> GroupsMachine:
-        return GroupsMachine(
-            GroupsState(
-                self.settings,
-                lambda: self.image,
-                new_id=lambda: f"new-{next(self._ids)}",
-                on_share_group_empty=self.emptied.append,
-            )
-        )
 
     def do(self, outcome: Any) -> Any:
         """Write what an operation wants and tell who is to be told; give its first answer."""

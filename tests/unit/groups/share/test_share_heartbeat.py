@@ -195,7 +195,6 @@ def test_a_member_that_leaves_is_gone_and_the_others_take_over(world: ShareWorld
         "-MemberMetadata",
         "+Metadata",
     ]
-    assert world.emptied == []
     world.settle()
     assert world.share_held("m") == {"t": [0, 1, 2, 3]}
 
@@ -205,7 +204,6 @@ def test_an_emptied_group_keeps_its_states(world: ShareWorld) -> None:
     world.share_beat("m", 0, ["t"])
     world.settle()
     world.share_beat("m", -1)
-    assert world.emptied == ["g"]
     row = world.share_describe()
     assert (row.group_state, row.group_epoch, row.members) == ("Empty", 4, [])
     assert world.states("initialized") == {"t": [0, 1, 2, 3]}

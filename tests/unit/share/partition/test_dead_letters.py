@@ -78,3 +78,45 @@ def test_a_letter_of_a_record_that_the_log_no_longer_has_means_nothing() -> None
     assert written(change) == (3, 3, [(3, 5, 4, 1)])
     assert partition.machine.start_offset == 6
     assert partition.machine.dead_lettered(letter, 1).write is None
+
+
+def test_a_letter_takes_none_along_that_was_handed_out_after_it() -> None:
+    partition = Partition(limits=LETTERS._replace(delivery_count_limit=3))
+    partition.fetch("a", (0, 0))
+    partition.fetch("b", (1, 2))
+    partition.fetch("a", (3, 3))
+    partition.reject("b", 1)
+    (first,) = partition.machine.dead_letters()
+    partition.reject("b", 2)
+    (second,) = partition.machine.dead_letters()
+    partition.done(partition.wait(LOCK_MS))  # looks at all between the locks that ended
+    partition.done(partition.machine.dead_lettered(first, 1))
+    partition.machine.dead_letter_failed(second)
+    assert partition.machine.dead_letters() == (second,)
+
+
+def test_a_letter_may_be_sent_part_by_part() -> None:
+    partition = Partition(limits=LETTERS)
+    partition.fetch("a", (0, 9))
+    partition.reject("a", 2, 7)
+    (letter,) = partition.machine.dead_letters()
+    partition.done(partition.machine.dead_lettered(letter._replace(last_offset=4), 1))
+    partition.machine.dead_letter_failed(letter._replace(first_offset=5))
+    assert partition.machine.dead_letters() == (letter._replace(first_offset=5),)
+
+
+def test_what_was_given_up_is_remembered_behind_the_start() -> None:
+    partition = Partition(limits=LIMITS)
+    partition.fetch("a", (0, 5))
+    partition.reject("a", 0)
+    partition.reject("a", 1)
+    partition.accept("a", 2)
+    partition.reject("a", 4)
+    partition.machine.on_log_start(4, 1)
+    assert [
+        (each.first_offset, each.last_offset, each.cause) for each in partition.machine.archived()
+    ] == [
+        (0, 1, Cause.REJECTED),
+        (3, 3, Cause.BEHIND_LOG_START),
+        (4, 4, Cause.REJECTED),
+    ]

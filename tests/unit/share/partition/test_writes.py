@@ -35,6 +35,19 @@ def test_a_lock_that_ended_while_its_record_was_written_ends_when_that_failed() 
     assert partition.fetch("b", (0, 9)) == [(0, 9, 2)]
 
 
+def test_a_lock_that_was_passed_over_while_written_is_looked_at_again_in_time() -> None:
+    partition = Partition()
+    partition.fetch("a", (0, 4))
+    partition.now += 500
+    partition.fetch("a", (5, 9))
+    change = partition.say("a", AckType.ACCEPT, 5, 9)
+    partition.done(partition.wait(LOCK_MS - 500))
+    assert partition.machine.next_deadline_ms() is None
+    partition.failed(change)
+    assert partition.machine.next_deadline_ms() == partition.now + 500
+    assert written(partition.wait(500))[2] == [(5, 9, 0, 1)]
+
+
 def test_a_late_answer_does_not_bring_back_what_the_log_no_longer_has() -> None:
     """KAFKA PR 20286: the result of a write came over a record that was archived since."""
     for is_written in (True, False):

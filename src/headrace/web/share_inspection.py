@@ -1,0 +1,175 @@
+"""What a node knows of a share group's records of a topic, for people: `GET /share/GROUP/TOPIC`.
+
+Of partitions that this node leads and that somebody has fetched from there is all of it; of others
+what is kept of them. Nothing is changed by looking.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from headrace.broker.share_breakers import GroupBreaker
+from headrace.broker.share_partition import LedSharePartition
+from headrace.errors import KafkaError
+from headrace.ids import PartitionIndex, TopicName, topic_id_text
+from headrace.metadata.state import Topic
+from headrace.share.durable import UNKNOWN_OFFSET, StateSummary
+from headrace.share.key import SharePartitionKey
+from headrace.share.partition.types import InFlight
+from headrace.share.state.records import SHARE_STATES_TOPIC
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+SUMMARY_SECONDS_MAX: Final = 5
+"""How long the states of partitions that are not loaded here are waited for, together."""
+
+
+class NothingKnown(Exception):
+    """There is no such group or topic; the text says which."""
+
+
+def split_path(raw_path: bytes) -> tuple[str, str]:
+    """Give the group and the topic of a path, decoded; NothingKnown if it has not the two.
+
+    From the path as it was sent: a group may have a slash in its name.
+    """
+    parts = raw_path.partition(b"?")[0].decode("latin-1").split("/")
+    if len(parts) != 4 or not parts[2] or not parts[3]:
+        raise NothingKnown("this page is /share/GROUP/TOPIC, with both names URL-encoded")
+    return unquote(parts[2]), unquote(parts[3])
+
+
+async def inspect_share(broker: "Broker", group_id: str, topic_name: str) -> dict[str, Any]:
+    """Give what is known, as plain data; NothingKnown if that is nothing."""
+    topic = broker.image.topic(TopicName(topic_name))
+    if topic is None:
+        raise NothingKnown(f"there is no topic {topic_name}")
+    shares = broker.share_partitions
+    led: dict[int, LedSharePartition] = {}
+    for index in range(len(topic.partitions)):
+        found = shares.find(group_id, (topic.topic_id, index))
+        if found is not None and found.is_active:
+            led[index] = found
+    others = [index for index in range(len(topic.partitions)) if index not in led]
+    summaries = await _summaries(broker, group_id, topic, others)
+    if not led and not summaries:
+        raise NothingKnown(f"no share group {group_id!r} has read topic {topic_name}")
+    return {
+        "group": group_id,
+        "topic": topic_name,
+        "topic_id": topic_id_text(topic.topic_id),
+        "node": int(broker.node_id),
+        "breaker": _breaker(shares.breaker_of(group_id)),
+        "partitions": [
+            {
+                "partition": index,
+                "leader": int(row.leader),
+                **(_led(broker, led[index]) if index in led else _not_led(summaries[index])),
+            }
+            for index, row in enumerate(topic.partitions)
+            if index in led or index in summaries
+        ],
+    }
+
+
+def _led(broker: "Broker", led: LedSharePartition) -> dict[str, Any]:
+    machine, now_ms = led.machine, broker.clock.now_ms()
+    letters = broker.share_partitions.dead_letters.progress(led)
+    return {
+        "is_loaded": True,
+        "start_offset": machine.start_offset,
+        "end_offset": machine.end_offset,
+        "high_watermark": led.partition.log.high_watermark,
+        "state_epoch": machine.state_epoch,
+        "leader_epoch": machine.leader_epoch,
+        "delivery_complete_count": machine.delivery_complete_count,
+        "waiting_fetches": len(led.waiters),
+        "in_flight": [_in_flight(broker, led, each) for each in machine.in_flight(now_ms)],
+        "archived": [
+            {
+                "first_offset": each.first_offset,
+                "last_offset": each.last_offset,
+                "delivery_count": each.delivery_count,
+                "cause": each.cause.value,
+            }
+            for each in machine.archived()
+        ],
+        "dead_letters": None if letters is None else letters._asdict(),
+    }
+
+
+def _in_flight(broker: "Broker", led: LedSharePartition, run: InFlight) -> dict[str, Any]:
+    session = None
+    if run.member_id is not None:
+        session = broker.share_partitions.sessions.get(led.key.group_id, run.member_id)
+    return {
+        "first_offset": run.first_offset,
+        "last_offset": run.last_offset,
+        "state": run.state,
+        "delivery_count": run.delivery_count,
+        "member_id": run.member_id,
+        "client_id": None if session is None else session.client_id,
+        "client_host": None if session is None else session.client_host,
+        "lock_left_ms": run.lock_left_ms,
+        "resting_ms": run.resting_ms,
+        "cause": None if run.cause is None else run.cause.value,
+    }
+
+
+def _not_led(summary: StateSummary) -> dict[str, Any]:
+    return {
+        "is_loaded": False,
+        "start_offset": summary.start_offset,
+        "end_offset": summary.start_offset - 1,
+        "state_epoch": summary.state_epoch,
+        "leader_epoch": summary.leader_epoch,
+        "delivery_complete_count": summary.delivery_complete_count,
+    }
+
+
+def _breaker(breaker: GroupBreaker | None) -> dict[str, Any] | None:
+    if breaker is None or not breaker.is_on:
+        return None
+    rejected, records = breaker.counted()
+    return {
+        "state": breaker.state.value,
+        "rejected": rejected,
+        "records": records,
+        "pause_left_ms": breaker.pause_left_ms(),
+        "openings": breaker.openings,
+    }
+
+
+async def _summaries(
+    broker: "Broker", group_id: str, topic: Topic, indexes: list[int]
+) -> dict[int, StateSummary]:
+    """Give what is kept of partitions, as far as there is anything and it can be asked for."""
+    # Asking would create the topic of the states, and looking is to change nothing.
+    if not indexes or broker.image.topic(SHARE_STATES_TOPIC) is None:
+        return {}
+    loop = asyncio.get_running_loop()
+    asked: dict[int, asyncio.Future[StateSummary | KafkaError]] = {}
+    for index in indexes:
+        answer = asked[index] = loop.create_future()
+        key = SharePartitionKey(group_id, topic.topic_id, PartitionIndex(index))
+        broker.persister.read_summary(key, -1, _setter(answer))
+    await asyncio.wait(asked.values(), timeout=SUMMARY_SECONDS_MAX)
+    found = {index: answer.result() for index, answer in asked.items() if answer.done()}
+    return {
+        index: summary
+        for index, summary in found.items()
+        if isinstance(summary, StateSummary) and _is_begun(summary)
+    }
+
+
+def _is_begun(summary: StateSummary) -> bool:
+    return summary.state_epoch > 0 or summary.start_offset != UNKNOWN_OFFSET
+
+
+def _setter(answer: "asyncio.Future[Any]") -> Any:
+    def set_result(result: Any) -> None:
+        if not answer.done():
+            answer.set_result(result)
+
+    return set_result
