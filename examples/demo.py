@@ -1,56 +1,67 @@
-"""A hundred thousand orders through a broker into a Spark table. Run it with `make demo`.
+"""A shop's day: orders through a broker, a queue worked off, a pipeline on Spark. Run `make demo`.
 
-A real broker starts in this process and serves on a free port. A producer sends orders to it over
-TCP, idempotent and compressed; a consumer reads them back; Spark sums up the revenue. Everything
-but Spark is Headrace, and any Kafka client could take the place of the two clients.
+A real broker starts in this process and serves on a free port; everything reaches it over TCP, as
+any Kafka client could. Orders are produced to a topic. Invoices are a queue: workers share them,
+and those that nobody can make sense of end up with the dead letters. Spark reads the orders as a
+stream, writes the revenue by city into another topic, all or nothing, and the orders to Parquet.
 """
 
 import asyncio
 import json
-import os
 import random
-import shutil
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from headrace.client import Consumer, Producer, Start
+from headrace import spark
+from headrace.client import Admin, Consumer, Producer, ShareRecord, Start, share_worker
+from headrace.client.configs import Resource, ResourceType
 from headrace.testing.broker import TestBroker
 
 ORDERS = 100_000
 PARTITIONS = 3
 CITIES = ("Bergen", "Cork", "Porto", "Turku", "Zagreb")
+INVOICES = 500
+ILLEGIBLE = 5
+DEAD_LETTERS = "dlq.invoices"
 
 
 def main() -> None:
     begin = time.perf_counter()
-    with TestBroker() as broker:
+    with TestBroker() as broker, tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
         say(begin, f"broker:   serves Kafka clients at {broker.bootstrap}")
         broker.create_topic("orders", partitions=PARTITIONS)
+        broker.create_topic("invoices")
+        broker.create_topic("revenue")
 
         begin = time.perf_counter()
         asyncio.run(produce(broker.bootstrap))
         say(begin, f"producer: {ORDERS:,} orders sent, each acknowledged once (zstd)")
 
         begin = time.perf_counter()
-        records = asyncio.run(consume(broker.bootstrap))
-        say(begin, f"consumer: {records.num_rows:,} orders read from {PARTITIONS} partitions")
+        done = asyncio.run(work_off(broker.bootstrap))
+        letters = asyncio.run(read_dead_letters(broker.bootstrap))
+        say(begin, f"queue:    {done} invoices worked off by 8 workers, {letters} dead letters")
+        assert (done, letters) == (INVOICES - ILLEGIBLE, ILLEGIBLE)
 
-    if shutil.which("java") is None:
-        print("spark:    skipped, it needs Java 17 or newer on the PATH")
-        return
-    begin = time.perf_counter()
-    rows = revenue_by_city(records)
-    say(begin, "spark:    started, and summed up the revenue by city")
-    for city, orders, cents in rows:
-        print(f"          {city:8} {orders:7,} orders {cents / 100:14,.2f}")
-    assert sum(orders for _, orders, _ in rows) == ORDERS
+        begin = time.perf_counter()
+        session = spark.session(banner=False)
+        say(begin, "spark:    started")
+        try:
+            run_pipeline(session, broker.bootstrap, Path(folder))
+        finally:
+            session.stop()
 
 
 def say(begin: float, what: str) -> None:
     print(f"{what}  [{time.perf_counter() - begin:.2f} s]", flush=True)
+
+
+# The log
 
 
 def orders() -> Iterator[tuple[bytes, bytes]]:
@@ -67,38 +78,103 @@ async def produce(bootstrap: str) -> None:
             await producer.send("orders", order, city)
 
 
-async def consume(bootstrap: str) -> pa.Table:
-    """Read what the topic holds now, as columns."""
-    async with Consumer(bootstrap) as consumer:
-        await consumer.assign("orders", Start.BEGINNING, until_end=True)
-        records = [(record.key, record.value) async for record in consumer]
-    cities, values = zip(*records, strict=True)
-    return pa.table({"key": pa.array(cities, pa.binary()), "value": pa.array(values, pa.binary())})
+# The queue
 
 
-def revenue_by_city(records: pa.Table) -> list[tuple[str, int, int]]:
-    """Ask Spark, which takes the Arrow columns as they are."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    spark = (
-        SparkSession.builder.master("local[*]")
-        .appName("headrace-demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
+async def work_off(bootstrap: str) -> int:
+    """Have workers share the invoices until each is done or given up; give how many are done."""
+    async with Admin(bootstrap) as admin:
+        await admin.alter_configs(
+            Resource(ResourceType.GROUP, "billing"),
+            set={
+                "share.auto.offset.reset": "earliest",
+                "errors.deadletterqueue.topic.name": DEAD_LETTERS,
+            },
+        )
+    async with Producer(bootstrap) as producer:
+        for number in range(INVOICES):
+            is_legible = number % (INVOICES // ILLEGIBLE)
+            await producer.send("invoices", str(number) if is_legible else "a coffee stain")
+    done: set[int] = set()
+    tried = 0
+    is_over = asyncio.Event()
+
+    async def bill(record: ShareRecord) -> None:
+        nonlocal tried
+        tried += 1
+        if tried == INVOICES:
+            is_over.set()
+        done.add(int(record.value or b""))  # ValueError: rejected, and a dead letter
+
+    async with share_worker(bootstrap, "billing", ["invoices"], bill, concurrency=8):
+        await is_over.wait()
+    return len(done)
+
+
+async def read_dead_letters(bootstrap: str) -> int:
+    """Give how many there are once all have come: they are sent after the work is done."""
+    count = 0
+    async with asyncio.timeout(30), Consumer(bootstrap) as consumer:
+        await consumer.assign(DEAD_LETTERS, Start.BEGINNING)
+        async for _ in consumer:
+            count += 1
+            if count == ILLEGIBLE:
+                break
+    return count
+
+
+# The pipeline
+
+
+def run_pipeline(session: SparkSession, bootstrap: str, folder: Path) -> None:
+    begin = time.perf_counter()
+    topics = {"kafka.bootstrap.servers": bootstrap}
+    stream = (
+        session.readStream.format("headrace")
+        .options(**topics, subscribe="orders", startingOffsets="earliest")
+        .load()
     )
-    spark.createDataFrame(records).createOrReplaceTempView("records")
-    rows = spark.sql(
+    revenue = parsed(stream).groupBy("city").agg(f.count("*").alias("n"), f.sum("cents").alias("c"))
+    (
+        revenue.select(f.col("city").alias("key"), f.to_json(f.struct("n", "c")).alias("value"))
+        .writeStream.format("headrace")
+        .options(**topics, topic="revenue", checkpointLocation=str(folder / "checkpoint"))
+        .outputMode("complete")
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+    say(begin, "stream:   orders aggregated by city into the topic revenue, all or nothing")
+
+    begin = time.perf_counter()
+    batch = session.read.format("headrace").options(**topics, subscribe="orders").load()
+    parsed(batch).write.partitionBy("city").parquet(str(folder / "orders"))
+    say(begin, "table:    orders written to Parquet, a folder a city")
+
+    begin = time.perf_counter()
+    session.read.format("headrace").options(**topics, subscribe="revenue").load().selectExpr(
+        "cast(key as string) as city", "from_json(cast(value as string), 'n BIGINT, c BIGINT') as r"
+    ).createOrReplaceTempView("revenue")
+    session.read.parquet(str(folder / "orders")).createOrReplaceTempView("orders")
+    rows = session.sql(
         """
-        SELECT city, count(*) AS orders, sum(cents) AS cents
-        FROM (SELECT CAST(key AS STRING) AS city,
-                     from_json(CAST(value AS STRING), 'cents BIGINT, items INT').cents AS cents
-              FROM records)
-        GROUP BY city ORDER BY cents DESC
+        SELECT city, any_value(r.n) AS orders, any_value(r.c) AS cents, sum(orders.cents) AS check
+        FROM revenue JOIN orders USING (city) GROUP BY city ORDER BY cents DESC
         """
     ).collect()
-    spark.stop()
-    return [(row.city, row.orders, row.cents) for row in rows]
+    say(begin, "query:    topic and table joined; they agree")
+    for row in rows:
+        print(f"          {row.city:8} {row.orders:7,} orders {row.cents / 100:14,.2f}")
+    assert sum(row.orders for row in rows) == ORDERS
+    assert all(row.cents == row.check for row in rows)
+
+
+def parsed(records: DataFrame) -> DataFrame:
+    """Give city, cents and items of orders as a topic has them."""
+    return records.selectExpr(
+        "cast(key as string) as city",
+        "from_json(cast(value as string), 'cents BIGINT, items INT') as o",
+    ).select("city", "o.*")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark import __version__ as spark_version
@@ -11,12 +12,15 @@ from pyspark.sql import SparkSession
 
 from headrace import __version__
 from headrace.spark.java import java_home
+from headrace.spark.share.source import ShareDataSource
 from headrace.spark.source import HeadraceDataSource
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
 DEFAULTS: Final[Mapping[str, str]] = {
-    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
@@ -55,7 +59,7 @@ def session(
     register(spark)
     if banner:
         print(f"headrace {__version__}: Spark {spark_version} on {master}")
-        print('formats "headrace"; read with spark.read.format("headrace"), stop with spark.stop()')
+        print('formats "headrace", "headrace-share"; read with spark.read.format("headrace")')
     return spark
 
 
@@ -70,4 +74,4 @@ def register(spark: SparkSession) -> SparkSession:
     return spark
 
 
-SOURCES: Final = (HeadraceDataSource,)
+SOURCES: Final = (HeadraceDataSource, ShareDataSource)
