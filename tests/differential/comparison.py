@@ -26,6 +26,7 @@ from tests.differential.scripts import (
     produce,
     producers,
     replicas,
+    share_delivery,
     share_fetching,
     share_offsets,
     share_states,
@@ -46,7 +47,7 @@ SCRIPTS: dict[str, Script] = {
         *(fetching, offsets, replicas, telemetry, find_coordinator),
         *(groups_classic, groups_consumer, groups_consumer_members, groups_streams),
         *(groups_migration, consumer_groups, groups_administration, offsets_committed),
-        *(groups_share, share_fetching, share_offsets, share_states),
+        *(groups_share, share_fetching, share_delivery, share_offsets, share_states),
         *(transactions, transactions_offsets, transactions_administration, transactions_timeouts),
     )
     for script in module.SCRIPTS

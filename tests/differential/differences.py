@@ -4,6 +4,7 @@
 fails for a difference that is not listed here, and for one listed here that is none any more.
 """
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,15 @@ class KnownDifference(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
 
 
+class FoundOtherwise(msgspec.Struct, frozen=True):
+    """One row of the page for what no script plays: it depends on time, on order, on chance."""
+
+    what: str
+    kafka: str
+    headrace: str
+    reason: str
+
+
 def explains(place: Place, difference: Difference) -> bool:
     """Whether a difference was found in a place that the table lists."""
     return (
@@ -47,10 +57,13 @@ def explains(place: Place, difference: Difference) -> bool:
 
 def render() -> str:
     """Give the page."""
-    rows = [
-        f"| {known.what} | {known.kafka} | {known.headrace} | {known.reason} |\n" for known in KNOWN
-    ]
-    return _HEAD + "".join(rows)
+    return _HEAD + _rows(KNOWN) + _OTHERWISE_HEAD + _rows(OTHERWISE)
+
+
+def _rows(table: Iterable[KnownDifference | FoundOtherwise]) -> str:
+    return "".join(
+        f"| {each.what} | {each.kafka} | {each.headrace} | {each.reason} |\n" for each in table
+    )
 
 
 def _places(script: str, exchange: str, *paths: str) -> tuple[Place, ...]:
@@ -71,6 +84,7 @@ _SILENT_REFUSALS: Final = (
     *("transactions_timed_out_of_version_1", "transactions_timed_out_of_version_2"),
     *("streams_topologies", "streams_describe", "share_heartbeat_errors", "share_describe"),
     *("share_sessions", "share_acquisition", "share_acknowledgements", "share_renewals"),
+    *("share_many_partitions", "share_sessions_of_others", "share_states_missing"),
 )
 """Scripts in which Kafka refuses something without a word."""
 
@@ -425,6 +439,61 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         places=_places("share_offsets_altered", "a negative partition", "responses.0", "error_*"),
     ),
     KnownDifference(
+        what="Configs of groups for dead letters, resting after a release and the circuit breaker",
+        kafka="not there",
+        headrace="errors.deadletterqueue.* and headrace.share.*",
+        reason="They are what Headrace can do beyond Kafka, and off unless somebody sets them.",
+        places=tuple(
+            Place(script, exchange, f"results.0.configs.{prefix}.*")
+            for script, exchange in (
+                ("describe_other_configs", "a group"),
+                ("alter_group_and_metrics_configs", "the group"),
+            )
+            for prefix in ("errors.deadletterqueue", "headrace.share")
+        ),
+    ),
+    KnownDifference(
+        what="ShareFetch that begins a session with a topic id that nobody knows",
+        kafka="UNKNOWN_SERVER_ERROR for the whole request, and no session",
+        headrace="UNKNOWN_TOPIC_ID for the partition",
+        reason="A topic that was just deleted takes the others of the session with it in Kafka.",
+        places=_places(
+            "share_many_partitions",
+            "an unknown topic",
+            *("error_code", "responses.0", "acquisition_lock_timeout_ms"),
+        ),
+    ),
+    KnownDifference(
+        what="Acquired ranges of batches that follow each other, when they come again",
+        kafka="a range for each batch that was acquired by itself before",
+        headrace="one range",
+        reason="Neighbours in the same state are kept as one; ranges name the same records.",
+        places=_places(
+            *("share_sessions_of_others", "then it has it"),
+            *("responses.0.partitions.0.acquired_records.*",),
+        ),
+    ),
+    KnownDifference(
+        what="Records that were delivered often, beside some that were delivered less often",
+        kafka="come together, as many as the first of them lets",
+        headrace="come apart: a range has one delivery count while records are suspected",
+        reason="A record that fails its members takes as few others along as can be.",
+        places=_places(
+            *("share_redeliveries", "limit 10, fetch *"),
+            *("responses.0.partitions.0.acquired_records.*", "responses.0.partitions.0.records.*"),
+        ),
+    ),
+    KnownDifference(
+        what="The last records before the bound of those in flight, with a limit of records",
+        kafka="rests of a batch that is in flight already are counted against the bound again",
+        headrace="only records that are new in flight are",
+        reason="The bound is one of records in flight; those rests are in it.",
+        places=_places(
+            *("share_window_of_records", "fill *"),
+            *("responses.0.partitions.0.acquired_records.*",),
+        ),
+    ),
+    KnownDifference(
         what="A group whose only offsets were those of an aborted transaction",
         kafka="listed, as empty",
         headrace="not there",
@@ -441,6 +510,52 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
 )
 
 
+OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
+    FoundOtherwise(
+        what="A JoinGroup that a member repeats while the first still waits",
+        kafka="the newer one is answered, the older one never",
+        headrace="the older one is answered REBALANCE_IN_PROGRESS at once",
+        reason="Every request has an answer; a client that still reads it joins again.",
+    ),
+    FoundOtherwise(
+        what="Order of the members of a group in descriptions",
+        kafka="that of a hash table",
+        headrace="the order in which they joined",
+        reason="Something has to be first; no client relies on it.",
+    ),
+    FoundOtherwise(
+        what="The first FindCoordinator of its kind in a new cluster",
+        kafka="COORDINATOR_NOT_AVAILABLE, until the internal topic is there",
+        headrace="the coordinator, as soon as the topic is there",
+        reason="It is there within milliseconds: one round trip and the client's pause less.",
+    ),
+    FoundOtherwise(
+        what="A group that never had members, once its last offset is deleted",
+        kafka="listed as empty until it is next looked for what has expired",
+        headrace="not there any more",
+        reason="A group without members, records and offsets is none.",
+    ),
+    FoundOtherwise(
+        what="A Produce with batches of several transactional producers",
+        kafka="INVALID_PRODUCER_ID_MAPPING for every partition of the request",
+        headrace="each partition is answered for itself",
+        reason="Producers send their own batches only; a good one is not lost to a bad one.",
+    ),
+    FoundOtherwise(
+        what="A transaction that runs out of time in the last epoch of its producer id",
+        kafka="the transactional id has its next producer id once the abort is complete",
+        headrace="the next one who begins gets it, and may repeat that",
+        reason="Nobody may use the id in between, and an id is taken only if it is used.",
+    ),
+    FoundOtherwise(
+        what="Defaults of socket.send.buffer.bytes and socket.receive.buffer.bytes",
+        kafka="102400",
+        headrace="-1: the kernel sizes them as it goes",
+        reason="A fixed size turns the kernel's own tuning off, and slows long ways down.",
+    ),
+)
+
+
 _HEAD: Final = """\
 # Differences from Apache Kafka 4.3.1
 
@@ -450,6 +565,15 @@ compared: topic, cluster, producer and session ids, ports, paths, times and the 
 (whether there is one is). What is compared is equal but for what this page lists. The page is
 written by `python -m tests.differential.differences` from the table that the test uses; a listed
 difference that is none any more fails the test.
+
+| what | Apache Kafka | Headrace | why |
+| --- | --- | --- | --- |
+"""
+
+_OTHERWISE_HEAD: Final = """
+## Found otherwise
+
+No script plays these: they depend on time, on an order that is nobody's, or on a new cluster.
 
 | what | Apache Kafka | Headrace | why |
 | --- | --- | --- | --- |

@@ -151,6 +151,11 @@ class Delivery:
         links = self._links.values()
         return {shared.partition for link in links for shared in link.unconfirmed}
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was asked and sent is answered."""
+        return all(link.is_idle for link in self._links.values())
+
     async def wait(self, deadline: float | None) -> bool:
         """Wait for anything to happen; False if the deadline, in loop time, came first."""
         now = asyncio.get_running_loop().time()

@@ -82,6 +82,11 @@ class NodeLink:
         """The partitions with acknowledgements that wait to be sent or to be answered."""
         return self._staged.unconfirmed
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way to the node."""
+        return self._task is None
+
     def has_locks_of(self, life: int) -> bool:
         """Whether what was acquired in a life of this link may still be locked for us."""
         connection = self._connection
