@@ -94,6 +94,8 @@ log.dirs={folder / "data"}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
 """
     )
     arguments = ("format", "--standalone", "-t", _CLUSTER_ID, "-c", str(settings))
