@@ -29,6 +29,7 @@ from tests.sim.groups_clients import (
     Client,
     code_of,
 )
+from tests.unit.groups.mixed_world import assigned, read_assigned
 
 if TYPE_CHECKING:
     from tests.sim.groups_world import World
@@ -40,28 +41,41 @@ VERSION_WITH_GENERATION: Final = 2
 class ClassicClient(Client):
     """A consumer of the classic protocol; a cooperative one keeps reading what stays its own."""
 
-    def __init__(self, world: "World", name: str, *, is_cooperative: bool) -> None:
-        super().__init__(world, name)
+    def __init__(
+        self,
+        world: "World",
+        name: str,
+        instance_id: str | None = None,
+        *,
+        is_cooperative: bool,
+    ) -> None:
+        super().__init__(world, name, instance_id)
         self.is_cooperative = is_cooperative
         self.has_joined = False
         self.assigned: set[int] = set()
+        self._heard_at = 0.0
 
     async def follow(self) -> None:
         if self.has_joined:
             request = HeartbeatRequest(
-                group_id=GROUP, member_id=self.member_id, generation_id=self.generation
+                group_id=GROUP,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                generation_id=self.generation,
             )
             answer = await self.ask(
                 lambda state, now_ms, reply: classic_heartbeat(state, request, now_ms, reply)
             )
             await self._on_code(code_of(answer))
-        while not self.has_joined and not self.wants_to_leave:
+        while not (self.has_joined or self.wants_to_leave or self.is_fenced):
             await self._stall()
             if not await self._join():
                 await asyncio.sleep(0.2)
         await self.take(self.assigned)
 
     async def _on_code(self, code: ErrorCode) -> None:
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._heard_at = self.world.loop.time()
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self.has_joined = False
             if not self.is_cooperative:
@@ -72,6 +86,9 @@ class ClassicClient(Client):
             self.assigned = set()
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
+        elif code is ErrorCode.FENCED_INSTANCE_ID:
+            self.assigned = set()
+            self.end_fenced()
 
     async def _give_up(self, partitions: set[int]) -> None:
         await self.commit({each: self.positions[each] for each in partitions})
@@ -81,7 +98,7 @@ class ClassicClient(Client):
 
     async def _join(self) -> bool:
         """Join and get an assignment; whether there is no need to do so again."""
-        if not self.is_cooperative:
+        if not self.is_cooperative or self._was_gone():
             self.positions.clear()
         answer = await self.ask(self._join_request(), JOIN_TIMEOUT_SECONDS)
         code = code_of(answer)
@@ -91,7 +108,26 @@ class ClassicClient(Client):
             else:
                 await self._on_code(code)
             return code is ErrorCode.MEMBER_ID_REQUIRED
+        self.member_id = answer.member_id
         return await self._sync(answer)
+
+    def _was_gone(self) -> bool:
+        """Whether it must take what it reads for lost.
+
+        A consumer group takes a classic member back under any id (Kafka's does, too). So only the
+        client itself can know that others had its partitions meanwhile, and must not commit them.
+        """
+        silent_seconds = self.world.loop.time() - self._heard_at
+        return self.world.is_migrating and silent_seconds > SESSION_MS / 1000
+
+    def enter(self, generation: int) -> None:
+        super().enter(generation)
+        if self.instance_id is not None:
+            self.world.checks.on_entered(self.instance_id, _number(self.member_id))
+
+    def check_is_latest(self, member_id: str) -> None:
+        if self.instance_id is not None:
+            self.world.checks.check_is_latest(self.instance_id, _number(member_id))
 
     def _join_request(self) -> Callable[[GroupsState, int, Reply], Outcome]:
         owned = sorted(self.positions) if self.is_cooperative else []
@@ -108,6 +144,7 @@ class ClassicClient(Client):
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name=protocol, metadata=metadata)],
         )
@@ -117,14 +154,15 @@ class ClassicClient(Client):
     async def _sync(self, joined: JoinGroupResponse) -> bool:
         generation = joined.generation_id
         assignments: dict[str, list[int]] = {}
-        if joined.leader == self.member_id:
+        if joined.leader == self.member_id and not joined.skip_assignment:
             assignments = self._assign(joined)
         request = SyncGroupRequest(
             group_id=GROUP,
             generation_id=generation,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             assignments=[
-                SyncGroupRequestAssignment(member_id=each, assignment=bytes(partitions))
+                SyncGroupRequestAssignment(member_id=each, assignment=assigned({TOPIC: partitions}))
                 for each, partitions in assignments.items()
             ],
         )
@@ -134,10 +172,12 @@ class ClassicClient(Client):
         if (code := code_of(answer)) is not ErrorCode.NONE:
             await self._on_code(code)
             return False
-        self.note(f"has {list(answer.assignment)} in {generation}")
-        self.generation, self.has_joined = generation, True
-        self.assigned = set(answer.assignment)
-        self.world.checks.on_owned(self.name, generation, self.assigned)
+        self.has_joined = True
+        self._heard_at = self.world.loop.time()
+        self.enter(generation)
+        self.assigned = _read(bytes(answer.assignment))
+        self.note(f"has {sorted(self.assigned)} in {generation}")
+        self.own(self.assigned)
         if revoked := self.positions.keys() - self.assigned:
             await self._give_up(revoked)
             self.has_joined = False  # so that somebody else gets them
@@ -166,11 +206,22 @@ class ClassicClient(Client):
             given[min(given, key=lambda each: (len(given[each]), each))].append(partition)
         return given
 
-    async def leave(self) -> None:
-        request = LeaveGroupRequest(
-            group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)]
-        )
+    async def leave(self, *, is_static: bool) -> None:
+        if is_static:
+            return  # it says nothing, and has as long as its session lasts
+        member = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
+        request = LeaveGroupRequest(group_id=GROUP, members=[member])
         await self.ask(lambda state, now_ms, reply: leave(state, request, now_ms, reply))
+
+
+def _number(member_id: str) -> int:
+    """Give the number that is in an id which the coordinator chose: later ones have higher ones."""
+    return int(member_id.rpartition("-")[2])
+
+
+def _read(assignment: bytes) -> set[int]:
+    """Give the partitions of an assignment; nothing is none."""
+    return set(read_assigned(assignment).get(TOPIC, ())) if assignment else set()
 
 
 def _owners(joined: JoinGroupResponse) -> dict[int, str]:

@@ -1,8 +1,9 @@
 """A consumer of KIP-848."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import ErrorCode
+from headrace.groups.consumer.group import LEAVING_EPOCH, STATIC_LEAVING_EPOCH
 from headrace.groups.consumer.protocol import Sender, heartbeat
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -14,11 +15,17 @@ if TYPE_CHECKING:
     from tests.sim.groups_world import World
 
 
+REFUSALS_MAX: Final = 5
+"""More than the session of one that died lasts."""
+
+
 class ConsumerClient(Client):
     """A consumer of KIP-848: it is told what to read, and says when it has given up the rest."""
 
-    def __init__(self, world: "World", name: str, *, assignor: str) -> None:
-        super().__init__(world, name)
+    def __init__(
+        self, world: "World", name: str, instance_id: str | None = None, *, assignor: str
+    ) -> None:
+        super().__init__(world, name, instance_id)
         self.assignor = assignor
         self.member_id = name
         self.generation = 0
@@ -26,6 +33,8 @@ class ConsumerClient(Client):
         """What it should read, as far as it was told."""
         self._is_full = True
         """Whether the next heartbeat says everything."""
+        self._refusals = 0
+        """How often in a row another was said to have its instance id."""
 
     def _identity(self) -> dict[str, Any]:
         return {"member_id": self.member_id, "member_epoch": self.generation}
@@ -46,7 +55,10 @@ class ConsumerClient(Client):
 
     async def _beat(self) -> None:
         request = ConsumerGroupHeartbeatRequest(
-            group_id=GROUP, member_id=self.member_id, member_epoch=self.generation
+            group_id=GROUP,
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            member_epoch=self.generation,
         )
         if self._is_full or self.generation == 0:
             owned = sorted(self.positions)
@@ -60,11 +72,12 @@ class ConsumerClient(Client):
             lambda state, now_ms, reply: heartbeat(state, request, sender, now_ms, reply)
         )
         code = code_of(answer)
+        self._refusals = self._refusals + 1 if code is ErrorCode.UNRELEASED_INSTANCE_ID else 0
         if code is ErrorCode.NONE:
             self._is_full = False
             if self.generation != answer.member_epoch:
                 self.note(f"is at epoch {answer.member_epoch}")
-            self.generation = answer.member_epoch
+            self.enter(answer.member_epoch)
             if answer.assignment is not None:
                 rows = answer.assignment.topic_partitions
                 self.target = {index for row in rows for index in row.partitions}
@@ -77,12 +90,20 @@ class ConsumerClient(Client):
             self.note(f"is fenced: {code.name}")
             self.generation, self.target = 0, None
             self.positions.clear()
+        elif code is ErrorCode.FENCED_INSTANCE_ID or (
+            self._refusals > REFUSALS_MAX and not self.world.is_calm
+        ):
+            self.target = None
+            self.end_fenced()
         else:
             self._is_full = True  # it does not know what the coordinator has heard of it
 
-    async def leave(self) -> None:
+    async def leave(self, *, is_static: bool) -> None:
         request = ConsumerGroupHeartbeatRequest(
-            group_id=GROUP, member_id=self.member_id, member_epoch=-1
+            group_id=GROUP,
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            member_epoch=STATIC_LEAVING_EPOCH if is_static else LEAVING_EPOCH,
         )
         sender = Sender(1, self.name, "/host")
         await self.ask(

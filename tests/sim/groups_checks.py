@@ -12,25 +12,47 @@ class Checks:
 
     def __init__(self, ends: list[int]) -> None:
         self.ends = ends
-        self.owners: dict[tuple[int, int], str] = {}
-        """By generation, or epoch, and partition."""
+        self.owners: dict[tuple[tuple[int, int], int], str] = {}
+        """By era and generation, or epoch, and by partition."""
+        self.processes: dict[str, int] = {}
+        """The latest of each static member that is known to be in the group."""
         self.read_up_to: dict[int, int] = {}
         self.committed: dict[int, int] = {}
         """What somebody was told to be committed."""
-        self.commits = self.refusals = 0
+        self.commits = self.refusals = self.fenced = self.migrations = 0
+        """What was committed and refused, who was replaced, how often the kind changed."""
 
     def check_that(self, holds: bool, what: str) -> None:
         if not holds:
             raise Violation(what)
 
-    def on_owned(self, name: str, generation: int, partitions: Iterable[int]) -> None:
-        """Take note of who has what in a generation, or at an epoch of its own."""
+    def on_owned(self, name: str, generation: tuple[int, int], partitions: Iterable[int]) -> None:
+        """Take note of who has what in a generation, or at an epoch of its own.
+
+        A group that was empty may begin to count anew: that is another era.
+        """
         for partition in partitions:
             owner = self.owners.setdefault((generation, partition), name)
             self.check_that(
                 owner == name,
-                f"partition {partition} belongs to {owner} and {name} in {generation}",
+                f"partition {partition} belongs to {owner} and {name} in {generation[1]}",
             )
+
+    def on_entered(self, instance_id: str, number: int) -> None:
+        """Take note of a process of a static member; its number grows with each."""
+        self.processes[instance_id] = max(self.processes.get(instance_id, 0), number)
+
+    def check_is_latest(self, instance_id: str, number: int) -> None:
+        """A process whose place was taken may not commit any more."""
+        self.check_that(
+            number >= self.processes.get(instance_id, 0),
+            f"process {number} of {instance_id} commits, and {self.processes} have its place",
+        )
+
+    def on_copied(self, name: str, running: set[int], copied: set[int]) -> None:
+        """Take note of what an application runs, and what it keeps a copy of to take over."""
+        both = sorted(running & copied)
+        self.check_that(not both, f"{name} keeps copies of {both}, which it runs itself")
 
     def on_read(self, partition: int, begin: int, end: int) -> None:
         read = self.read_up_to.get(partition, 0)

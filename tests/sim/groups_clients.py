@@ -1,8 +1,9 @@
-"""Consumers as they should be, in few lines: what `classic_client` and `consumer_client` share.
+"""Consumers as they should be, in few lines: what the three kinds of clients share.
 
 A consumer is one task: it reads a little, commits, sends a heartbeat and follows what it is told.
 It begins where the group has committed, gives up partitions only after it has committed what it
-read of them, and does not notice that it stalls.
+read of them, and does not notice that it stalls. One with an instance id (KIP-345) goes away for a
+while rather than leave, and ends for good when another process has its instance.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ REBALANCE_MS: Final = 10_000
 BEAT_SECONDS: Final = 3.0
 TIMEOUT_SECONDS: Final = 1.0
 JOIN_TIMEOUT_SECONDS: Final = REBALANCE_MS / 1000 + 5
+AWAY: Final = 0.7
+"""How often a static member that goes means to come back."""
 AT_ONCE_MAX: Final = 200
 """How many records of a partition are read between two heartbeats."""
 
@@ -37,19 +40,25 @@ Answer = Any
 
 
 class Client(ABC):
-    """What both kinds have: a life, positions, and commits."""
+    """What all kinds have: a life, positions, and commits."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: "World", name: str, instance_id: str | None = None) -> None:
         self.world = world
         self.name = name
+        self.instance_id = instance_id
         self.member_id = ""
         self.generation = -1
         """Or the member epoch."""
+        self.era = 0
+        """Of the group that the generation is of; see `World.send`."""
+        self._answer_era = 0
         self.positions: dict[int, int] = {}
         """By partition that it reads: what comes next."""
         self._committed: dict[int, int] = {}
         """What it knows to be committed, of what it reads."""
         self.wants_to_leave = False
+        self.is_fenced = False
+        """Whether another process has its instance id."""
         self.stall_seconds = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -67,17 +76,32 @@ class Client(ABC):
             self.world.fail(task.exception())
 
     async def _run(self) -> None:
-        while not self.wants_to_leave:
+        while not self.wants_to_leave and not self.is_fenced:
             await self.follow()
             await self._stall()
             self._read()
             await self.commit(self.positions)
             await asyncio.sleep(BEAT_SECONDS)
-        self.note("leaves")
-        await self.commit(self.positions)
-        await self.leave()
+        if not self.is_fenced:
+            await self.commit(self.positions)
+            # A static member that goes away for a while is expected back.
+            is_static = self.instance_id is not None and self.world.random.random() < AWAY
+            self.note("goes away" if is_static else "leaves")
+            await self.leave(is_static=is_static)
         if self in self.world.clients:
             self.world.clients.remove(self)
+
+    def end_fenced(self) -> None:
+        """Stop where it is: another process has its instance id."""
+        self.note("is fenced for good")
+        self.world.checks.fenced += 1
+        self.is_fenced = True
+        self.positions.clear()
+
+    @property
+    def owner(self) -> str:
+        """Who partitions are granted to: processes of one instance follow each other."""
+        return self.instance_id or self.name
 
     async def _stall(self) -> None:
         seconds, self.stall_seconds = self.stall_seconds, 0.0
@@ -90,18 +114,30 @@ class Client(ABC):
         """Do what the protocol wants of a member by now."""
 
     @abstractmethod
-    async def leave(self) -> None: ...
+    async def leave(self, *, is_static: bool) -> None:
+        """Say that it goes, for a while if it `is_static`."""
 
     # Reading
 
     def _read(self) -> None:
         world = self.world
-        world.checks.on_owned(self.name, self.generation, self.positions)
+        self.own(self.positions)
         for partition, position in self.positions.items():
             end = min(world.ends[partition], position + AT_ONCE_MAX)
             if end > position:
                 world.checks.on_read(partition, position, end)
                 self.positions[partition] = end
+
+    def enter(self, generation: int) -> None:
+        """Be of the generation that the last answer was about."""
+        self.era, self.generation = self._answer_era, generation
+
+    def check_is_latest(self, member_id: str) -> None:
+        """Check that one that commits is what its instance id belongs to, if that can be known."""
+        del member_id
+
+    def own(self, partitions: Iterable[int]) -> None:
+        self.world.checks.on_owned(self.owner, (self.era, self.generation), partitions)
 
     async def take(self, partitions: Iterable[int]) -> bool:
         """Begin to read partitions where the group has committed; whether that worked."""
@@ -142,10 +178,13 @@ class Client(ABC):
             OffsetCommitRequestPartition(partition_index=each, committed_offset=offset)
             for each, offset in committed.items()
         ]
-        committer = Committer(self.member_id, None, self.generation, version=9)
+        committer = Committer(self.member_id, self.instance_id, self.generation, version=9)
         commit = Commit(GROUP, [TopicOffsets(TOPIC, TOPIC_ID, rows)], committer)
 
+        member_id = self.member_id
+
         def on_committed(_: Answer) -> None:
+            self.check_is_latest(member_id)
             for partition, offset in committed.items():
                 self.world.checks.on_committed(partition, offset)
 
@@ -177,8 +216,9 @@ class Client(ABC):
         """Ask the coordinator; the answer may be that nothing was heard."""
         answer: asyncio.Future[Answer] = self.world.loop.create_future()
 
-        def answered(what: Answer) -> None:
+        def answered(what: Answer, era: int) -> None:
             if not answer.done():
+                self._answer_era = era
                 answer.set_result(what)
 
         self.world.send(operation, answered, timeout_seconds)

@@ -1,11 +1,12 @@
-"""Rebalance storms by seed, classic and KIP-848: see `groups_world` and `groups_checks`."""
+"""Rebalance storms by seed, in groups of every kind: see `groups_world` and `groups_checks`."""
 
 import logging
+from collections import Counter
 
 import pytest
 
 from tests.sim.groups_checks import Violation
-from tests.sim.groups_world import World
+from tests.sim.groups_world import KINDS, World
 
 SEEDS = 40
 """How many are played if nobody says otherwise."""
@@ -36,19 +37,20 @@ def play(seed: int) -> World:
 
 @pytest.mark.timeout(3600)
 def test_a_storm_neither_doubles_nor_loses_nor_takes_back_anything(storms: range) -> None:
-    grants = commits = refusals = 0
+    seen: Counter[str] = Counter()
     for seed in storms:
         checks = play(seed).checks
-        grants += len(checks.owners)
-        commits += checks.commits
-        refusals += checks.refusals
-    print(f"{len(storms)} seeds: {grants} grants, {commits} commits, {refusals} refused")
+        seen["grants"] += len(checks.owners)
+        for what in ("commits", "refusals", "fenced", "migrations"):
+            seen[what] += getattr(checks, what)
+    print(f"{len(storms)} seeds: {dict(seen)}")
     if len(storms) > 20:  # else luck may have it that little happens
-        assert grants > 300 * len(storms)
-        assert commits > 150 * len(storms)
-        assert refusals > len(storms)
+        assert seen["grants"] > 300 * len(storms)
+        assert seen["commits"] > 150 * len(storms)
+        assert min(seen["refusals"], seen["fenced"]) > len(storms)
+        assert seen["migrations"] > len(storms) / 2
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", range(1, 5), ids=KINDS[1:5])
 def test_the_same_storm_comes_twice(seed: int) -> None:
     assert play(seed).trace == play(seed).trace

@@ -67,7 +67,8 @@ def broker_id_of(image: Image, node_id: str) -> BrokerId:
     broker = image.broker_by_name(node_id)
     if broker is not None:
         return broker.broker_id
-    if node_id.isascii() and node_id.isdigit() and (number := int(node_id[:11])) <= INT32_MAX:
+    is_number = node_id.isascii() and node_id.isdigit() and len(node_id) <= len(str(INT32_MAX))
+    if is_number and (number := int(node_id)) <= INT32_MAX:
         return BrokerId(number)
     raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no node {node_id[:256]!r} is registered")
 

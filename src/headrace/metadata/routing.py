@@ -76,11 +76,15 @@ def remove_member(image: Image, group_id: int, node_id: int) -> list[Event]:
 
 
 def is_last_copy(image: Image, group_id: int, node_id: int) -> bool:
-    """Whether nobody else in a partition's group is in sync, or everybody else is a learner."""
+    """Whether nobody else in a partition's group has what is committed.
+
+    Where the ISR is empty, that is who left it last with all of it (KIP-966).
+    """
     topic, index = require_slot(image, group_id)
     partition = topic.partitions[index]
+    complete = partition.isr or partition.elr or partition.last_known_elr
     others = [each for each in partition.replicas if each != node_id]
-    return partition.isr == (node_id,) or all(each in partition.adding for each in others)
+    return complete == (node_id,) or all(each in partition.adding for each in others)
 
 
 def require_slot(image: Image, group_id: int) -> Slot:

@@ -64,8 +64,10 @@ def change_topology(image: Image, change: NodeChange) -> list[Event]:
             events += _promote(image, node.node_id)
         case FinishDecommission():
             _check_is_empty(image, node.node_id)
+            _check_has_no_seat(image, node.node_id)
             events += release_all(image, node.node_id)
         case Leave():
+            _check_is_empty(image, node.node_id)
             events += drop_from_metadata_group(image, node.node_id)
             events += release_all(image, node.node_id)
         case StartDecommission():
@@ -130,13 +132,19 @@ def _promote(image: Image, node_id: int) -> list[Event]:
 
 def _check_is_empty(image: Image, node_id: int) -> None:
     """A node that still keeps something is not done: its copies would be lost unnoticed."""
-    group = image.state.metadata_group
-    replicas = image.replica_count(BrokerId(node_id))
-    if replicas or node_id in group.members + group.learners:
+    if replicas := image.replica_count(BrokerId(node_id)):
         raise refuse(
             ErrorCode.INVALID_REQUEST,
-            f"node {node_id} still has {replicas} replicas or a seat in the metadata group: remove "
-            "it from its groups before finishing",
+            f"node {node_id} still has {replicas} replicas: move them away first",
+        )
+
+
+def _check_has_no_seat(image: Image, node_id: int) -> None:
+    group = image.state.metadata_group
+    if node_id in group.members + group.learners:
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"node {node_id} still has a seat in the metadata group: remove it from there first",
         )
 
 

@@ -18,8 +18,11 @@ def change_trust(image: Image, entry: CaTrustChange) -> list[Event]:
     removed = None if entry.remove_ca_fingerprint is None else bytes(entry.remove_ca_fingerprint)
     certificates = image.state.ca_certificates
     fingerprint = None if added is None else hashlib.sha256(added).digest()
-    if not added and removed is None:
+    if added is None and removed is None:
         raise refuse(ErrorCode.INVALID_REQUEST, "no certificate to trust and none to distrust")
+    if added == b"":
+        # It would count as the one that is left, and nobody could prove to be signed by it.
+        raise refuse(ErrorCode.INVALID_REQUEST, "the certificate to trust is empty")
     if removed is not None and removed not in certificates:
         raise refuse(ErrorCode.INVALID_REQUEST, f"no trusted CA has fingerprint {removed.hex()}")
     if removed is not None and not (certificates.keys() | {fingerprint}) - {removed, None}:

@@ -105,7 +105,8 @@ def _take(
     if named not in (NO_PRODUCER_EPOCH, found.producer_epoch):
         if named != last_epoch:
             raise fenced(asked, found)
-        return replace(found, previous_producer_id=NO_PRODUCER_ID), last_epoch
+        if found.producer_epoch < EPOCH_MAX:  # else nobody gets it, it was for markers only
+            return replace(found, previous_producer_id=NO_PRODUCER_ID), last_epoch
     if found.is_epoch_exhausted:
         _check_new_id(transactional_id, new_producer_id)
         rotated = replace(

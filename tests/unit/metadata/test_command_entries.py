@@ -182,6 +182,13 @@ def test_nodes_register_with_both_addresses_and_keep_their_numbers() -> None:
     assert broker_id_of(peers.image, "n9") == 0
 
 
+@pytest.mark.parametrize("text", ["000000000017", "2147483648", "99999999999", "-1", "0x1", ""])
+def test_a_text_that_is_no_number_of_a_broker_names_none(text: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        broker_id_of(Peers().image, text)
+    assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
 def test_cluster_settings_are_those_of_all_brokers() -> None:
     peers = Peers()
     peers.command(UpdateClusterConfig({"log.retention.ms": "5"}))

@@ -119,6 +119,14 @@ def test_the_metadata_group_follows_its_nodes() -> None:
     assert cluster.image.group(0) == ReplicationGroup(None, (1, 2))
 
 
+def test_a_learner_with_replicas_does_not_leave() -> None:
+    cluster = with_nodes(1)
+    cluster.propose(join(2), create_orders(assign(1, 2)))
+    cluster.refuses_with(ErrorCode.INVALID_REQUEST, TopologyChange(Leave(2)))
+    cluster.propose(RoutingChange(RemoveMember(1, 2)), TopologyChange(Leave(2)))
+    assert cluster.image.node(2) is None
+
+
 def test_a_node_with_replicas_or_a_seat_is_not_done() -> None:
     cluster = with_nodes(1, 2)
     cluster.propose(create_orders(assign(1, 2)), TopologyChange(StartDecommission(2)))

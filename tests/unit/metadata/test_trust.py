@@ -33,3 +33,10 @@ def test_what_changes_no_trust_is_refused() -> None:
     cluster = Cluster()
     for change in (CaTrustChange(), CaTrustChange(Octets()), CaTrustChange(None, fingerprint(NEW))):
         cluster.refuses_with(ErrorCode.INVALID_REQUEST, change)
+
+
+def test_an_empty_certificate_does_not_take_the_place_of_the_last() -> None:
+    cluster = Cluster()
+    cluster.propose(CaTrustChange(OLD))
+    cluster.refuses_with(ErrorCode.INVALID_REQUEST, CaTrustChange(Octets(), fingerprint(OLD)))
+    assert cluster.image.state.ca_certificates == {bytes(fingerprint(OLD)): bytes(OLD)}

@@ -134,3 +134,15 @@ def test_an_id_that_was_used_up_meanwhile_is_asked_for_again() -> None:
         world.commit(init_producer_id(world.state, Producer("a"), 1000, -1, T0, print))
     assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
     assert not world.state.transactions
+
+
+def test_nobody_is_given_the_epoch_for_markers() -> None:
+    world = World()
+    producer = exhausted(world)
+    world.add(producer, P0)
+    world.pass_time(TIMEOUT_MS + 10_000)
+    world.complete()
+    assert world.of().producer_epoch == EPOCH_MAX
+    rotated = world.init(producer=producer)
+    assert (rotated.producer_id > producer.producer_id, rotated.producer_epoch) == (True, 0)
+    assert world.init(producer=producer) == rotated
