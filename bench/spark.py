@@ -2,10 +2,12 @@
 
 `python -m bench.spark --only batch --rounds 1` measures a part. Each round reads the topic once
 with each source. The topic is on a Headrace node, for both; the part `cpu` also starts Apache
-Kafka, as there the question is what a broker spends on its readers.
+Kafka, as there the question is what a broker spends on its readers. The part `share` reads a queue
+and, in micro-batches of the same size, the topic beneath it; that ratio is noted and has no bound.
 """
 
 import argparse
+import asyncio
 import os
 import statistics
 import subprocess
@@ -19,10 +21,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.broker_loads import create_topic
 from bench.broker_servers import CLIENT_HEAP, Server, java, run_headrace, run_kafka
 from bench.measure import Figure, report
+from headrace.client import Admin
+from headrace.client.configs import Resource, ResourceType
 from headrace.spark import session
 from tools.jvm.harness import connector_jars
 
@@ -32,9 +37,13 @@ PARTITIONS: Final = 2
 MICRO_BATCH_RECORDS: Final = 500_000
 ROUNDS: Final = 3
 LOAD_SECONDS_MAX: Final = 600
-PARTS: Final = ("batch", "stream", "write", "cpu")
+PARTS: Final = ("batch", "stream", "write", "cpu", "share")
+SHARE_RECORDS: Final = 100_000
+SHARE_LOCKS: Final = 4000
+"""How many records of a partition a queue leases at once: what brokers allow unless told more."""
 OURS: Final = "headrace"
 CONNECTOR: Final = "kafka"
+QUEUE: Final = "headrace-share"
 
 Samples = dict[tuple[str, str], list[float]]
 """What was measured: of which part, with which source."""
@@ -87,7 +96,7 @@ class _Bench:
     def run(self, parts: list[str], rounds: int) -> None:
         (self._folder / "headrace").mkdir()
         with run_headrace(self._folder / "headrace") as server:
-            topic = self._load(server)
+            topic = self._load(server, self._records)
             for source in (OURS, CONNECTOR):
                 self._read(server, topic, source)  # compiles what Spark compiles once
             for _ in range(rounds):
@@ -101,6 +110,8 @@ class _Bench:
                         out = create_topic(server, PARTITIONS)
                         rate = self._rate(partial(self._write, server, out, source))
                         self._samples["write", source].append(rate)
+            if "share" in parts:
+                self._measure_share(server, rounds)
         if "cpu" in parts:
             self._measure_kafka(rounds)
 
@@ -114,21 +125,41 @@ class _Bench:
     def _measure_kafka(self, rounds: int) -> None:
         (self._folder / "kafka").mkdir()
         with run_kafka(self._folder / "kafka") as server:
-            topic = self._load(server)
+            topic = self._load(server, self._records)
             self._read(server, topic, CONNECTOR)
             for _ in range(rounds):
                 before = server.cpu_seconds()
                 self._read(server, topic, CONNECTOR)
                 self._samples["cpu", CONNECTOR].append(server.cpu_seconds() - before)
 
-    def _load(self, server: Server) -> str:
+    def _measure_share(self, server: Server, rounds: int) -> None:
+        topic = self._load(server, SHARE_RECORDS)
+        for number in range(rounds):
+            group = f"bench-{number}"
+            asyncio.run(_create_group(server, group))
+            options = {"kafka.group.id": group}
+            self._samples["share", QUEUE].append(self._share(server, topic, QUEUE, options))
+            options = {
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(PARTITIONS * SHARE_LOCKS),
+            }
+            self._samples["share", OURS].append(self._share(server, topic, OURS, options))
+
+    def _share(self, server: Server, topic: str, source: str, options: dict[str, str]) -> float:
+        """Give the records a second of the batches of a stream, without its start."""
+        query = self._run_stream(source, {**_options(server, topic), **options}, SHARE_RECORDS)
+        batches = [each for each in query.recentProgress if each["numInputRows"]]
+        milliseconds = sum(each["durationMs"]["triggerExecution"] for each in batches)
+        return float(SHARE_RECORDS / milliseconds * 1000)
+
+    def _load(self, server: Server, records: int) -> str:
         """Fill a topic with Kafka's producer performance tool."""
         topic = create_topic(server, PARTITIONS)
         command = java(
             CLIENT_HEAP,
             "org.apache.kafka.tools.ProducerPerformance",
             *("--bootstrap-server", server.bootstrap, "--topic", topic),
-            *("--num-records", str(self._records), "--record-size", str(RECORD_BYTES)),
+            *("--num-records", str(records), "--record-size", str(RECORD_BYTES)),
             *("--throughput", "-1", "--command-property", "acks=1"),
         )
         done = subprocess.run(
@@ -156,11 +187,14 @@ class _Bench:
         writer.option("kafka.bootstrap.servers", server.bootstrap).save()
 
     def _stream(self, server: Server, topic: str, source: str) -> None:
+        options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(MICRO_BATCH_RECORDS)}
+        self._run_stream(source, {**_options(server, topic), **options}, self._records)
+
+    def _run_stream(self, source: str, options: dict[str, str], records: int) -> StreamingQuery:
         with tempfile.TemporaryDirectory(dir=self._folder) as checkpoint:
             query = (
                 self.spark.readStream.format(source)
-                .options(**_options(server, topic), startingOffsets="earliest")
-                .option("maxOffsetsPerTrigger", MICRO_BATCH_RECORDS)
+                .options(**options)
                 .load()
                 .writeStream.format("noop")
                 .option("checkpointLocation", checkpoint)
@@ -169,8 +203,18 @@ class _Bench:
             )
             query.awaitTermination()
             done = sum(each["numInputRows"] for each in query.recentProgress)
-            if done != self._records:
-                sys.exit(f"{source} read {done} of {self._records} records")
+            if done != records:
+                sys.exit(f"{source} read {done} of {records} records")
+            return query
+
+
+async def _create_group(server: Server, group: str) -> None:
+    configs = {
+        "share.auto.offset.reset": "earliest",
+        "share.partition.max.record.locks": str(SHARE_LOCKS),
+    }
+    async with Admin(server.bootstrap) as admin:
+        await admin.alter_configs(Resource(ResourceType.GROUP, group), set=configs)
 
 
 def _options(server: Server, topic: str) -> dict[str, str]:
@@ -192,6 +236,11 @@ def _figures(samples: Samples) -> list[Figure]:
         figures.append(
             Figure(f"spark.{part}", mine / peers, bound.bound, bound.is_upper_bound, detail)
         )
+    queue, plain = samples.get(("share", QUEUE)), samples.get(("share", OURS))
+    if queue and plain:
+        mine, peers = statistics.median(queue), statistics.median(plain)
+        detail = f"noted: {mine:,.3g} records/s, the plain source {peers:,.3g}"
+        figures.append(Figure("spark.share", mine / peers, 0, False, detail))
     return figures
 
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +30,15 @@ def test_a_range_is_inside_or_outside_of_others(
     outside = numbers(debts.outside(first, last, others))
     assert inside == [each for each in range(first, last + 1) if each in set(numbers(others))]
     assert sorted(inside + outside) == list(range(first, last + 1))
+
+
+@given(disjoint(), disjoint())
+def test_merged_ranges_are_disjoint_and_have_what_they_had(
+    one: list[tuple[int, int]], two: list[tuple[int, int]]
+) -> None:
+    merged = debts.merged(one + two)
+    assert numbers(merged) == sorted({*numbers(one), *numbers(two)})
+    assert all(before[1] + 1 < after[0] for before, after in pairwise(merged))
 
 
 @given(disjoint(), disjoint(), st.sets(st.integers(0, 40)))

@@ -11,7 +11,7 @@ A, B = (SharedPartition(TopicId(bytes(16)), "orders", index) for index in range(
 
 @st.composite
 def some_runs(draw: st.DrawFn) -> list[Run]:
-    edges = sorted(draw(st.sets(st.integers(0, 20_000), max_size=12)))
+    edges = sorted(draw(st.sets(st.integers(0, 500), max_size=12)))
     pairs = zip(edges[::2], edges[1::2], strict=False)
     return [Run(first, last - 1, 1 + first % 3) for first, last in pairs]
 

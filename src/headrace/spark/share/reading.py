@@ -1,0 +1,64 @@
+"""Reading the records of a task on an executor, with how often each was delivered."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from headrace.spark.reading import read_range
+from headrace.spark.share.journal import Run
+from headrace.spark.share.options import DELIVERY_COUNT, ShareOptions
+from headrace.spark.share.tasks import Task
+
+_OFFSET = "offset"
+
+
+class TaskPartition(InputPartition):
+    """One task of Spark's: records of a queue."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+def read_task(options: ShareOptions, task: Task) -> Iterator[pa.RecordBatch]:
+    """Give the records of a task as rows, about a fetch's worth at a time."""
+    topic_columns = [name for name in options.columns if name != DELIVERY_COUNT]
+    if _OFFSET not in topic_columns:
+        topic_columns.append(_OFFSET)
+    for span in task:
+        for rows in read_range(options.connecting, span.range, options.limits, topic_columns):
+            chosen = select(rows, span.runs, options.columns)
+            if chosen.num_rows:
+                yield chosen
+
+
+def select(rows: pa.RecordBatch, runs: Sequence[Run], columns: Sequence[str]) -> pa.RecordBatch:
+    """Give the rows, which ascend, whose offsets are in one of the runs, with its count."""
+    offsets: Any = rows.column(_OFFSET)
+    parts: list[pa.RecordBatch] = []
+    first_run = bisect_left(runs, offsets[0].as_py(), key=lambda run: run.last)
+    for run in runs[first_run:]:
+        begin, end = _index(offsets, run.first), _index(offsets, run.last + 1)
+        if begin < end:
+            parts.append(_shaped(rows.slice(begin, end - begin), run.delivery_count, columns))
+        if end == len(offsets):
+            break
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return _shaped(rows.slice(0, 0), 0, columns)
+    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+
+
+def _index(offsets: Any, offset: int) -> int:
+    """Give where in an ascending column an offset is, or would be."""
+    return bisect_left(range(len(offsets)), offset, key=lambda at: offsets[at].as_py())
+
+
+def _shaped(rows: pa.RecordBatch, delivery_count: int, columns: Sequence[str]) -> pa.RecordBatch:
+    counts = pa.repeat(pa.scalar(delivery_count, pa.int32()), rows.num_rows)
+    arrays = [counts if name == DELIVERY_COUNT else rows.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))

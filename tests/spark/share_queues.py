@@ -1,0 +1,111 @@
+"""Queues for tests of the share source, and readers of them as Spark makes them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from headrace.client import Admin
+from headrace.client.configs import Resource, ResourceType
+from headrace.client.share.offsets import ShareStart, describe_share_offsets
+from headrace.spark.share.options import share_options, share_schema
+from headrace.spark.share.streaming import ShareStreamReader
+from headrace.testing.broker import TestBroker
+
+ALL = ReadAllAvailable()
+LOCK_MS = 1500
+QUICK = {
+    "group.share.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "100",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.min.record.lock.duration.ms": "1000",
+}
+Offset = dict[str, Any]
+Row = dict[str, Any]
+_NUMBERS = count()
+
+
+def make_queue(broker: TestBroker, partitions: int = 1, **configs: str) -> tuple[str, str]:
+    """Make a topic and a group that reads it from its beginning; give their names."""
+    number = next(_NUMBERS)
+    topic, group = f"queue-{number}", f"group-{number}"
+    broker.create_topic(topic, partitions=partitions)
+    wanted = {name.replace("_", "."): value for name, value in configs.items()}
+
+    async def configure() -> None:
+        async with Admin(broker.bootstrap) as admin:
+            await admin.alter_configs(
+                Resource(ResourceType.GROUP, group),
+                set={"share.auto.offset.reset": "earliest", **wanted},
+            )
+
+    broker.run(configure())
+    return topic, group
+
+
+def options_of(broker: TestBroker, topic: str, group: str, **more: object) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "kafka.retry.backoff.ms": "10",
+        "subscribe": topic,
+        "kafka.group.id": group,
+        **{name: str(value) for name, value in more.items()},
+    }
+
+
+@contextmanager
+def share_reader(
+    broker: TestBroker, topic: str, group: str, **more: object
+) -> Iterator[ShareStreamReader]:
+    """A reader that is stopped at the end, as by Spark."""
+    given = options_of(broker, topic, group, **more)
+    reader = ShareStreamReader(share_options(given), share_schema(given))
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def stored(offset: Offset) -> Offset:
+    """An offset as it comes back from Spark's checkpoint."""
+    return dict(json.loads(json.dumps(offset)))
+
+
+def step(
+    reader: ShareStreamReader, start: Offset, limit: ReadLimit = ALL
+) -> tuple[Offset, list[Row]]:
+    """Have the batch before acknowledged; give the end of the next one, and what it read."""
+    end = stored(reader.latestOffset(start, limit))
+    return end, read(reader, start, end)
+
+
+def read(reader: ShareStreamReader, start: Offset, end: Offset) -> list[Row]:
+    return [
+        row
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+
+
+def values(rows: list[Row]) -> list[bytes]:
+    return [row["value"] for row in rows]
+
+
+def lag(broker: TestBroker, group: str) -> int | None:
+    """How many records the group is not done with; None if that is not known of all partitions."""
+
+    async def ask() -> int | None:
+        async with Admin(broker.bootstrap) as admin:
+            found = await describe_share_offsets(admin.cluster, group)
+        total = 0
+        for each in found.values():
+            if not isinstance(each, ShareStart) or each.lag is None:
+                return None
+            total += each.lag
+        return total
+
+    return broker.run(ask())
