@@ -105,6 +105,9 @@ KAFKA_STARTED_WITH = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
 }
 
 
