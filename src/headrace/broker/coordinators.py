@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace import config
 from headrace.broker.clock import Clock
 from headrace.broker.partition import Partition
 from headrace.config import Settings
@@ -15,6 +16,7 @@ from headrace.coordinator.coordinator import Coordinator
 from headrace.groups.records import GROUPS_TOPIC, RECORD_TYPES
 from headrace.ids import TopicName
 from headrace.metadata.image import Image
+from headrace.records.compression import Compression
 
 if TYPE_CHECKING:
     from headrace.groups.machine import GroupsMachine
@@ -32,7 +34,12 @@ def group_coordinator(settings: Settings, image_of: Callable[[], Image], clock: 
         return GroupsMachine(GroupsState(settings, image_of, new_id=_new_id))
 
     return Coordinator(
-        GROUPS_TOPIC, RECORD_TYPES, make, clock, lambda: _partition_count(image_of(), GROUPS_TOPIC)
+        GROUPS_TOPIC,
+        RECORD_TYPES,
+        make,
+        clock,
+        lambda: _partition_count(image_of(), GROUPS_TOPIC),
+        compression=Compression(settings[config.OFFSETS_TOPIC_COMPRESSION_CODEC]),
     )
 
 

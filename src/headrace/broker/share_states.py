@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from headrace import config
 from headrace.broker.clock import Clock
 from headrace.config import Settings
 from headrace.coordinator.coordinator import Coordinator
@@ -15,6 +16,7 @@ from headrace.errors import HeadraceError, KafkaError
 from headrace.ids import TopicId
 from headrace.log.cutting import delete_records
 from headrace.metadata.image import Image
+from headrace.records.compression import Compression
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.records import RECORD_TYPES, SHARE_STATES_TOPIC
 from headrace.share.state.states import ShareStates
@@ -52,7 +54,12 @@ def share_state_coordinator(
         return None if found is None else len(found.partitions)
 
     coordinator: ShareStateCoordinator = Coordinator(
-        SHARE_STATES_TOPIC, RECORD_TYPES, make, clock, partition_count
+        SHARE_STATES_TOPIC,
+        RECORD_TYPES,
+        make,
+        clock,
+        partition_count,
+        compression=Compression(settings[config.SHARE_COORDINATOR_STATE_TOPIC_COMPRESSION_CODEC]),
     )
     return coordinator
 

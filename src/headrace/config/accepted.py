@@ -329,6 +329,7 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ),
     ("security.providers", "STRING", None, (), "read-only", False),
     ("server.max.startup.time.ms", "LONG", "9223372036854775807", (0, None), "read-only", True),
+    ("share.coordinator.append.linger.ms", "INT", "-1", (-1, None), "read-only", False),
     (
         "share.coordinator.cached.buffer.max.bytes",
         "INT",
@@ -337,7 +338,9 @@ ACCEPTED: Final[tuple[Row, ...]] = (
         "cluster-wide",
         False,
     ),
+    ("share.coordinator.load.buffer.size", "INT", "5242880", (1, None), "read-only", False),
     ("share.coordinator.threads", "INT", "1", (1, None), "read-only", False),
+    ("share.coordinator.write.timeout.ms", "INT", "5000", (1, None), "read-only", False),
     ("share.fetch.purgatory.purge.interval.requests", "INT", "1000", (), "read-only", False),
     ("socket.connection.setup.timeout.max.ms", "LONG", "30000", (), "read-only", False),
     ("socket.connection.setup.timeout.ms", "LONG", "10000", (), "read-only", False),

@@ -154,18 +154,6 @@ DEAD_LETTER_AUTO_CREATE: Final = boolean(
     "Whether a dead-letter topic is created with its first record.",
 )
 
-SHARE_COORDINATOR_APPEND_LINGER_MS: Final = int32(
-    "share.coordinator.append.linger.ms",
-    -1,
-    "How long states are gathered before a write; -1 while another is under way.",
-    at_least=-1,
-)
-SHARE_COORDINATOR_LOAD_BUFFER_SIZE: Final = int32(
-    "share.coordinator.load.buffer.size",
-    5 * 1024 * 1024,
-    "How many bytes are read at once when states are loaded.",
-    at_least=1,
-)
 SHARE_COORDINATOR_COLD_PARTITION_SNAPSHOT_INTERVAL_MS: Final = internal(
     int32(
         "share.coordinator.cold.partition.snapshot.interval.ms",
@@ -180,12 +168,6 @@ SHARE_COORDINATOR_SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT: Final = int32(
     "How many changes of a state are written before it is written in full.",
     at_least=0,
     at_most=500,
-)
-SHARE_COORDINATOR_WRITE_TIMEOUT_MS: Final = int32(
-    "share.coordinator.write.timeout.ms",
-    5000,
-    "How long the write of a state may wait for its replicas.",
-    at_least=1,
 )
 SHARE_COORDINATOR_STATE_TOPIC_COMPRESSION_CODEC: Final = int32(
     "share.coordinator.state.topic.compression.codec",

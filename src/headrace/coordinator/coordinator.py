@@ -12,6 +12,7 @@ from headrace.coordinator.records import RecordTypes
 from headrace.coordinator.shard import Journal, Shard, Time
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
+from headrace.records.compression import Compression
 
 M = TypeVar("M", bound=Machine)
 
@@ -26,6 +27,8 @@ class Coordinator(Generic[M]):
         make: Callable[[int], M],
         clock: Time,
         partition_count: Callable[[], int | None],
+        *,
+        compression: Compression = Compression.NONE,
     ) -> None:
         """`make` gives the empty machine of a partition; there is no count before the topic is."""
         self.topic = topic
@@ -33,6 +36,7 @@ class Coordinator(Generic[M]):
         self._make = make
         self._clock = clock
         self._partition_count = partition_count
+        self._compression = compression
         self._shards: dict[int, Shard[M]] = {}
         self._former_loads = 0
 
@@ -42,7 +46,13 @@ class Coordinator(Generic[M]):
     def lead(self, index: int, journal: Journal) -> None:
         """Load a partition that this node leads now."""
         self.resign(index)
-        shard = Shard(journal, lambda: self._make(index), self._types, self._clock)
+        shard = Shard(
+            journal,
+            lambda: self._make(index),
+            self._types,
+            self._clock,
+            compression=self._compression,
+        )
         self._shards[index] = shard
         shard.start()
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.records.builder import NO_PRODUCER_EPOCH, BatchBuilder, record_bytes_max
+from headrace.records.compression import Compression
 from headrace.records.header import BatchHeader
 from headrace.records.reader import read_records
 from headrace.wire import decode, encode
@@ -75,10 +76,15 @@ def encode_record(record: CoordinatorRecord) -> EncodedRecord:
 
 
 def build_record_batch(
-    records: Iterable[EncodedRecord], now_ms: int, *, producer_id: int, producer_epoch: int
+    records: Iterable[EncodedRecord],
+    now_ms: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    compression: Compression = Compression.NONE,
 ) -> bytearray:
     """Give a batch of records; they belong to a transaction if there is a producer id."""
-    builder = BatchBuilder()
+    builder = BatchBuilder(compression)
     for record in records:
         builder.append(now_ms, record.key, record.value)
     return builder.build(

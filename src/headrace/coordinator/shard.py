@@ -27,6 +27,7 @@ from headrace.coordinator.records import (
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.log.log import Appended, Log
 from headrace.records.builder import NO_PRODUCER_EPOCH
+from headrace.records.compression import Compression
 from headrace.records.header import HEADER_BYTES, read_headers
 
 RELOAD_PAUSE_SECONDS: Final = 0.1
@@ -73,7 +74,13 @@ class Shard(Generic[M]):
     """The machine of one partition, loaded and kept."""
 
     def __init__(
-        self, journal: Journal, make: Callable[[], M], types: RecordTypes, clock: Time
+        self,
+        journal: Journal,
+        make: Callable[[], M],
+        types: RecordTypes,
+        clock: Time,
+        *,
+        compression: Compression = Compression.NONE,
     ) -> None:
         self.journal = journal
         self.machine = make()
@@ -81,6 +88,7 @@ class Shard(Generic[M]):
         self._make = make
         self._types = types
         self._clock = clock
+        self._compression = compression
         self.load_count = 0
         """How often the machine was made from the log."""
         self._loading: asyncio.Task[None] | None = None
@@ -266,6 +274,7 @@ class Shard(Generic[M]):
             self._clock.now_ms(),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
+            compression=self._compression,
         )
         try:
             self.journal.append_own(memoryview(batch))

@@ -11,6 +11,7 @@ from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.settings import LogSettings
+from headrace.records.compression import Compression
 from headrace.records.control import build_end_transaction_marker
 from headrace.records.header import read_headers
 from tests.unit.coordinator.shards import (
@@ -245,5 +246,24 @@ def test_offsets_are_the_same_when_written_and_when_loaded() -> None:
         again.start()
         await settle(again)
         assert seen == written
+
+    run(test)
+
+
+def test_records_are_kept_in_the_codec_that_is_asked_for_and_loaded_again() -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        shard = Shard(journal, Offsets, TYPES, clock, compression=Compression.ZSTD)
+        shard.start()
+        await settle(shard)
+        answers: list[Any] = []
+        for offset in range(50):
+            shard.write(commit("a", offset, answers.append), answers.append)
+        await turn()
+        chunk = journal.log.read(0, 1_000_000, up_to=journal.log.end_offset)
+        assert chunk is not None
+        assert [header.compression for _, header in read_headers(chunk)] == [Compression.ZSTD]
+        again = new_shard(journal, clock)
+        await settle(again)
+        assert again.machine.committed == {"a": 49}
 
     run(test)
