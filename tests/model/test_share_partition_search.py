@@ -351,7 +351,7 @@ def _no_collection() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_no_collection")
 def test_no_state_of_a_small_share_partition_is_wrong() -> None:
