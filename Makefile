@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/pytest -n auto --dist loadfile
+# One more than there are cores: many tests wait for other processes.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 COMPILED := src/headrace/records/scan.py src/headrace/records/encode.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
