@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from headrace import config
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.operations import GROUP_OPERATIONS
+from headrace.broker.handlers.classic_groups import client_host
+from headrace.broker.handlers.group_descriptions import answer_descriptions
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.consumer.descriptions import describe_consumer_group
 from headrace.groups.consumer.protocol import Sender, heartbeat
 from headrace.wire import ApiKey
-from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.messages.consumer_group_describe_response import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
@@ -31,8 +31,7 @@ from headrace.wire.messages.consumer_group_heartbeat_response import (
 
 def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
     body: ConsumerGroupHeartbeatRequest = request.body
-    host = request.peer.address.rpartition(":")[0]
-    sender = Sender(request.version, request.client_id or "", f"/{host}")
+    sender = Sender(request.version, request.client_id or "", client_host(request.peer.address))
 
     def reply(answer: Any) -> None:
         if isinstance(answer, KafkaError):
@@ -55,43 +54,15 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
 
 
 def handle_consumer_group_describe(broker: Broker, request: Request) -> Answer:
-    body: ConsumerGroupDescribeRequest = request.body
-    rows: list[DescribedGroup | None] = [None] * len(body.group_ids)
-    missing = len(rows)
-
-    def put(place: int, answer: Any) -> None:
-        nonlocal missing
-        if isinstance(answer, KafkaError):
-            message = None if answer.code == ErrorCode.INVALID_GROUP_ID else answer.message
-            answer = DescribedGroup(
-                group_id=body.group_ids[place], error_code=answer.code, error_message=message
-            )
-        elif body.include_authorized_operations:
-            answer.authorized_operations = GROUP_OPERATIONS
-        rows[place] = answer
-        missing -= 1
-        if not missing:
-            request.answer(ConsumerGroupDescribeResponse(groups=rows))  # type: ignore[arg-type]
-
-    if not rows:
-        return ConsumerGroupDescribeResponse()
-    for place, group_id in enumerate(body.group_ids):
-        _describe(broker, group_id, lambda answer, place=place: put(place, answer))
-    return LATER
-
-
-def _describe(broker: Broker, group_id: str, reply: Any) -> None:
-    if not group_id:
-        reply(KafkaError(ErrorCode.INVALID_GROUP_ID, "a group without a name"))
-        return
-    try:
-        shard = broker.groups.shard(group_id)
-    except KafkaError as error:
-        reply(error)
-        return
-    shard.write(
-        lambda machine, now_ms: describe_consumer_group(machine.state, group_id, reply), reply
+    return answer_descriptions(
+        broker, request, describe_consumer_group, _refused, ConsumerGroupDescribeResponse
     )
+
+
+def _refused(code: int, message: str, group_id: str) -> DescribedGroup:
+    # Kafka does not say of these groups what is wrong with having no name.
+    is_nameless = code == ErrorCode.INVALID_GROUP_ID
+    return DescribedGroup(code, None if is_nameless else message, group_id)
 
 
 HANDLERS: Final[dict[ApiKey, Handler]] = {

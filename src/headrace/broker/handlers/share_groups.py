@@ -18,20 +18,17 @@ from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.features import SHARE_VERSION
 from headrace.broker.handlers.classic_groups import client_host
-from headrace.broker.handlers.gathering import Gathering, ask_each
-from headrace.broker.handlers.operations import GROUP_OPERATIONS
+from headrace.broker.handlers.gathering import Gathering
+from headrace.broker.handlers.group_descriptions import answer_descriptions
 from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.coordinator.machine import Operation, Reply
-from headrace.coordinator.shard import Shard
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.machine import GroupsMachine
 from headrace.groups.share.descriptions import describe_share_group
 from headrace.groups.share.heartbeat import HeartbeatAnswer, Sender, heartbeat
 from headrace.groups.share.states import Beginning, note_begun, note_not_begun
 from headrace.share.durable import StateSummary
 from headrace.share.key import SharePartitionKey
 from headrace.wire import ApiKey
-from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
 from headrace.wire.messages.share_group_describe_response import (
     DescribedGroup,
     ShareGroupDescribeResponse,
@@ -73,28 +70,10 @@ def handle_share_group_heartbeat(broker: Broker, request: Request) -> Answer:
 
 
 def handle_share_group_describe(broker: Broker, request: Request) -> Answer:
-    body: ShareGroupDescribeRequest = request.body
-
-    def on_rows(answers: list[Any]) -> None:
-        rows = []
-        for group_id, answer in zip(body.group_ids, answers, strict=True):
-            row = answer
-            if isinstance(answer, KafkaError):
-                row = DescribedGroup(answer.code, answer.message, group_id)
-            elif body.include_authorized_operations:
-                row.authorized_operations = GROUP_OPERATIONS
-            rows.append(row)
-        request.answer(ShareGroupDescribeResponse(groups=rows))
-
-    def describe(group_id: str, reply: Reply) -> Operation:
-        return lambda machine, now_ms: describe_share_group(machine.state, group_id, reply)
-
     check_served(broker)
-    ask_each(
-        [(partial(share_shard, broker, each), partial(describe, each)) for each in body.group_ids],
-        on_rows,
+    return answer_descriptions(
+        broker, request, describe_share_group, DescribedGroup, ShareGroupDescribeResponse
     )
-    return LATER
 
 
 def check_served(broker: Broker) -> None:
@@ -105,13 +84,6 @@ def check_served(broker: Broker) -> None:
             ErrorCode.UNSUPPORTED_VERSION,
             f"share groups are turned off: the feature {SHARE_VERSION} has to be at 1",
         )
-
-
-def share_shard(broker: Broker, group_id: str) -> Shard[GroupsMachine]:
-    """Give the shard of a group; INVALID_GROUP_ID if it has no name."""
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group without a name")
-    return broker.groups.shard(group_id)
 
 
 # States

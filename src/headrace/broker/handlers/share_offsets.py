@@ -14,7 +14,8 @@ from typing import Any, Final
 from headrace.broker.broker import Broker
 from headrace.broker.failures import failure_response
 from headrace.broker.handlers.gathering import Gathering, ask_each
-from headrace.broker.handlers.share_groups import NO_LEADER_EPOCH, check_served, share_shard
+from headrace.broker.handlers.group_descriptions import group_shard
+from headrace.broker.handlers.share_groups import NO_LEADER_EPOCH, check_served
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.broker.share_lag import share_lag
 from headrace.coordinator.machine import Operation, Reply
@@ -97,7 +98,7 @@ def _describe_group(
     def look_up(reply: Reply) -> Operation:
         return lambda machine, now_ms: known_offsets(machine.state, group_id, reply)
 
-    ask_each([(partial(share_shard, broker, group_id), look_up)], on_known)
+    ask_each([(partial(group_shard, broker, group_id), look_up)], on_known)
 
 
 def _asked_topics(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> list[KnownTopic]:
@@ -178,7 +179,7 @@ def handle_alter_share_group_offsets(broker: Broker, request: Request) -> Answer
             machine.state, body.group_id, offsets, reply
         )
 
-    ask_each([(partial(share_shard, broker, body.group_id), plan)], on_planned)
+    ask_each([(partial(group_shard, broker, body.group_id), plan)], on_planned)
     return LATER
 
 
@@ -248,7 +249,7 @@ def handle_delete_share_group_offsets(broker: Broker, request: Request) -> Answe
     def plan(reply: Reply) -> Operation:
         return lambda machine, now_ms: begin_deletion(machine.state, body.group_id, names, reply)
 
-    find = partial(share_shard, broker, body.group_id)
+    find = partial(group_shard, broker, body.group_id)
     _delete_states(broker, body.group_id, (find, plan), on_done)
     return LATER
 
@@ -330,7 +331,7 @@ def _note(
     def on_noted(answers: list[Any]) -> None:
         reply(answers[0])
 
-    ask_each([(partial(share_shard, broker, group_id), operation)], on_noted)
+    ask_each([(partial(group_shard, broker, group_id), operation)], on_noted)
 
 
 def _unknown(name: str) -> KafkaError:

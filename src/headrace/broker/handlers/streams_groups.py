@@ -10,15 +10,13 @@ topics, and no change of a topology.
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.features import STREAMS_VERSION
 from headrace.broker.handlers.classic_groups import client_host
-from headrace.broker.handlers.gathering import ask_each
-from headrace.broker.handlers.operations import GROUP_OPERATIONS
+from headrace.broker.handlers.group_descriptions import answer_descriptions
 from headrace.broker.handlers.topic_creation import DEFAULT_COUNT, NewTopic, plan_topic
 from headrace.broker.handlers.topic_validation import (
     INTERNAL_TOPICS,
@@ -27,17 +25,13 @@ from headrace.broker.handlers.topic_validation import (
 )
 from headrace.broker.proposals import propose_each
 from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.coordinator.machine import Operation, Reply
-from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.machine import GroupsMachine
 from headrace.groups.streams.answers import HeartbeatAnswer
 from headrace.groups.streams.descriptions import describe_streams_group
 from headrace.groups.streams.heartbeat import Sender, heartbeat, note_topic_creation
 from headrace.groups.streams.topology import InternalTopic
 from headrace.metadata.ddl import CreateTopic
 from headrace.wire import ApiKey
-from headrace.wire.messages.streams_group_describe_request import StreamsGroupDescribeRequest
 from headrace.wire.messages.streams_group_describe_response import (
     DescribedGroup,
     StreamsGroupDescribeResponse,
@@ -80,34 +74,10 @@ def handle_streams_group_heartbeat(broker: Broker, request: Request) -> Answer:
 
 
 def handle_streams_group_describe(broker: Broker, request: Request) -> Answer:
-    body: StreamsGroupDescribeRequest = request.body
-
-    def on_rows(answers: list[Any]) -> None:
-        rows = []
-        for group_id, answer in zip(body.group_ids, answers, strict=True):
-            row = answer
-            if isinstance(answer, KafkaError):
-                row = DescribedGroup(answer.code, answer.message, group_id)
-            elif body.include_authorized_operations:
-                row.authorized_operations = GROUP_OPERATIONS
-            rows.append(row)
-        request.answer(StreamsGroupDescribeResponse(groups=rows))
-
-    def describe(group_id: str, reply: Reply) -> Operation:
-        return lambda machine, now_ms: describe_streams_group(machine.state, group_id, reply)
-
     _check_served(broker)
-    ask_each(
-        [(partial(_shard, broker, each), partial(describe, each)) for each in body.group_ids],
-        on_rows,
+    return answer_descriptions(
+        broker, request, describe_streams_group, DescribedGroup, StreamsGroupDescribeResponse
     )
-    return LATER
-
-
-def _shard(broker: Broker, group_id: str) -> Shard[GroupsMachine]:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "an empty group id")
-    return broker.groups.shard(group_id)
 
 
 def _check_served(broker: Broker) -> None:
