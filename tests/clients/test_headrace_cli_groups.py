@@ -118,7 +118,7 @@ def test_offsets_are_only_moved_when_told_to(headrace: CommandLine, topic: str) 
     assert move("--all-topics", "--to-end") == [(0, 5, 10), (1, 5, 10)]
     assert committed() == [5, 5], "a dry run moves nothing"
     assert move("--topic", f"{topic}:1", "--shift", -2, "--execute") == [(1, 5, 3)]
-    assert move("--all-topics", "--to-beginning", "--execute") == [(0, 5, 0), (1, 3, 0)]
+    assert move("--all-topics", "--to-earliest", "--execute") == [(0, 5, 0), (1, 3, 0)]
     assert move("--all-topics", "--shift", 99) == [(0, 0, 10), (1, 0, 10)]
     assert move("--all-topics", "--to-time", "2099-01-01") == [(0, 0, 10), (1, 0, 10)]
     assert committed() == [0, 0]

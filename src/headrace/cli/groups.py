@@ -1,17 +1,24 @@
 """`headrace groups`: list, describe, offsets, reset-offsets, delete, explain."""
 
-import sys
 import time
-from typing import Final
 
 import click
 
+from headrace.cli.any_group import (
+    describe_each,
+    if_exists_option,
+    name_argument,
+    names_argument,
+    report_deleted,
+    report_moves,
+    reset_options,
+)
 from headrace.cli.group_explanation import explain as explain_group
 from headrace.cli.group_history import GroupHistory, read_history
-from headrace.cli.offset_reset import Move, Target, parse_wanted, plan_reset
+from headrace.cli.offset_reset import Move, Target, plan_reset
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
-from headrace.cli.running import complete, make_sure, report, usage_error
+from headrace.cli.running import complete, make_sure, report
 from headrace.client.admin import Admin
 from headrace.client.group_members import GroupDescription, GroupMember, describe_group
 from headrace.client.groups import (
@@ -26,9 +33,6 @@ from headrace.client.offsets import FoundOffset, Start
 from headrace.client.outcomes import Outcomes
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
-
-name_argument: Final = click.argument("name", metavar="GROUP")
-names_argument: Final = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 
 
 @click.group(cls=CommandGroup)
@@ -80,18 +84,7 @@ def list_(states: tuple[str, ...], kinds: tuple[str, ...], as_json: bool, bootst
 @bootstrap_option
 def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show state, epochs, members and what each has."""
-
-    async def work() -> Outcomes[str, GroupDescription]:
-        outcomes: Outcomes[str, GroupDescription] = {}
-        async with Admin(bootstrap) as admin:
-            for name in names:
-                try:
-                    outcomes[name] = await describe_group(admin.cluster, name)
-                except KafkaError as error:
-                    outcomes[name] = error
-        return outcomes
-
-    outcomes = complete(work())
+    outcomes = describe_each(names, bootstrap, describe_group)
     found = [row for row in outcomes.values() if isinstance(row, GroupDescription)]
     if as_json:
         print_json([_group_json(group) for group in found])
@@ -151,41 +144,19 @@ def offsets(name: str, as_json: bool, bootstrap: str) -> None:
 
 @groups.command("reset-offsets")
 @name_argument
-@click.option("--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Repeatable.")
-@click.option("--all-topics", is_flag=True, help="Every partition that it has committed.")
-@click.option("--to-beginning", is_flag=True)
-@click.option("--to-end", is_flag=True)
-@click.option("--to-offset", type=click.IntRange(min=0))
-@click.option("--to-time", help="ms since 1970, or like 2026-01-31T08:00:00 (UTC).")
-@click.option("--shift", type=int, help="From where it is now.")
-@click.option("--execute/--dry-run", default=False, help="Do it, or only show what would be done.")
+@reset_options
 @json_option
 @bootstrap_option
-def reset_offsets(  # noqa: PLR0913  an option each
+def reset_offsets(
     name: str,
     *,
-    topics: tuple[str, ...],
-    all_topics: bool,
-    to_beginning: bool,
-    to_end: bool,
-    to_offset: int | None,
-    to_time: str | None,
-    shift: int | None,
+    wanted: dict[str, list[int]],
+    target: Target,
     execute: bool,
     as_json: bool,
     bootstrap: str,
 ) -> None:
     """Move a group without members elsewhere. Shows what it would do; --execute does it."""
-    if bool(topics) == all_topics:
-        usage_error("say which partitions: --topic, or --all-topics")
-    target = Target.chosen(
-        to_beginning=to_beginning,
-        to_end=to_end,
-        to_offset=to_offset,
-        to_time=to_time,
-        shift=shift,
-    )
-    wanted = parse_wanted(topics)
 
     async def work() -> list[Move]:
         async with Admin(bootstrap) as admin:
@@ -194,30 +165,18 @@ def reset_offsets(  # noqa: PLR0913  an option each
             committed = await fetch_offsets(admin.cluster, name)
             moves = await plan_reset(admin, committed, wanted, target)
             if execute and moves:
-                outcomes = await commit_offsets(
-                    admin.cluster, name, {move.partition: move.new_offset for move in moves}
-                )
-                refused.update(outcomes)
+                new_offsets = {move.partition: move.new_offset for move in moves}
+                outcomes.update(await commit_offsets(admin.cluster, name, new_offsets))
         return moves
 
-    refused: Outcomes[TopicPartition, None] = {}
-    moves = complete(work())
-    if as_json:
-        print_json([move.as_json() for move in moves])
-    else:
-        print_table(
-            ("topic", "partition", "from", "to"),
-            [(*move.partition, move.old_offset, move.new_offset) for move in moves],
-        )
-    if not execute and not as_json:
-        print("nothing is changed; --execute does it", file=sys.stderr)
-    report({str(partition): outcome for partition, outcome in refused.items()}, "group")
+    outcomes: Outcomes[TopicPartition, None] = {}
+    report_moves(complete(work()), outcomes, is_executed=execute, as_json=as_json)
 
 
 @groups.command()
 @names_argument
 @yes_option
-@click.option("--if-exists", is_flag=True, help="A group that is not there is fine.")
+@if_exists_option
 @json_option
 @bootstrap_option
 def delete(
@@ -239,13 +198,7 @@ def delete(
                 isinstance(outcome, KafkaError) and outcome.code == ErrorCode.GROUP_ID_NOT_FOUND
             )
         }
-    gone = [name for name, outcome in outcomes.items() if outcome is None]
-    if as_json:
-        print_json(gone)
-    else:
-        for name in gone:
-            print(f"deleted {name}")
-    report(outcomes, "group")
+    report_deleted(outcomes, "group", as_json=as_json)
 
 
 async def _lags(

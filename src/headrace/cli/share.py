@@ -1,15 +1,21 @@
 """`headrace share`: list, describe, offsets, reset, delete; and what has a file of its own."""
 
-import sys
-from typing import Final
-
 import click
 
+from headrace.cli.any_group import (
+    describe_each,
+    if_exists_option,
+    name_argument,
+    names_argument,
+    report_deleted,
+    report_moves,
+    reset_options,
+)
 from headrace.cli.dead_letter_replay import replay_dead_letters
-from headrace.cli.offset_reset import Move, Target, parse_wanted, plan_reset
+from headrace.cli.offset_reset import Move, Target, plan_reset
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
-from headrace.cli.running import complete, make_sure, report, usage_error
+from headrace.cli.running import complete, make_sure, report
 from headrace.cli.share_consume import consume
 from headrace.cli.share_inspection import inspect
 from headrace.client.admin import Admin
@@ -26,9 +32,6 @@ from headrace.client.share.offsets import (
 )
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
-
-name_argument: Final = click.argument("name", metavar="GROUP")
-names_argument: Final = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 
 
 @click.group(cls=CommandGroup)
@@ -61,18 +64,7 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 @bootstrap_option
 def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show state, epochs, members, and which partitions each reads."""
-
-    async def work() -> Outcomes[str, GroupDescription]:
-        outcomes: Outcomes[str, GroupDescription] = {}
-        async with Admin(bootstrap) as admin:
-            for name in names:
-                try:
-                    outcomes[name] = await describe_share_group(admin.cluster, name)
-                except KafkaError as error:
-                    outcomes[name] = error
-        return outcomes
-
-    outcomes = complete(work())
+    outcomes = describe_each(names, bootstrap, describe_share_group)
     found = [row for row in outcomes.values() if isinstance(row, GroupDescription)]
     if as_json:
         print_json([_group_json(group) for group in found])
@@ -108,31 +100,14 @@ def offsets(name: str, as_json: bool, bootstrap: str) -> None:
 
 @share.command()
 @name_argument
-@click.option("--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Repeatable.")
-@click.option("--all-topics", is_flag=True, help="Every partition that it knows.")
-@click.option("--to-beginning", "--to-earliest", "to_beginning", is_flag=True)
-@click.option("--to-end", "--to-latest", "to_end", is_flag=True)
-@click.option("--to-offset", type=click.IntRange(min=0))
-@click.option(
-    "--to-time",
-    "--to-datetime",
-    "to_time",
-    help="ms since 1970, or like 2026-01-31T08:00:00 (UTC).",
-)
-@click.option("--shift", type=int, help="From where it is now.")
-@click.option("--execute/--dry-run", default=False, help="Do it, or only show what would be done.")
+@reset_options
 @json_option
 @bootstrap_option
-def reset(  # noqa: PLR0913  an option each
+def reset(
     name: str,
     *,
-    topics: tuple[str, ...],
-    all_topics: bool,
-    to_beginning: bool,
-    to_end: bool,
-    to_offset: int | None,
-    to_time: str | None,
-    shift: int | None,
+    wanted: dict[str, list[int]],
+    target: Target,
     execute: bool,
     as_json: bool,
     bootstrap: str,
@@ -142,16 +117,6 @@ def reset(  # noqa: PLR0913  an option each
     What is known of single records from there on is forgotten: they are delivered, or delivered
     again, with their first attempt.
     """
-    if bool(topics) == all_topics:
-        usage_error("say which partitions: --topic, or --all-topics")
-    target = Target.chosen(
-        to_beginning=to_beginning,
-        to_end=to_end,
-        to_offset=to_offset,
-        to_time=to_time,
-        shift=shift,
-    )
-    wanted = parse_wanted(topics)
 
     async def work() -> list[Move]:
         async with Admin(bootstrap) as admin:
@@ -159,28 +124,15 @@ def reset(  # noqa: PLR0913  an option each
             if group is not None and execute:
                 group.check_empty()
             known = values_of(await describe_share_offsets(admin.cluster, name)) if group else {}
-            places = wanted if topics else by_topic(known)
+            places = wanted or by_topic(known)
             moves = await plan_reset(admin, _as_committed(known), places, target)
             if execute and moves:
-                outcomes.update(
-                    await alter_share_offsets(
-                        admin.cluster, name, {move.partition: move.new_offset for move in moves}
-                    )
-                )
+                new_offsets = {move.partition: move.new_offset for move in moves}
+                outcomes.update(await alter_share_offsets(admin.cluster, name, new_offsets))
             return moves
 
     outcomes: Outcomes[TopicPartition, None] = {}
-    moves = complete(work())
-    if as_json:
-        print_json([move.as_json() for move in moves])
-    else:
-        print_table(
-            ("topic", "partition", "from", "to"),
-            [(*move.partition, move.old_offset, move.new_offset) for move in moves],
-        )
-    if not execute and not as_json:
-        print("nothing is changed; --execute does it", file=sys.stderr)
-    report({str(partition): outcome for partition, outcome in outcomes.items()}, "partition")
+    report_moves(complete(work()), outcomes, is_executed=execute, as_json=as_json)
 
 
 @share.command()
@@ -189,7 +141,7 @@ def reset(  # noqa: PLR0913  an option each
     "--topic", "-t", "topics", multiple=True, help="Only what it knows of this topic; repeatable."
 )
 @yes_option
-@click.option("--if-exists", is_flag=True, help="A group that is not there is fine.")
+@if_exists_option
 @json_option
 @bootstrap_option
 def delete(
@@ -219,13 +171,7 @@ def delete(
         return outcomes
 
     outcomes = complete(work())
-    gone = [name for name, outcome in outcomes.items() if outcome is None]
-    if as_json:
-        print_json(gone)
-    else:
-        for name in gone:
-            print(f"deleted {name}")
-    report(outcomes, "share group")
+    report_deleted(outcomes, "share group", as_json=as_json)
 
 
 share.add_command(inspect)

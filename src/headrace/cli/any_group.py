@@ -1,0 +1,115 @@
+"""What commands on groups have in common, whatever the protocol of the group."""
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from headrace.cli.offset_reset import Move, Target, parse_wanted
+from headrace.cli.output import print_json, print_table
+from headrace.cli.running import complete, report, usage_error
+from headrace.client.admin import Admin
+from headrace.client.cluster import Cluster
+from headrace.client.group_members import GroupDescription
+from headrace.client.outcomes import Outcomes
+from headrace.client.topics import TopicPartition
+from headrace.errors import KafkaError
+
+name_argument: Final = click.argument("name", metavar="GROUP")
+names_argument: Final = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+if_exists_option: Final = click.option(
+    "--if-exists", is_flag=True, help="A group that is not there is fine."
+)
+
+_RESET_OPTIONS: Final = (
+    click.option(
+        "--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Repeatable."
+    ),
+    click.option("--all-topics", is_flag=True, help="Every partition that it knows."),
+    click.option("--to-beginning", "--to-earliest", "to_beginning", is_flag=True),
+    click.option("--to-end", "--to-latest", "to_end", is_flag=True),
+    click.option("--to-offset", type=click.IntRange(min=0)),
+    click.option(
+        "--to-time",
+        "--to-datetime",
+        "to_time",
+        help="ms since 1970, or like 2026-01-31T08:00:00 (UTC).",
+    ),
+    click.option("--shift", type=int, help="From where it is now."),
+    click.option(
+        "--execute/--dry-run", default=False, help="Do it, or only show what would be done."
+    ),
+)
+
+
+def reset_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a reset, and with them `wanted`, `target` and `execute`.
+
+    `wanted` has the indexes of each topic, all if there are none; it is empty for all topics.
+    """
+
+    @wraps(command)
+    def choose(*, topics: tuple[str, ...], all_topics: bool, execute: bool, **given: Any) -> None:
+        if bool(topics) == all_topics:
+            usage_error("say which partitions: --topic, or --all-topics")
+        places = ("to_beginning", "to_end", "to_offset", "to_time", "shift")
+        target = Target.chosen(**{place: given.pop(place) for place in places})
+        command(wanted=parse_wanted(topics), target=target, execute=execute, **given)
+
+    decorated: Callable[..., None] = choose
+    for option in reversed(_RESET_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def report_moves(
+    moves: Sequence[Move],
+    outcomes: Outcomes[TopicPartition, None],
+    *,
+    is_executed: bool,
+    as_json: bool,
+) -> None:
+    """Show what a reset moves or would move; fail if something that was to move did not."""
+    if as_json:
+        print_json([move.as_json() for move in moves])
+    else:
+        print_table(
+            ("topic", "partition", "from", "to"),
+            [(*move.partition, move.old_offset, move.new_offset) for move in moves],
+        )
+        if not is_executed:
+            print("nothing is changed; --execute does it", file=sys.stderr)
+    report({str(partition): outcome for partition, outcome in outcomes.items()}, "partition")
+
+
+def describe_each(
+    names: Sequence[str],
+    bootstrap: str,
+    describe: Callable[[Cluster, str], Awaitable[GroupDescription]],
+) -> Outcomes[str, GroupDescription]:
+    """Ask for each group; what one is refused for does not keep the others back."""
+
+    async def work() -> Outcomes[str, GroupDescription]:
+        outcomes: Outcomes[str, GroupDescription] = {}
+        async with Admin(bootstrap) as admin:
+            for name in names:
+                try:
+                    outcomes[name] = await describe(admin.cluster, name)
+                except KafkaError as error:
+                    outcomes[name] = error
+        return outcomes
+
+    return complete(work())
+
+
+def report_deleted(outcomes: Mapping[str, KafkaError | None], kind: str, *, as_json: bool) -> None:
+    """Name what is gone; fail if something is not."""
+    gone = [name for name, outcome in outcomes.items() if outcome is None]
+    if as_json:
+        print_json(gone)
+    else:
+        for name in gone:
+            print(f"deleted {name}")
+    report(outcomes, kind)
