@@ -1,7 +1,7 @@
 """Who is in a group and what each member has, in one form for all four types of groups."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -29,7 +29,7 @@ from headrace.wire.messages.share_group_describe_response import ShareGroupDescr
 from headrace.wire.messages.streams_group_describe_request import StreamsGroupDescribeRequest
 from headrace.wire.messages.streams_group_describe_response import Assignment as StreamsAssignment
 from headrace.wire.messages.streams_group_describe_response import StreamsGroupDescribeResponse
-from headrace.wire.schema import Buffer
+from headrace.wire.schema import Buffer, Message
 
 _CONSUMER_PROTOCOL: Final = "consumer"
 _DEAD: Final = "Dead"
@@ -106,18 +106,10 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
 
 
 async def _describe_classic(cluster: Cluster, group_id: str) -> GroupDescription:
-    answer = await ask_coordinator(
-        cluster,
-        CoordinatorType.GROUP,
-        group_id,
-        DescribeGroupsRequest(groups=[group_id]),
-        DescribeGroupsResponse,
-        code_of=lambda answer: answer.groups[0].error_code,
-    )
-    row = answer.groups[0]
-    _raise_for(row.error_code, row.error_message, group_id)
+    request = DescribeGroupsRequest(groups=[group_id])
+    row = await _ask_for_row(cluster, group_id, request, DescribeGroupsResponse)
     if row.group_state == _DEAD:  # how versions before 6 say that there is no such group
-        _raise_for(ErrorCode.GROUP_ID_NOT_FOUND, None, group_id)
+        raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, None, f"group {group_id!r}")
     is_consumer = row.protocol_type == _CONSUMER_PROTOCOL
     return GroupDescription(
         row.group_id,
@@ -130,16 +122,8 @@ async def _describe_classic(cluster: Cluster, group_id: str) -> GroupDescription
 
 
 async def _describe_consumer(cluster: Cluster, group_id: str) -> GroupDescription:
-    answer = await ask_coordinator(
-        cluster,
-        CoordinatorType.GROUP,
-        group_id,
-        ConsumerGroupDescribeRequest(group_ids=[group_id]),
-        ConsumerGroupDescribeResponse,
-        code_of=lambda answer: answer.groups[0].error_code,
-    )
-    row = answer.groups[0]
-    _raise_for(row.error_code, row.error_message, group_id)
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    row = await _ask_for_row(cluster, group_id, request, ConsumerGroupDescribeResponse)
     members = (
         GroupMember(
             member.member_id,
@@ -155,29 +139,12 @@ async def _describe_consumer(cluster: Cluster, group_id: str) -> GroupDescriptio
         )
         for member in row.members
     )
-    return GroupDescription(
-        row.group_id,
-        "consumer",
-        row.group_state,
-        _CONSUMER_PROTOCOL,
-        row.assignor_name,
-        tuple(members),
-        row.group_epoch,
-        row.assignment_epoch,
-    )
+    return _described(row, _CONSUMER_PROTOCOL, row.assignor_name, members)
 
 
 async def _describe_streams(cluster: Cluster, group_id: str) -> GroupDescription:
-    answer = await ask_coordinator(
-        cluster,
-        CoordinatorType.GROUP,
-        group_id,
-        StreamsGroupDescribeRequest(group_ids=[group_id]),
-        StreamsGroupDescribeResponse,
-        code_of=lambda answer: answer.groups[0].error_code,
-    )
-    row = answer.groups[0]
-    _raise_for(row.error_code, row.error_message, group_id)
+    request = StreamsGroupDescribeRequest(group_ids=[group_id])
+    row = await _ask_for_row(cluster, group_id, request, StreamsGroupDescribeResponse)
     members = (
         GroupMember(
             member.member_id,
@@ -193,30 +160,13 @@ async def _describe_streams(cluster: Cluster, group_id: str) -> GroupDescription
         )
         for member in row.members
     )
-    return GroupDescription(
-        row.group_id,
-        "streams",
-        row.group_state,
-        "streams",
-        "",
-        tuple(members),
-        row.group_epoch,
-        row.assignment_epoch,
-    )
+    return _described(row, "streams", "", members)
 
 
 async def describe_share_group(cluster: Cluster, group_id: str) -> GroupDescription:
     """Give a share group; GROUP_ID_NOT_FOUND if there is none, or if it is of another type."""
-    answer = await ask_coordinator(
-        cluster,
-        CoordinatorType.GROUP,
-        group_id,
-        ShareGroupDescribeRequest(group_ids=[group_id]),
-        ShareGroupDescribeResponse,
-        code_of=lambda answer: answer.groups[0].error_code,
-    )
-    row = answer.groups[0]
-    _raise_for(row.error_code, row.error_message, group_id)
+    request = ShareGroupDescribeRequest(group_ids=[group_id])
+    row = await _ask_for_row(cluster, group_id, request, ShareGroupDescribeResponse)
     members = (
         GroupMember(
             member.member_id,
@@ -231,12 +181,37 @@ async def describe_share_group(cluster: Cluster, group_id: str) -> GroupDescript
         )
         for member in row.members
     )
+    return _described(row, "share", row.assignor_name, members)
+
+
+async def _ask_for_row(
+    cluster: Cluster, group_id: str, request: Message, response: type[Message]
+) -> Any:
+    """Give what the answer says of the one group that is asked for."""
+    answer: Any = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        request,
+        response,
+        code_of=lambda answer: answer.groups[0].error_code,
+    )
+    row = answer.groups[0]
+    if row.error_code:
+        raise refusal(row.error_code, row.error_message, f"group {group_id!r}")
+    return row
+
+
+def _described(
+    row: Any, kind: str, assignor: str, members: Iterable[GroupMember]
+) -> GroupDescription:
+    """Give a group of a protocol that the broker leads."""
     return GroupDescription(
         row.group_id,
-        "share",
+        kind,
         row.group_state,
-        "share",
-        row.assignor_name,
+        kind,
+        assignor,
         tuple(members),
         row.group_epoch,
         row.assignment_epoch,
@@ -301,8 +276,3 @@ def _tasks(assignment: StreamsAssignment) -> tuple[TopicPartition, ...]:
             for index in row.partitions
         )
     )
-
-
-def _raise_for(code: int, message: str | None, group_id: str) -> None:
-    if code:
-        raise refusal(code, message, f"group {group_id!r}")
