@@ -553,6 +553,12 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         headrace="-1: the kernel sizes them as it goes",
         reason="A fixed size turns the kernel's own tuning off, and slows long ways down.",
     ),
+    FoundOtherwise(
+        what="A disk without room for the metadata log",
+        kafka="the process ends, and connections with it",
+        headrace="changes are answered KAFKA_STORAGE_ERROR until there is room, all else goes on",
+        reason="What clients read needs no room, and a full disk passes.",
+    ),
 )
 
 

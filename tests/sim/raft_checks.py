@@ -77,6 +77,10 @@ class Checks:
         """Digest of the state after each proposal."""
         self.promised: dict[int, Promised] = {}
         self.reads = 0
+        self.refusals = 0
+        """How many proposals were refused because a disk was full."""
+        self.retries = 0
+        """How often it was tried to store again what had found a disk full."""
         self._led_commits: dict[int, int] = {}
         """How far the leader of each term has committed."""
         self._settled_from = 0

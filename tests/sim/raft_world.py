@@ -2,11 +2,13 @@
 
 Drivers, cores and storages are the product's; time, network, disks, clients and operators are
 simulated: messages are lost, doubled and reordered, links are cut one way or both, machines lose
-power in the middle of a write, disks are slow or fail to sync, clocks drift, members come and go.
+power in the middle of a write, disks are slow, full or fail to sync, clocks drift, members come and
+go.
 What must hold is checked at every step by `raft_checks`; a breach raises `Violation`.
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -18,13 +20,13 @@ from headrace.raft.core import Raft
 from headrace.raft.disk_thread import Then, Work
 from headrace.raft.driver import RaftDriver
 from headrace.raft.entries import Snapshot
-from headrace.raft.errors import CorruptRaftLog, ProposalLost, RaftError
+from headrace.raft.errors import CorruptRaftLog, DiskFull, ProposalLost, RaftError
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Message, decode_message, encode_message
 from headrace.raft.ready import Ready
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Role
-from headrace.testing.disk import PowerLost, SimulatedDisk
+from headrace.testing.disk import Operation, PowerLost, SimulatedDisk
 from headrace.testing.virtual_loop import run_virtual
 from tests.sim.raft_checks import Checks, Machine, Violation
 from tests.sim.virtual_host import VirtualHost, VirtualWorker
@@ -38,7 +40,14 @@ SPARE_NODES = 2
 class World:
     """One seed's quorum; `run` plays it and raises Violation at the first breach."""
 
-    def __init__(self, seed: int, voters: int = 3, *, is_lying: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        voters: int = 3,
+        *,
+        is_lying: bool = False,
+        is_cramped: bool | None = None,
+    ) -> None:
         self.random = Random(seed)
         self.trace: list[str] = []
         self.checks = Checks(self)
@@ -59,12 +68,15 @@ class World:
             segment_bytes=2000,
             snapshot_trigger_bytes=1000,
             proposal_timeout_ms=1000,
+            full_disk_retry_ms_max=300,
         )
         self.loss = self.random.choice((0.0, 0.02, 0.1))
         self.cruelty = self.random.choice((0.0, 0.3, 0.8))
         """How often a new leader is felled within milliseconds."""
         self.zeal = self.random.choice((1, 1, 4))
         """How many changes of members operators try at once."""
+        self.is_cramped = seed % 2 == 1 if is_cramped is None else is_cramped
+        """Whether disks fill up now and then."""
         self.cut: set[tuple[BrokerId, BrokerId]] = set()
         self._value_count = 0
         self.is_calm = False
@@ -91,6 +103,9 @@ class World:
             self.after(at_ms, self.act)
         for at_ms in range(50, int(CHAOS_MS), 60):
             self.after(at_ms, self.harm)
+        if self.is_cramped:
+            for at_ms in range(80, int(CHAOS_MS), 110):
+                self.after(at_ms, self.cramp)
         self.after(CHAOS_MS, self.calm_down)
         for at_ms in range(int(CHAOS_MS) + 300, int(CHAOS_MS + CALM_MS), 300):
             self.after(at_ms, self.propose_to_leader)
@@ -215,7 +230,7 @@ class World:
         elif kind < 0.35:
             node.kill()
         elif kind < 0.40:
-            node.disk.fail("sync", "*.raft")
+            node.fail("sync", errno.EIO)
         elif kind < 0.55:
             node.isolate()
         elif kind < 0.60:
@@ -232,6 +247,24 @@ class World:
             leader.lose_power()
         else:
             self.reconnect()
+
+    def cramp(self) -> None:
+        """Fill a disk up, or make room on one."""
+        node = self.random.choice(list(self.nodes.values()))
+        if self.random.random() < 0.3 and (leader := self.leader()) is not None:
+            node = leader
+        kind = self.random.random()
+        if kind < 0.45:
+            node.disk.make_room()
+            return
+        node.disk.fill_up(self.random.choice((0, 0, 30, 200, 800)))
+        if kind < 0.52:  # what is written in part stays there
+            node.fail("truncate", errno.ENOSPC)
+        elif kind < 0.6:
+            node.disk.make_room()  # for bytes, but not for names
+            node.fail("create", errno.EDQUOT, times=self.random.randrange(1, 5))
+        elif kind < 0.65:
+            node.fail("sync", errno.ENOSPC)
 
     def reconnect(self) -> None:
         self.cut.clear()
@@ -252,6 +285,7 @@ class World:
         for node in self.nodes.values():
             node.sync_ms = 0.3
             node.disk.heal()
+            node.disk.make_room()
             node.start()
 
 
@@ -361,8 +395,15 @@ class Node:
     async def end(self) -> None:
         if self.driver is not None:
             self.life += 1
-            self.host.kill(finishing=False)
+            if self.driver.failure is None:  # else it is about to end, and needs its workers
+                self.host.kill(finishing=False)
             await self.driver.stop()
+
+    def fail(self, operation: Operation, error: int, *, times: int = 1) -> None:
+        """Let the disk fail, in this way only: what failed to sync has to be cut off, at least."""
+        if not self.world.is_lying:
+            self.disk.heal()
+            self.disk.fail(operation, "*.raft", error=error, times=times)
 
     def isolate(self) -> None:
         """Cut every link of this node."""
@@ -397,8 +438,10 @@ class Node:
     def begin_work(self, work: Work) -> None:
         what = work.args[0] if isinstance(work, partial) and work.args else None
         if isinstance(what, Ready):
-            self.storing = what
-            self.look(what)
+            # When one that found no room is tried again, the log may have gone on without it.
+            is_new, self.storing = what is not self.storing, what
+            self.look(what if is_new else None)
+            self.world.checks.retries += not is_new
         elif isinstance(what, Snapshot) and self.random.random() < 0.1:
             self.world.after(self.sync_ms / 2, self.lose_power)
 
@@ -414,7 +457,8 @@ class Node:
             return
         try:
             index = await self.driver.propose(value)
-        except ProposalLost:
+        except (ProposalLost, DiskFull) as error:
+            self.world.checks.refusals += isinstance(error, DiskFull)
             self.world.checks.note_lost(self, value)
         except RaftError:
             return

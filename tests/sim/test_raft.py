@@ -1,4 +1,4 @@
-"""A quorum of three or five against the world, by seed: see `raft_world` and `raft_checks`."""
+"""A quorum of one, three or five against the world, by seed: see `raft_world` and `raft_checks`."""
 
 import pytest
 
@@ -7,9 +7,16 @@ from tests.sim.raft_checks import Violation
 from tests.sim.raft_world import World
 
 
-def play(seed: int, *, is_lying: bool = False) -> World:
+def play(
+    seed: int,
+    *,
+    voters: int | None = None,
+    is_lying: bool = False,
+    is_cramped: bool | None = None,
+) -> World:
     """Play a seed; what it breaks is raised with the command that plays it again."""
-    world = World(seed, voters=5 if seed % 3 == 2 else 3, is_lying=is_lying)
+    voters = voters or (5 if seed % 3 == 2 else 3)
+    world = World(seed, voters, is_lying=is_lying, is_cramped=is_cramped)
     try:
         world.run()
     except (Violation, BrokenInvariant, RaftError) as error:
@@ -21,17 +28,32 @@ def play(seed: int, *, is_lying: bool = False) -> World:
 
 @pytest.mark.timeout(3600)
 def test_quorum_keeps_its_promises(seeds: range) -> None:
-    reads = leaders = entries = 0
+    reads = leaders = entries = refusals = retries = 0
     for seed in seeds:
         world = play(seed)
         reads += world.checks.reads
         leaders += len(world.checks.leaders)
         entries += len(world.checks.committed)
+        refusals += world.checks.refusals
+        retries += world.checks.retries
     print(f"{len(seeds)} seeds: {leaders} leaders, {entries} entries, {reads} reads")
+    print(f"full disks: {refusals} proposals refused, {retries} writes tried again")
     if len(seeds) > 50:  # else luck may have it that little happens
         assert leaders > 3 * len(seeds)
         assert entries > 30 * len(seeds)
         assert reads > 10 * len(seeds)
+        assert refusals > len(seeds) / 4
+        assert retries > 3 * len(seeds)
+
+
+@pytest.mark.timeout(3600)
+def test_a_node_that_begins_alone_keeps_its_promises(seeds: range) -> None:
+    refusals = 0
+    for seed in seeds[: max(1, len(seeds) // 10)]:
+        refusals += play(seed, voters=1).checks.refusals
+    print(f"full disks: {refusals} proposals refused")
+    if len(seeds) > 50:
+        assert refusals > len(seeds) / 4
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -15,11 +15,14 @@ from headrace.raft.core import Raft
 from headrace.raft.driver import RaftDriver
 from headrace.raft.entries import Entry, HardState
 from headrace.raft.entry_log import EntryLog
+from headrace.raft.errors import DiskFull
+from headrace.raft.full_disk import OutOfSpace, naming_lack_of_space
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Append, Message, Refusal, RequestVote, VoteAnswer
 from headrace.raft.ready import Ready
 from headrace.raft.state import PendingRead, State
 from headrace.raft.storage import RaftStorage
+from headrace.raft.waiting import Waiting
 from headrace.testing.disk import SimulatedFile
 from tests.sim.raft_checks import Violation
 from tests.sim.test_raft import play
@@ -186,6 +189,35 @@ def go_on_before_the_disk(patch: Patch) -> None:
     patch.setattr(RaftDriver, "_store", store)
 
 
+def confirm_what_had_no_room(patch: Patch) -> None:
+    def note_tried(self: RaftDriver, ready: Ready, error: BaseException | None) -> None:
+        is_full = isinstance(error, OutOfSpace)
+        self._finish(partial(self._note_stored, ready), None if is_full else error)
+
+    patch.setattr(RaftDriver, "_note_tried", note_tried)
+
+
+def call_lost_what_is_tried_again(patch: Patch) -> None:
+    def refuse_unstored(self: Waiting, persisted_index: int, refusal: DiskFull) -> None:
+        self.fail_all(refusal)
+
+    patch.setattr(Waiting, "refuse_unstored", refuse_unstored)
+
+
+def leave_what_was_written_in_part(patch: Patch) -> None:
+    patch.setattr(RaftStorage, "_cut_back", lambda self, file: None)
+
+
+def sync_again_what_failed_to_sync(patch: Patch) -> None:
+    real = RaftStorage.sync
+
+    def sync(self: RaftStorage) -> None:
+        with naming_lack_of_space():
+            real(self)
+
+    patch.setattr(RaftStorage, "sync", sync)
+
+
 BUGS: list[Callable[[Patch], None]] = [
     skip_fsync,
     forget_the_term_check,
@@ -207,14 +239,21 @@ BUGS: list[Callable[[Patch], None]] = [
     keep_a_torn_tail,
     go_on_before_the_disk,
 ]
+FULL_DISK_BUGS: list[Callable[[Patch], None]] = [
+    confirm_what_had_no_room,
+    call_lost_what_is_tried_again,
+    leave_what_was_written_in_part,
+    sync_again_what_failed_to_sync,
+]
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+@pytest.mark.parametrize("bug", [*BUGS, *FULL_DISK_BUGS], ids=lambda bug: bug.__name__)
 def test_bug_is_caught(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
     bug(monkeypatch)
     for seed in range(SEEDS_MAX):
         try:
-            play(seed)
+            # Without room less happens, so other bugs are found later.
+            play(seed, is_cramped=bug in FULL_DISK_BUGS)
         except Violation as caught:
             print(f"{bug.__name__}: seed {seed}: {str(caught).splitlines()[0]}")
             return

@@ -14,6 +14,7 @@ from headrace.metadata.entries import SurrogateAlloc
 from headrace.metadata.events import SurrogatesAllocated
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.surrogates import PRODUCER_ID_BLOCK_SIZE, producer_ids
+from headrace.raft.errors import DiskFull
 
 FETCH_AHEAD_IDS: Final = PRODUCER_ID_BLOCK_SIZE // 10
 """How many ids are left when the next block is asked for."""
@@ -69,7 +70,8 @@ class ProducerIds:
 
     def _on_allocated(self, done: "asyncio.Task[None]") -> None:
         self._allocating = None
-        if not done.cancelled() and (error := done.exception()) is not None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None and not isinstance(error, DiskFull):  # in the log, once
             logger.warning("no block of producer ids was allocated: %s", error)
 
     async def _allocate(self) -> None:

@@ -248,7 +248,10 @@ class Replicas:
             # Whatever was deleted while files were made is marked again.
             log = self._folder.logs.get(key)
             if log is not None and self._is_wanted(key):
-                self._take_place(key, log)
+                try:
+                    self._take_place(key, log)
+                except OSError as error:
+                    self._try_later([key], error)
 
     def _row(self, key: TopicPartition) -> PartitionRow | None:
         """Give what the image has of a partition if it belongs here."""
@@ -299,11 +302,14 @@ class Replicas:
         try:
             logs = await loop.run_in_executor(None, self._folder.begin_all, asked)
         except OSError as error:
-            logger.error("%d partitions cannot be set up, to be tried again: %s", len(asked), error)
-            loop.call_later(RETRY_SECONDS, self._mark_again, keys)
+            self._try_later(keys, error)
             return
         for (key, topic_id, _), log in zip(asked, logs, strict=True):
             self._folder.adopt(key, topic_id, log)
+
+    def _try_later(self, keys: list[TopicPartition], error: OSError) -> None:
+        logger.error("%d partitions cannot be set up, to be tried again: %s", len(keys), error)
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark_again, keys)
 
     def _mark_again(self, keys: list[TopicPartition]) -> None:
         self._marked.update(dict.fromkeys(keys))

@@ -131,6 +131,12 @@ RAFT_INBOX_MESSAGES_MAX: Final = int32(
     "How many messages of other nodes may wait; more are dropped and sent again.",
     at_least=1,
 )
+RAFT_FULL_DISK_RETRY_MS_MAX: Final = int32(
+    "headrace.raft.full.disk.retry.ms.max",
+    5000,
+    "How long a metadata log that found its disk full waits at most before it tries again.",
+    at_least=1,
+)
 METADATA_OUTCOMES_MAX: Final = int32(
     "headrace.metadata.outcomes.max",
     4096,

@@ -89,7 +89,10 @@ class MetadataQuorum:
     def explain(self) -> list[str]:
         """Say in words how the quorum is, as this node sees it."""
         now_ms = int(asyncio.get_running_loop().time() * 1000)
-        return explain(self.driver.state, now_ms, failure=self.driver.failure)
+        driver = self.driver
+        return explain(
+            driver.state, now_ms, failure=driver.failure, full_disk=driver.full_disk.reason
+        )
 
 
 class _ImageMachine:

@@ -10,8 +10,9 @@ promises entries that are being stored waits (see `Raft.ready`). Snapshots have 
 own, so that the log does not wait for them.
 
 Whatever the disk or the state machine refuses stops the node, with a reason that every caller gets:
-a node that cannot keep its promises must not go on making them. Clock and threads can be replaced,
-so a simulation drives the same code.
+a node that cannot keep its promises must not go on making them. But for a disk that is full: what
+found no room is kept and stored when there is some. To the core the disk is slow meanwhile, and
+changes are refused. Clock and threads can be replaced, so a simulation drives the same code.
 """
 
 import asyncio
@@ -23,16 +24,19 @@ from random import Random
 
 from headrace.ids import BrokerId as NodeId
 from headrace.log.disk import Disk
+from headrace.raft import transfer
 from headrace.raft.core import Raft
 from headrace.raft.entries import Entry, EntryKind, Snapshot, SnapshotMark
 from headrace.raft.errors import InvalidMessage, RaftStopped, SnapshotTooLarge
+from headrace.raft.full_disk import FullDisk, OutOfSpace
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Message
+from headrace.raft.opening import open_storage
 from headrace.raft.ports import DiskWorker, Host, LoopHost, NoTransport, StateMachine, Transport
 from headrace.raft.ready import Proposed, Ready
 from headrace.raft.settings import RaftSettings
-from headrace.raft.state import Jitter, State
-from headrace.raft.storage import RaftStorage, open_storage
+from headrace.raft.state import Jitter, Role, State
+from headrace.raft.storage import RaftStorage
 from headrace.raft.waiting import NEVER_MS, Waiting
 
 logger = logging.getLogger(__name__)
@@ -67,6 +71,8 @@ class RaftDriver:
         self._settings = settings or RaftSettings()
         self._jitter = jitter or Random().randrange
         self._given_host = host
+        self.full_disk = FullDisk(node, self._settings.full_disk_retry_ms_max)
+        """Whether the disk has no room for the log; to look at."""
         self._inbox: deque[Message] = deque()
         self._waiting = Waiting(node)
         self._unsaved_bytes = 0
@@ -74,6 +80,8 @@ class RaftDriver:
         self._is_saving = False
         self._postponed: Ready | None = None
         """One with a snapshot that cannot be stored before the node's own is."""
+        self._retry: asyncio.TimerHandle | None = None
+        """When what found no room on the disk is tried again."""
         self._turn_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER_MS
@@ -129,35 +137,38 @@ class RaftDriver:
     async def propose(self, data: bytes) -> int:
         """Give the index at which `data` is committed and applied here.
 
-        RaftError says what is known otherwise: refused (NotLeader names the leader), lost for
-        sure (ProposalLost), or nobody knows (ProposalUncertain). To cancel does not take back.
+        RaftError says what is known otherwise: refused (NotLeader names the leader, DiskFull), lost
+        for sure (ProposalLost), or nobody knows (ProposalUncertain). To cancel does not take back.
         """
-        self._check_runs()
+        self._check_takes_changes()
         now_ms = self._host.now_ms()
         return await self._await_applied(self._raft.propose(data, now_ms), now_ms)
 
     async def add_learner(self, node: NodeId) -> int:
-        self._check_runs()
+        self._check_takes_changes()
         now_ms = self._host.now_ms()
         return await self._await_applied(self._raft.add_learner(node, now_ms), now_ms)
 
     async def promote(self, node: NodeId) -> int:
         """Make a learner a voter."""
-        self._check_runs()
+        self._check_takes_changes()
         now_ms = self._host.now_ms()
         return await self._await_applied(self._raft.promote(node, now_ms), now_ms)
 
     async def remove(self, node: NodeId) -> int:
-        self._check_runs()
+        self._check_takes_changes()
         now_ms = self._host.now_ms()
         return await self._await_applied(self._raft.remove(node, now_ms), now_ms)
 
     async def read_index(self) -> int:
         """Return when this node has applied all that was committed before the call.
 
-        What the state machine then holds may be read: it is linearizable, on any node.
+        What the state machine then holds may be read: it is linearizable, on any node. DiskFull if
+        this node cannot apply that for want of room.
         """
         self._check_runs()
+        if self.full_disk.reason is not None and self._is_new_leader():
+            raise self.full_disk.refusal()
         read_id, future = self._waiting.add_read(self._loop)
         try:
             self._raft.read(read_id, self._host.now_ms())
@@ -239,11 +250,20 @@ class RaftDriver:
             self._postponed = ready  # the two would replace the same file
             return
         work = partial(self._storage.store, ready)
-        self._log_worker.run(work, partial(self._finish, partial(self._note_stored, ready)))
+        self._log_worker.run(work, partial(self._note_tried, ready))
+
+    def _note_tried(self, ready: Ready, error: BaseException | None) -> None:
+        if isinstance(error, OutOfSpace):
+            self._finish(partial(self._wait_for_room, ready, error), None)
+        else:
+            self._finish(partial(self._note_stored, ready), error)
 
     def _note_stored(self, ready: Ready) -> None:
         """Do what has waited for a Ready to be durable."""
-        self._raft.persisted(ready, self._host.now_ms())
+        now_ms = self._host.now_ms()
+        if self.full_disk.reason is not None:
+            self.full_disk.note_room(now_ms)
+        self._raft.persisted(ready, now_ms)
         if ready.snapshot is not None:
             self._machine.restore(ready.snapshot.index, ready.snapshot.data)
             self.applied_index = ready.snapshot.index
@@ -263,6 +283,31 @@ class RaftDriver:
             self._waiting.note_applied(index, entry.term)
         if self._unsaved_bytes >= self._settings.snapshot_trigger_bytes:
             self._save()
+
+    # A disk that is full
+
+    def _wait_for_room(self, ready: Ready, error: OutOfSpace) -> None:
+        """Keep a Ready that found no room for another try, and let nobody wait for it."""
+        now_ms, state = self._host.now_ms(), self._raft.state
+        retry_ms = self.full_disk.note_full(error, now_ms)
+        self._retry = self._host.call_at(retry_ms, partial(self._try_again, ready))
+        refusal = self.full_disk.refusal()
+        self._waiting.refuse_unstored(state.log.persisted, refusal)
+        if self._is_new_leader():
+            self._waiting.refuse_reads(refusal)
+        heir = transfer.heir(state)
+        if heir is not None and state.transfer_target is None:
+            self._raft.transfer(heir, now_ms)  # it may have room
+
+    def _try_again(self, ready: Ready) -> None:
+        self._retry = None
+        if self.failure is None:
+            self._store(ready)
+
+    def _is_new_leader(self) -> bool:
+        """Say whether this node leads, but no read can be served before its first entry is."""
+        state = self._raft.state
+        return state.role is Role.LEADER and not state.has_committed_in_term
 
     # Snapshots
 
@@ -351,6 +396,14 @@ class RaftDriver:
         if self.failure is not None:
             raise RaftStopped(self.node, self.failure)
 
+    def _check_takes_changes(self) -> None:
+        self._check_runs()
+        if self.full_disk.reason is None:
+            return
+        state = self._raft.state
+        if state.role is Role.LEADER and state.transfer_target is None:
+            raise self.full_disk.refusal()  # else the core refuses, and knows whom to ask
+
     def _fail(self, error: BaseException) -> None:
         logger.error("the metadata log of node %s has stopped", self.node, exc_info=error)
         self._end(f"{type(error).__name__}: {error}")
@@ -360,6 +413,8 @@ class RaftDriver:
         self._waiting.fail_all(RaftStopped(self.node, reason))
         if self._timer is not None:
             self._timer.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         if self._turn_handle is not None:
             self._turn_handle.cancel()
         # Behind what they are storing: that may be cut off nowhere but at its end.

@@ -117,6 +117,22 @@ class RaftStopped(RaftError):
         )
 
 
+class DiskFull(RaftError):
+    """A node whose disk has no room for what was asked: for sure nothing of it is in the log.
+
+    A storage error, as a data log on the same disk answers. Kafka counts it among the retriable
+    ones, and its admin clients show the message at once; at NOT_CONTROLLER they would ask the same
+    node again for a minute, and then tell their user of a timeout.
+    """
+
+    def __init__(self, node: BrokerId, reason: str) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"node {node} has no room for its metadata log: {reason}; free some space and try "
+            "again",
+        )
+
+
 class InvalidMessage(RaftError):
     """A message that no correct node sends; it changes nothing."""
 

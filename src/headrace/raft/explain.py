@@ -14,15 +14,19 @@ _REFUSALS = {
 }
 
 
-def explain(state: State, now_ms: int, *, failure: str | None = None) -> list[str]:
+def explain(
+    state: State, now_ms: int, *, failure: str | None = None, full_disk: str | None = None
+) -> list[str]:
     """Say how the quorum is, a sentence a line, the most important one first.
 
     `now_ms` is the time that the core was last told, or later; `failure` is why the driver has
-    stopped, if it has.
+    stopped, if it has; `full_disk` is what its disk said when it last had no room.
     """
     lines: list[str] = []
     if failure is not None:
         lines.append(f"Node {state.node} has stopped: {failure}. What follows is from before.")
+    elif full_disk is not None:
+        lines.append(f"Node {state.node} has no room for its log: {full_disk}. It tries again.")
     if state.role is Role.LEADER:
         lines += _explain_leading(state, now_ms)
     elif state.leader is not None:

@@ -29,6 +29,7 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
     segment_bytes: int = config.RAFT_SEGMENT_BYTES.default
     proposal_timeout_ms: int = config.RAFT_PROPOSAL_TIMEOUT_MS.default
     inbox_messages_max: int = config.RAFT_INBOX_MESSAGES_MAX.default
+    full_disk_retry_ms_max: int = config.RAFT_FULL_DISK_RETRY_MS_MAX.default
 
     def __post_init__(self) -> None:
         if self.heartbeat_ms * 2 > self.election_timeout_ms:

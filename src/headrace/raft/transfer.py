@@ -8,7 +8,7 @@ stand may still be on its way.
 from headrace.ids import BrokerId as NodeId
 from headrace.raft.errors import TransferRefused
 from headrace.raft.messages import TimeoutNow
-from headrace.raft.state import State
+from headrace.raft.state import Role, State
 
 
 def start(state: State, target: NodeId) -> None:
@@ -22,6 +22,25 @@ def start(state: State, target: NodeId) -> None:
     state.transfer_target = target
     state.transfer_deadline_ms = state.now_ms + state.settings.election_timeout_ms
     hand_over_if_caught_up(state)
+
+
+def heir(state: State) -> NodeId | None:
+    """Give the voter that can best take this leader's place, None if nobody can.
+
+    That is so, too, if those who answer are no majority without this node: without its vote none of
+    them would be elected.
+    """
+    if state.role is not Role.LEADER:
+        return None
+    membership, since_ms = state.membership, state.now_ms - state.settings.election_timeout_ms
+    heard = [
+        voter
+        for voter in membership.voters
+        if voter != state.node and state.progress[voter].contact_ms > since_ms
+    ]
+    if len(heard) < membership.quorum:
+        return None
+    return max(heard, key=lambda voter: state.progress[voter].match_index)
 
 
 def hand_over_if_caught_up(state: State) -> None:

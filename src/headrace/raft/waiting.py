@@ -1,11 +1,17 @@
 """Those who wait for the log: for a proposal to be applied here, or for a read to be true."""
 
 import asyncio
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from headrace.ids import BrokerId as NodeId
-from headrace.raft.errors import ProposalLost, ProposalUncertain, RaftError, ReadDropped
+from headrace.raft.errors import (
+    DiskFull,
+    ProposalLost,
+    ProposalUncertain,
+    RaftError,
+    ReadDropped,
+)
 from headrace.raft.ready import Proposed
 
 NEVER_MS: Final = 2**53
@@ -88,6 +94,24 @@ class Waiting:
             del self._proposals[index]
             reason = "headrace.raft.proposal.timeout.ms has passed"
             _fail(proposal.future, ProposalUncertain(index, proposal.term, reason))
+
+    def refuse_unstored(self, persisted_index: int, refusal: DiskFull) -> None:
+        """Tell those who wait for what is behind an index that the disk has no room for it."""
+        for at in [at for at in self._proposals if at > persisted_index]:
+            proposal = self._proposals.pop(at)
+            _fail(proposal.future, ProposalUncertain(at, proposal.term, refusal.message))
+        refused = [read for read in self._confirmed if read[0] > persisted_index]
+        self._confirmed = [read for read in self._confirmed if read[0] <= persisted_index]
+        heapify(self._confirmed)
+        for _, _, future in refused:
+            _fail(future, refusal)
+
+    def refuse_reads(self, refusal: DiskFull) -> None:
+        """Tell those who wait for a read to be true that nobody can say so now."""
+        futures = list(self._reads.values())
+        self._reads.clear()
+        for future in futures:
+            _fail(future, refusal)
 
     def deadline_ms(self) -> int:
         for proposal in self._proposals.values():

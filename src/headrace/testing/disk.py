@@ -113,6 +113,10 @@ class SimulatedDisk:
         """Let the disk have room for so many more bytes; what is removed or cut makes room too."""
         self._capacity_bytes = self._used_bytes() + bytes_left
 
+    def make_room(self) -> None:
+        """Let the disk never be full, until `fill_up`."""
+        self._capacity_bytes = None
+
     def flip_bit(self, path: str, position: int, bit: int) -> None:
         """Flip a bit of a file, in what is read now and in what a crash leaves."""
         self._file(path).flip_bit(position, bit)

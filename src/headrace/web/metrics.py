@@ -175,6 +175,11 @@ class NodeCollector(Collector):
             "Whether the metadata log has a leader: 1 or 0",
             int(broker.quorum.driver.state.leader is not None),
         )
+        yield gauge(
+            "headrace_metadata_disk_full",
+            "Whether changes are refused as the disk has no room for the metadata log: 1 or 0",
+            int(broker.quorum.driver.full_disk.reason is not None),
+        )
         yield counter(
             "headrace_metadata_entries",
             "Entries of the metadata log that are applied here "

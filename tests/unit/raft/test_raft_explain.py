@@ -89,6 +89,14 @@ def test_what_waits_and_what_is_pending_is_told() -> None:
     ]
 
 
+def test_a_disk_without_room_is_told_first() -> None:
+    quorum = played("quorum 1 2 3", "lead 1")
+    raft = quorum.nodes[BrokerId(1)].raft
+    told, *rest = explain(raft.state, quorum.now_ms, full_disk="no space left on device")
+    assert told == "Node 1 has no room for its log: no space left on device. It tries again."
+    assert rest == lines(quorum, 1)
+
+
 def test_a_lease_a_transfer_and_a_failure_are_told() -> None:
     quorum = played("quorum 1 2 3 has_lease_reads=1", "lead 1", "wait 10", "deliver")
     assert "Its lease lasts 80 ms more, so reads need no round of heartbeats." in lines(quorum, 1)

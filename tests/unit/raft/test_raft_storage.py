@@ -1,16 +1,20 @@
 """Files of a node: what is promised survives, what is torn is dropped, what is damaged is named."""
 
 import errno
+from collections.abc import Iterator
 
 import pytest
 
 from headrace.ids import BrokerId
 from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot
 from headrace.raft.errors import CorruptRaftLog
+from headrace.raft.frames import Frame, encode_frame
+from headrace.raft.full_disk import OutOfSpace
 from headrace.raft.membership import Membership
+from headrace.raft.opening import open_storage
 from headrace.raft.ready import Ready, Stored
-from headrace.raft.storage import RaftStorage, open_storage
-from headrace.testing.disk import PowerLost, SimulatedDisk
+from headrace.raft.storage import RaftStorage
+from headrace.testing.disk import ALWAYS, PowerLost, SimulatedDisk
 
 MEMBERS = Membership((BrokerId(1), BrokerId(2), BrokerId(3)))
 FOLDER = "metadata/raft"
@@ -227,10 +231,138 @@ def test_full_disk_is_an_error_and_leaves_the_log_as_it_was() -> None:
     storage, _ = opened(disk)
     storage.store(ready(entries(1, 3)))
     disk.fill_up(10)
-    with pytest.raises(OSError, match="No space left") as caught:
+    with pytest.raises(OutOfSpace, match="No space left") as caught:
         storage.store(ready(entries(4, 1)))
     assert caught.value.errno == errno.ENOSPC
     assert opened(disk)[1].entries == entries(1, 3)
+
+
+def steps() -> Iterator[Ready]:
+    """Entries that append and replace, terms, and a leader's snapshot in the middle."""
+    for number in range(1, 9):
+        yield ready(entries(number, 1, data=b"z" * 60), HardState(1))
+    yield ready(entries(5, 3, term=2), HardState(2, BrokerId(3)))
+    yield ready(snapshot=Snapshot(20, 3, MEMBERS, b"state" * 20), hard_state=HardState(3))
+    for number in range(21, 27):
+        yield ready(entries(number, 1, term=3, data=b"z" * 60))
+
+
+@pytest.mark.parametrize("is_cut_refused", [False, True], ids=["cut", "not cut"])
+@pytest.mark.parametrize("room", range(0, 1600, 53))
+def test_what_found_no_room_is_stored_as_if_nothing_had_been(
+    room: int, is_cut_refused: bool
+) -> None:
+    """Wherever the disk is full: in a frame, a new file's first one, or a snapshot."""
+    smooth, disk = SimulatedDisk(1), SimulatedDisk(room)
+    undisturbed, _ = opened(smooth, segment_bytes=400)
+    storage, _ = opened(disk, segment_bytes=400)
+    disk.fill_up(room)
+    if is_cut_refused:
+        disk.fail("truncate", error=errno.ENOSPC)
+    refusals = 0
+    for each in steps():
+        before = opened(smooth.clone(), segment_bytes=400)[1]
+        try:
+            storage.store(each)
+        except OutOfSpace:
+            refusals += 1
+            killed, crashed = disk.clone(), disk.clone(seed=room)
+            crashed.crash()
+            for other in (killed, crashed):
+                other.heal()
+                other.make_room()
+                found = opened(other, segment_bytes=400)[1]
+                if each.snapshot is None or found.snapshot.index == 0:
+                    assert found == before
+                else:
+                    assert (found.snapshot, found.entries) == (each.snapshot, [])
+            disk.make_room()
+            storage.store(each)
+        undisturbed.store(each)
+        assert opened(disk.clone(), segment_bytes=400)[1] == opened(smooth.clone())[1]
+    disk.crash()
+    assert opened(disk, segment_bytes=400)[1] == opened(smooth, segment_bytes=400)[1]
+    assert refusals == 1, "else this shows nothing"
+
+
+def test_without_room_for_another_file_the_log_goes_on_in_the_one_it_has() -> None:
+    disk = SimulatedDisk()
+    storage, _ = opened(disk, segment_bytes=200)
+    disk.fail("create", "*.raft", error=errno.ENOSPC, times=ALWAYS)
+    for number in range(1, 8):
+        storage.store(ready(entries(number, 1, data=b"z" * 60)))
+    assert storage.file_count == 1
+    killed = disk.clone()
+    killed.crash()
+    assert opened(killed)[1].entries == entries(1, 7, data=b"z" * 60)
+    disk.heal()
+    storage.store(ready(entries(8, 1, data=b"z" * 60)))
+    assert storage.file_count == 2
+    disk.crash()
+    assert opened(disk)[1].entries == entries(1, 8, data=b"z" * 60)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_new_file_that_found_no_room_may_come_back_in_a_crash(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    storage, _ = opened(disk, segment_bytes=200)
+    storage.store(ready(entries(1, 1, data=b"z" * 60)))
+    frame_bytes = len(
+        encode_frame(Frame(HardState(), 1, 1, entries(2, 1, data=b"z" * 60)), number=1, position=0)
+    )
+    disk.fill_up(frame_bytes + 10)  # for the next entry, and a part of the new file
+    disk.fail("truncate", error=errno.ENOSPC)
+    disk.fail("remove", error=errno.ENOSPC)
+    storage.store(ready(entries(2, 1, data=b"z" * 60)))
+    assert len(file_names(disk)) == 3, "the new file can neither be written nor removed"
+    disk.make_room()
+    killed = disk.clone()
+    killed.crash()
+    assert opened(killed)[1].entries == entries(1, 2, data=b"z" * 60)
+    storage.store(ready(entries(3, 1, data=b"z" * 60)))
+    assert storage.file_count == 2
+    disk.crash()
+    assert opened(disk)[1].entries == entries(1, 3, data=b"z" * 60)
+
+
+def test_a_leaders_snapshot_is_written_once_though_its_frame_finds_no_room() -> None:
+    disk = SimulatedDisk()
+    storage, _ = opened(disk)
+    install = ready(snapshot=Snapshot(9, 2, MEMBERS, b"state"), hard_state=HardState(2))
+    disk.fail("append", "*.raft", error=errno.ENOSPC, times=3)
+    before = disk.counts["rename"]
+    for _ in range(3):
+        with pytest.raises(OutOfSpace):
+            storage.store(install)
+    storage.store(install)
+    assert disk.counts["rename"] == before + 1
+    storage.store(ready(entries(10, 1, term=2)))
+    assert opened(disk)[1].entries == entries(10, 1, term=2)
+
+
+def test_a_sync_without_room_is_not_tried_again() -> None:
+    disk = SimulatedDisk()
+    storage, _ = opened(disk)
+    storage.store(ready(entries(1, 3)))
+    disk.fail("sync", "*.raft", error=errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left") as caught:
+        storage.store(ready(entries(4, 1)))
+    assert not isinstance(caught.value, OutOfSpace)
+
+
+def test_a_file_that_cannot_be_removed_for_want_of_room_goes_with_the_next_compaction() -> None:
+    disk = SimulatedDisk()
+    storage, _ = opened(disk, segment_bytes=200)
+    for number in range(1, 20):
+        storage.store(ready(entries(number, 1, data=b"z" * 60)))
+    storage.store_snapshot(Snapshot(10, 1, MEMBERS, b"state"))
+    count = storage.file_count
+    disk.fail("remove", "*.raft", error=errno.ENOSPC)
+    storage.compact(10)
+    assert storage.file_count == count
+    storage.compact(10)
+    assert storage.file_count < count
+    assert storage.file_count == sum(name.endswith(".raft") for name in file_names(disk))
 
 
 def test_other_files_in_the_folder_are_left_alone() -> None:

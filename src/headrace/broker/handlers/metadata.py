@@ -35,6 +35,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
 from headrace.metadata.ddl import CreateTopic
 from headrace.metadata.state import Topic
+from headrace.raft.errors import DiskFull
 from headrace.wire import ApiKey
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.metadata_response import (
@@ -119,8 +120,13 @@ async def _create_and_answer(
             logger.info("topic %s cannot be created on demand: %s", name, error)
     errors = await propose_each(broker, changes, CREATION_TIMEOUT_MS)
     for change, refused in zip(changes, errors, strict=True):
-        # Another client may have been first; the answer is from the image in any case.
-        if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        # Another client may have been first; the answer is from the image in any case. And that
+        # the disk is full is in the log already, once.
+        if (
+            refused is not None
+            and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS
+            and not isinstance(refused, DiskFull)
+        ):
             logger.warning("topic %s was not created on demand: %s", change.name, refused)
     return _answer(broker, request)
 

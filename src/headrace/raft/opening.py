@@ -1,0 +1,163 @@
+"""A node's files as they are found: what they have, and a storage that goes on behind it.
+
+A tail that was never confirmed is cut off. Whatever else is wrong is damage, which is named, and
+then the files are left as they are. Read next: `storage`, `frames`.
+"""
+
+from headrace.log.disk import TEMPORARY_SUFFIX, Disk, folder_of
+from headrace.raft.entries import Entry, HardState, Snapshot
+from headrace.raft.errors import CorruptRaftLog
+from headrace.raft.frames import Frame, FrameWalk
+from headrace.raft.membership import Membership
+from headrace.raft.ready import Stored
+from headrace.raft.storage import (
+    SNAPSHOT_FILE,
+    SUFFIX,
+    LogFile,
+    RaftStorage,
+    file_name,
+    load_snapshot,
+)
+
+
+def open_storage(
+    disk: Disk, folder: str, *, bootstrap: Membership, segment_bytes: int
+) -> tuple[RaftStorage, Stored]:
+    """Open a node's files, or make them, and give what they have.
+
+    `bootstrap` is who the members are if there is nothing yet: the same on every first voter,
+    and empty on a node that is to be added. A tail that was never confirmed is cut off;
+    CorruptRaftLog names other damage, and then nothing is changed. A node that lost its files must
+    not come back under its number with an empty folder as a voter: it could vote twice.
+    """
+    disk.make_folder(folder)
+    above = folder
+    while above:
+        above = folder_of(above)
+        disk.sync_folder(above)
+    opening = _Opening(disk, folder)
+    snapshot = opening.read_snapshot()
+    stored = opening.read_log(snapshot or Snapshot(0, 0, bootstrap, b""))
+    storage = RaftStorage(disk, folder, stored, segment_bytes)
+    if snapshot is None:
+        storage.store_snapshot(stored.snapshot)
+    opening.hand_over(storage)
+    return storage, stored
+
+
+class _Opening:
+    """What is found while files are read; the disk is left alone until all is well."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._prefix = f"{folder}/" if folder else ""
+        self._files: list[LogFile] = []
+        self._empty: list[str] = []
+        self._good_bytes = 0
+        self._hard_state = HardState()
+        self._base = (0, 0)
+        self._entries: list[Entry] = []
+        self._has_start = False
+        self._must_start = False
+
+    def read_snapshot(self) -> Snapshot | None:
+        path = self._prefix + SNAPSHOT_FILE
+        return load_snapshot(self._disk, path) if self._disk.exists(path) else None
+
+    def read_log(self, snapshot: Snapshot) -> Stored:
+        names = sorted(name for name in self._disk.list(self._folder) if _is_log_file(name))
+        for position, name in enumerate(names):
+            self._read_file(name, is_last=position == len(names) - 1)
+        return self._fit(snapshot)
+
+    def _read_file(self, name: str, *, is_last: bool) -> None:
+        path = self._prefix + name
+        number = int(name.removesuffix(SUFFIX))
+        if self._files and number != self._files[-1].number + 1:
+            raise CorruptRaftLog(path, 0, f"file {self._files[-1].number + 1} is missing before it")
+        walk = FrameWalk(self._disk.read(path), number)
+        highest_index = 0
+        for frame in walk:
+            self._take(frame, path, walk.position)
+            highest_index = max(highest_index, self._base[0] + len(self._entries))
+        if walk.fault is not None:
+            behind = walk.good_frame_behind()
+            if not is_last or behind is not None:
+                proof = f"a good frame follows at {behind}" if behind else "a later file follows"
+                raise CorruptRaftLog(path, walk.position, f"{walk.fault}, but {proof}")
+        if walk.position == 0:
+            if not is_last:
+                raise CorruptRaftLog(path, 0, "an empty file, but a later file follows")
+            self._empty.append(path)  # its first frame was never confirmed
+            return
+        self._files.append(LogFile(number, highest_index))
+        self._good_bytes = walk.position
+
+    def _take(self, frame: Frame, path: str, position: int) -> None:
+        self._hard_state = frame.hard_state
+        previous = (frame.previous_index, frame.previous_term)
+        base_index = self._base[0]
+        is_first = not self._has_start
+        if frame.is_start or is_first or frame.previous_index < base_index:
+            self._base, self._entries, self._has_start = previous, list(frame.entries), True
+            return
+        kept = frame.previous_index - base_index
+        if kept > len(self._entries):
+            raise CorruptRaftLog(
+                path,
+                position,
+                f"entries behind {frame.previous_index}, but the log ends at "
+                f"{base_index + len(self._entries)}",
+            )
+        term = self._entries[kept - 1].term if kept else self._base[1]
+        if term != frame.previous_term:
+            raise CorruptRaftLog(
+                path, position, f"entry {previous[0]} is of term {term}, not {previous[1]}"
+            )
+        del self._entries[kept:]
+        self._entries += frame.entries
+
+    def _fit(self, snapshot: Snapshot) -> Stored:
+        """Join log and snapshot: the log goes on from it, or began again behind it."""
+        base_index, base_term = self._base
+        last_index = base_index + len(self._entries)
+        if base_index > snapshot.index:
+            path = self._prefix + SNAPSHOT_FILE
+            raise CorruptRaftLog(
+                path, 0, f"it ends at {snapshot.index}, but the log begins behind {base_index}"
+            )
+        position = snapshot.index - base_index
+        term = base_term if position == 0 else None
+        if 0 < position <= len(self._entries):
+            term = self._entries[position - 1].term
+        if last_index < snapshot.index or term != snapshot.term:
+            # A crash between an installed snapshot and the frame that begins the log behind it.
+            self._must_start = True
+            return Stored(snapshot, self._hard_state, snapshot.index, snapshot.term, [])
+        return Stored(snapshot, self._hard_state, base_index, base_term, self._entries)
+
+    def hand_over(self, storage: RaftStorage) -> None:
+        """Tidy up, and let the storage go on where the files end."""
+        for path in self._empty:
+            self._disk.remove(path)
+        temporary = self._prefix + SNAPSHOT_FILE + TEMPORARY_SUFFIX
+        if self._disk.exists(temporary):
+            self._disk.remove(temporary)
+        if self._files:
+            current = self._files.pop()
+            path = f"{self._prefix}{file_name(current.number)}"
+            file = self._disk.open(path)
+            if file.size > self._good_bytes:
+                file.truncate(self._good_bytes)
+            file.sync()  # what was read may be in the page cache only
+            storage.resume(self._files, current, file)
+        else:
+            storage.begin()
+        self._disk.sync_folder(self._folder)
+        if self._must_start:
+            storage.restart_log()
+
+
+def _is_log_file(name: str) -> bool:
+    return name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal()
