@@ -31,7 +31,7 @@ test: $(VENV)/.installed-dev ## every test but those that take minutes
 	$(PYTEST) -m 'not exhaustive'
 	HEADRACE_PURE=1 $(PYTEST) tests/unit/records tests/unit/log/test_offset_map.py tests/unit/log/test_compaction.py
 
-test-slow: $(VENV)/.installed-dev ## the tests that take minutes, one after the other
+test-slow: $(VENV)/.installed-slow ## the tests that take minutes, one after the other
 	$(BIN)/pytest -m exhaustive
 
 # PySpark 4.2 beside the newest one, which .venv has.

