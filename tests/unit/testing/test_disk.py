@@ -358,6 +358,9 @@ def test_full_disk_takes_what_fits_and_undoes_what_does_not() -> None:
     assert disk.list("") == {"a": 2}
     disk.fill_up(100)
     disk.replace("b", b"123456")
+    disk.fill_up()
+    disk.make_room()
+    disk.replace("c", b"." * 1000)
 
 
 def test_append_that_cannot_be_undone_says_so_and_knows_its_size() -> None:
