@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import ANY_NODE, Cluster
 from headrace.client.configs import Resource, ResourceType, describe_configs
+from headrace.client.connection import Connection
 from headrace.client.coordinators import CoordinatorType, ask_coordinator
-from headrace.client.errors import ClientError, raise_for, refusal
+from headrace.client.errors import ClientError, NotReachable, raise_for, refusal
 from headrace.client.outcomes import values_of
+from headrace.client.retrying import Retries
 from headrace.client.transactions import describe_transaction, fence_producer
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.spark.sink.decisions import Slot
@@ -124,7 +126,7 @@ class Coordination:
         self, node_id: int, prefixes: tuple[str, ...], kept: frozenset[str]
     ) -> list[str]:
         """Give the ids at one coordinator whose producers write, or still could."""
-        connection = await self._cluster.connection(node_id)
+        connection = await _reach(self._cluster, node_id)
         body = ListTransactionsRequest(state_filters=[_ONGOING, _EMPTY])
         if connection.version_of(ApiKey.LIST_TRANSACTIONS) >= _PATTERNS_FROM:
             body.transactional_id_pattern = "|".join(f"{re.escape(each)}.*" for each in prefixes)
@@ -181,8 +183,19 @@ class Coordination:
 async def has_bumps(cluster: Cluster) -> bool:
     """Whether brokers add partitions to transactions by themselves, and ends change epochs."""
     name, level = _BUMPING_FEATURE
-    connection = await cluster.connection(-1)
+    connection = await _reach(cluster, ANY_NODE)
     return connection.features.get(name, 0) >= level
+
+
+async def _reach(cluster: Cluster, node_id: int) -> Connection:
+    """Give a connection to a node, waiting for one that is away up to the API timeout."""
+    retries = Retries(cluster.settings)
+    while True:
+        try:
+            return await cluster.connection(node_id)
+        except NotReachable:
+            if not await retries.pause():
+                raise
 
 
 async def timeout_max_ms(cluster: Cluster) -> int:

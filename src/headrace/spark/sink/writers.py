@@ -40,7 +40,8 @@ _QUERY_PROPERTY = "sql.streaming.queryId"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _RUN_PROPERTY = "spark.jobGroup.id"
 """The local properties of a streaming task; the id of the run is its job group."""
-_ONLY_BATCH = 0
+_FIRST_BATCH = 0
+_ONLY_BATCH = _FIRST_BATCH
 _ONLY_RUN = "1"
 
 
@@ -84,7 +85,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Messages) -> None:
         """Let nothing be seen."""
-        _abort(self.ports(self._sink), self._sink, _ONLY_BATCH)
+        ports = self.ports(self._sink)
+        if _sink_of(messages) is not None:
+            ports.blocking.connect(is_patient=True)  # a task got through, so the address is right
+        _abort(ports, self._sink, _ONLY_BATCH)
 
     def ports(self, sink: Sink) -> Ports:
         """Give the way to the cluster."""
@@ -129,7 +133,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         sink = _sink_of(messages)
         if sink is not None:
-            _abort(self.ports(sink), sink, batchId)
+            ports = self.ports(sink)
+            ports.blocking.connect(is_patient=True)
+            _abort(ports, sink, batchId)
 
     def ports(self, sink: Sink) -> Ports:
         """Give the way to the cluster."""
@@ -141,6 +147,10 @@ def _write(
 ) -> TaskMessage:
     context = TaskContext.get()
     assert context is not None, "tasks write"
+    if batch > _FIRST_BATCH:
+        # Others wrote before, so that a broker which is away comes back; the first to write learns
+        # of a wrong address at once.
+        ports.blocking.connect(is_patient=True)
     place = Place(sink, batch, context.partitionId(), context.attemptNumber())
     slot, record_count = write_rows(ports, options, place, rows)
     return TaskMessage(sink, slot, record_count)
@@ -154,6 +164,8 @@ def _commit(
         for message in messages
         if isinstance(message, TaskMessage) and message.slot is not None
     )
+    # Spark commits in another process than it wrote in, which knows no broker yet.
+    ports.blocking.connect(is_patient=True)
     work = commit_batch(ports.journal, ports.transactions, sink, batch, slots)
     for lost in ports.blocking.run(work):
         if options.fails_on_loss:
