@@ -11,11 +11,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
@@ -24,20 +27,20 @@ from headrace.spark.share.journal import ShareOffset
 from headrace.spark.share.options import share_options
 from headrace.spark.share.source import ShareDataSource
 from headrace.spark.share.streaming import ShareStreamReader
+from tests.spark.fated_jobs import NEVER, RUN_SECONDS_MAX
 
 STEPS = (
     "before the batch is journaled",
     "after the batch is journaled",
+    "while a task reads",
     "before the sink wrote",
     "after the sink wrote, before Spark's commit",
     "after Spark's commit, before the acceptance",
     "after the acceptance",
 )
-NEVER = "never"
 TOPIC = "in"
 GROUP = "workers"
 A_BATCH = 20
-RUN_SECONDS_MAX = 300
 
 
 class Fate:
@@ -72,6 +75,14 @@ class FatedReader(ShareStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
         Fate.meet("after the batch is journaled", start["batch"])
         return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        for rows in super().read(partition):
+            yield rows
+            Fate.meet("while a task reads", batch)
 
 
 class FatedSource(ShareDataSource):

@@ -22,7 +22,10 @@ QUICK = {
     "group.share.heartbeat.interval.ms": "100",
     "group.share.min.heartbeat.interval.ms": "100",
     "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.session.timeout.ms": "6000",
 }
+SESSION = {"share.session.timeout.ms": "6000"}
+"""For a group that is to miss members soon: Spark kills the process of a query that stops."""
 Offset = dict[str, Any]
 Row = dict[str, Any]
 _NUMBERS = count()
@@ -32,18 +35,20 @@ def make_queue(broker: TestBroker, partitions: int = 1, **configs: str) -> tuple
     """Make a topic and a group that reads it from its beginning; give their names."""
     number = next(_NUMBERS)
     topic, group = f"queue-{number}", f"group-{number}"
-    broker.create_topic(topic, partitions=partitions)
     wanted = {name.replace("_", "."): value for name, value in configs.items()}
-
-    async def configure() -> None:
-        async with Admin(broker.bootstrap) as admin:
-            await admin.alter_configs(
-                Resource(ResourceType.GROUP, group),
-                set={"share.auto.offset.reset": "earliest", **wanted},
-            )
-
-    broker.run(configure())
+    broker.run(create_queue(broker.bootstrap, topic, group, partitions, **wanted))
     return topic, group
+
+
+async def create_queue(
+    bootstrap: str, topic: str, group: str, partitions: int, **configs: str
+) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, partitions)
+        await admin.alter_configs(
+            Resource(ResourceType.GROUP, group),
+            set={"share.auto.offset.reset": "earliest", **configs},
+        )
 
 
 def options_of(broker: TestBroker, topic: str, group: str, **more: object) -> dict[str, str]:

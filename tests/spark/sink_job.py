@@ -26,6 +26,7 @@ from headrace.spark.sink.protocol import Journal, Sink
 from headrace.spark.sink.write_options import write_options
 from headrace.spark.sink.writers import Messages, StreamWriter
 from headrace.spark.source import HeadraceDataSource
+from tests.spark.fated_jobs import NEVER, RUN_SECONDS_MAX
 
 STEPS = (
     "before any task wrote",
@@ -36,9 +37,7 @@ STEPS = (
     "after the ends, before they are noted",
     "after the note, before Spark's commit",
 )
-NEVER = "never"
 TOPIC = "out"
-RUN_SECONDS_MAX = 300
 
 
 class Fate:

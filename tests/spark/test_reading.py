@@ -279,5 +279,19 @@ def test_damaged_records_are_named_with_their_place(headrace: TestBroker) -> Non
     with segment.open("r+b") as file:
         file.seek(written.index(b"damaged-value"))
         file.write(b"X")
-    with pytest.raises(UnreadableRecords, match=r"t-0, between offsets 0 and 2: .*log dump"):
+    with pytest.raises(UnreadableRecords, match=r"t-0, offsets 1 to 1: .*startingOffsets 2"):
         read_batch(headrace, "t")
+
+
+def test_damaged_records_can_be_read_around(headrace: TestBroker) -> None:
+    headrace.create_topic("t")
+    for value in ("before", "damaged-value", "behind"):
+        headrace.produce("t", value)
+    (segment,) = headrace.folder.glob("t-0/*.log")
+    written = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(written.index(b"damaged-value"))
+        file.write(b"X")
+    before = read_batch(headrace, "t", endingOffsets='{"t": {"0": 1}}')
+    behind = read_batch(headrace, "t", startingOffsets='{"t": {"0": 2}}')
+    assert values_of(before + behind) == [b"before", b"behind"]

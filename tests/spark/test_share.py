@@ -2,7 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace.client import BlockingShareConsumer
@@ -19,8 +22,8 @@ from headrace.spark.share.options import share_options
 from headrace.spark.share.source import ShareDataSource
 from headrace.spark.share.streaming import ShareStreamReader
 from headrace.testing.broker import TestBroker
-from tests.spark.queries import run
-from tests.spark.share_queues import QUICK, lag, make_queue, options_of
+from tests.spark.queries import POLL_SECONDS, QUERY_SECONDS_MAX, revived, run
+from tests.spark.share_queues import QUICK, SESSION, lag, make_queue, options_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RECORDS = 60
@@ -136,6 +139,61 @@ def test_a_batch_that_fails_gives_its_records_back_at_once(
     with BlockingShareConsumer(headrace_module.bootstrap, group, [topic]) as consumer:
         records = consumer.poll(DEADLINE_SECONDS * 1000)
     assert [record.value for record in records] == [b"a", b"b"]
+
+
+def test_two_queries_share_a_queue_and_one_takes_over_when_the_other_stops(
+    spark: SparkSession, headrace_module: TestBroker, tmp_path: Path
+) -> None:
+    topic, group = make_queue(headrace_module, partitions=2, **SESSION)
+    seen: dict[str, list[int]] = {"one": [], "two": []}
+    produced = count()
+
+    def start(name: str) -> StreamingQuery:
+        def work(batch: DataFrame, number: int) -> None:
+            seen[name].extend(int(row.value) for row in batch.collect())
+
+        return (
+            spark.readStream.format("headrace-share")
+            .options(**options_of(headrace_module, topic, group))
+            .load()
+            .writeStream.foreachBatch(work)
+            .option("checkpointLocation", str(tmp_path / name))
+            .start()
+        )
+
+    def produce() -> None:
+        for partition in range(2):
+            headrace_module.produce(topic, str(next(produced)), partition=partition)
+
+    queries = {name: start(name) for name in seen}
+
+    def wait_until(is_so: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
+        until = time.monotonic() + QUERY_SECONDS_MAX
+        while not is_so():
+            assert time.monotonic() < until, seen
+            for name, query in queries.items():
+                queries[name] = revived(query, partial(start, name))
+            meanwhile()
+            time.sleep(POLL_SECONDS)
+
+    def is_worked_off() -> bool:
+        return lag(headrace_module, group) == 0
+
+    try:
+        wait_until(lambda: all(seen.values()), meanwhile=produce)
+        wait_until(is_worked_off, meanwhile=lambda: None)
+        so_far = next(produced)
+        assert sorted(seen["one"] + seen["two"]) == list(range(so_far))
+        queries.pop("one").stop()
+        of_one = len(seen["one"])
+        produce()
+        wait_until(is_worked_off, meanwhile=lambda: None)
+    finally:
+        for query in queries.values():
+            query.stop()
+    assert len(seen["one"]) == of_one
+    assert sorted(seen["two"])[-2:] == [so_far + 1, so_far + 2]
+    assert len(seen["one"] + seen["two"]) == so_far + 2
 
 
 def test_a_batch_read_is_refused_with_a_sentence(

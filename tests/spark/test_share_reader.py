@@ -1,5 +1,6 @@
 """Queues against a broker, step by step as Spark's driver calls them; no Spark runs."""
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 
@@ -9,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
 from headrace.spark.blocking import close_clusters
+from headrace.spark.share import progress
 from headrace.spark.share.journal import ShareOffset, WrongCheckpoint
 from headrace.spark.share.rejections import TOPIC, send_rejections
 from headrace.testing.broker import TestBroker
@@ -37,6 +39,19 @@ def headrace_settings() -> Mapping[str, str]:
 def hang_up() -> Iterator[None]:
     yield
     close_clusters()
+
+
+def dead_letters(broker: TestBroker, topic: str, count: int) -> list[bytes]:
+    """Wait until so many are written; give the values of all."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        try:
+            found = [record.value or b"" for record in broker.consume(topic)]
+        except KafkaError:
+            found = []
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < until, f"no {count} dead letters are written"
 
 
 def test_a_queue_is_worked_off_and_nothing_comes_twice(headrace_module: TestBroker) -> None:
@@ -226,19 +241,24 @@ def test_rejected_records_go_to_the_dead_letters(headrace_module: TestBroker) ->
         other = {TopicPartition(topic, 0): [(0, 0)]}
         headrace_module.run(send_rejections(headrace_module.bootstrap, "others", other))
         assert step(reader, end) == (end, [])
-    until = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
-            found = [record.value for record in headrace_module.consume(letters)]
-        except KafkaError:
-            found = []
-        if len(found) >= 2:
-            break
-        assert time.monotonic() < until, "no dead letter is written"
-    assert sorted(map(bytes, filter(None, found))) == [b"bad", b"worse"]
-    last = {record.key: record.value for record in headrace_module.consume(TOPIC)}
-    assert last[f"{group}/{topic}/0/1".encode()] is None
-    assert last[f"others/{topic}/0/0".encode()] is not None
+    assert sorted(dead_letters(headrace_module, letters, 2)) == [b"bad", b"worse"]
+    last = {record.key or b"": record.value for record in headrace_module.consume(TOPIC)}
+    of_group = [value for key, value in last.items() if key.startswith(f"{group}/".encode())]
+    assert of_group == [None]
+    assert [value for key, value in last.items() if key.startswith(b"others/")] == [b"[[0,0]]"]
+
+
+def test_a_second_rejection_does_not_undo_the_first(headrace_module: TestBroker) -> None:
+    letters = f"dlq.{time.time_ns()}"
+    topic, group = make_queue(headrace_module, errors_deadletterqueue_topic_name=letters)
+    headrace_module.produce(topic, "bad", "good", "worse")
+    with share_reader(headrace_module, topic, group) as reader:
+        end, _ = step(reader, stored(reader.initialOffset()))
+        for ranges in ([(0, 0), (2, 2)], [(0, 0)]):
+            bad = {TopicPartition(topic, 0): ranges}
+            headrace_module.run(send_rejections(headrace_module.bootstrap, group, bad))
+        assert step(reader, end) == (end, [])
+    assert sorted(dead_letters(headrace_module, letters, 2)) == [b"bad", b"worse"]
 
 
 def test_available_now_ends_with_what_was_there(headrace_module: TestBroker) -> None:
@@ -251,6 +271,31 @@ def test_available_now_ends_with_what_was_there(headrace_module: TestBroker) -> 
         start, rows = step(reader, start, ReadMaxRows(3))
         assert values(rows)[:3] == [b"a", b"b", b"c"]
         assert step(reader, start, ReadMaxRows(3)) == (start, [])
+
+
+def test_available_now_takes_what_comes_when_another_member_leaves_after_a_while(
+    headrace_module: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked_ms_max = 500
+    monkeypatch.setattr(progress, "LOCKED_MS_MAX", locked_ms_max)
+    monkeypatch.setattr(progress, "LAST_WAIT_MS", 100)
+    topic, group = make_queue(headrace_module, partitions=2)
+    for partition in range(2):
+        headrace_module.produce(topic, str(partition), partition=partition)
+    with (
+        share_reader(headrace_module, topic, group) as idle,
+        share_reader(headrace_module, topic, group) as reader,
+    ):
+        idle.initialOffset()
+        start = stored(reader.initialOffset())
+        reader.prepareForTriggerAvailableNow()
+        start, first = step(reader, start)
+        assert len(first) == 1
+        leaving = threading.Timer(3 * locked_ms_max / 1000, idle.stop)
+        leaving.start()
+        start, rest = step(reader, start)
+        leaving.join()
+    assert sorted(values(first + rest)) == [b"0", b"1"]
 
 
 def test_the_lag_is_reported(headrace_module: TestBroker) -> None:

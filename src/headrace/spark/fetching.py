@@ -24,7 +24,7 @@ from headrace.client.retrying import Retries
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import ZERO_TOPIC_ID, TopicId, topic_id_text
 from headrace.records.compression import ReadableBuffer
-from headrace.records.errors import CorruptBatch
+from headrace.records.errors import CorruptBatch, RecordsError
 from headrace.records.header import read_headers
 from headrace.spark import loss
 from headrace.spark.offsets import EARLIEST, LATEST
@@ -59,14 +59,15 @@ class RangeFetch:
         self._cluster = cluster
         self._range = wanted
         self._limits = limits
-        self._position = wanted.start
+        self.position = wanted.start
+        """The offset that the next chunk begins at."""
         self._ahead: asyncio.Task[PartitionData] | None = None
         self._retries: Retries | None = None
         self._stalled_since: float | None = None
 
     async def next_chunk(self) -> Chunk | None:
         """Wait for the next bytes of the range; None at its end."""
-        while self._position < self._range.stop:
+        while self.position < self._range.stop:
             try:
                 row = await self._answer()
                 if row.error_code:
@@ -89,21 +90,37 @@ class RangeFetch:
 
     async def _answer(self) -> PartitionData:
         task, self._ahead = self._ahead, None
-        return await (self._ask(self._position) if task is None else task)
+        return await (self._ask(self.position) if task is None else task)
 
     async def _take(self, row: PartitionData) -> Chunk:
-        records = row.records or b""
-        start, self._stalled_since = self._position, None
-        for _, header in read_headers(records):
-            self._position = max(self._position, header.next_offset)
-        if self._position == start:
+        records = memoryview(row.records or b"")
+        start, self._stalled_since = self.position, None
+        wanted_bytes = self._walk(records)
+        if self.position <= start:
             raise CorruptBatch(f"{len(records)} bytes hold no whole batch")
-        if self._position < self._range.stop:
-            self._ahead = asyncio.get_running_loop().create_task(self._ask(self._position))
+        if self.position < self._range.stop:
+            self._ahead = asyncio.get_running_loop().create_task(self._ask(self.position))
             await asyncio.sleep(0)  # it writes its request,
             await asyncio.sleep(0)  # and the loop hands that to the socket
         aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
-        return Chunk(records, aborted, start, self._position)
+        return Chunk(records[:wanted_bytes], aborted, start, self.position)
+
+    def _walk(self, records: memoryview) -> int:
+        """Go behind the batches that are wanted; give how many bytes these are."""
+        wanted_bytes = 0
+        try:
+            for at, header in read_headers(records):
+                if header.base_offset >= self._range.stop:
+                    self.position = self._range.stop
+                    break
+                # Of this batch alone: one before it that is damaged may say anything.
+                self.position = max(header.next_offset, header.base_offset + 1)
+                wanted_bytes = at + header.size_bytes
+        except RecordsError:
+            if not wanted_bytes:
+                raise
+            # What lies before is read, and the next fetch begins with what cannot be.
+        return wanted_bytes
 
     async def _ask(self, position: int) -> PartitionData:
         topic, partition = self._range.topic_partition
@@ -190,12 +207,12 @@ class RangeFetch:
     async def _leave_what_is_gone(self) -> None:
         where = self._range.topic_partition
         earliest = await self._end(EARLIEST)
-        if self._position < earliest:
-            what = loss.expired(where, self._position, min(earliest, self._range.stop))
+        if self.position < earliest:
+            what = loss.expired(where, self.position, min(earliest, self._range.stop))
             loss.report(what, fails=self._limits.fails_on_data_loss)
-            self._position = earliest
+            self.position = earliest
         else:
-            self._give_up(loss.cut_off(where, self._position, await self._end(LATEST)))
+            self._give_up(loss.cut_off(where, self.position, await self._end(LATEST)))
 
     async def _end(self, which: int) -> int:
         where = self._range.topic_partition
@@ -203,4 +220,4 @@ class RangeFetch:
 
     def _give_up(self, what: str) -> None:
         loss.report(what, fails=self._limits.fails_on_data_loss)
-        self._position = self._range.stop
+        self.position = self._range.stop

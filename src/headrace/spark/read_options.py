@@ -124,7 +124,32 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
 def chosen_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     """Give the columns of a read, which may be a batch or a stream."""
     known = {*BATCH_NAMES, *STREAM_NAMES}
-    return _columns(Options(given, known, "a read", REFUSED))
+    return columns_of(Options(given, known, "a read", REFUSED))
+
+
+def columns_of(options: Options, among: tuple[str, ...] = COLUMNS) -> tuple[str, ...]:
+    """Give the columns that are asked for; the last of `among` is the one of headers."""
+    chosen = options.names("columns")
+    has_headers = options.truth("includeHeaders", False)
+    if not chosen:
+        return among if has_headers else among[:-1]
+    spelled = {name.lower(): name for name in among}
+    unknown = [name for name in chosen if name.lower() not in spelled]
+    if unknown:
+        raise InvalidOption(f"option 'columns' names {unknown[0]!r}; there are {', '.join(among)}")
+    return tuple(dict.fromkeys(spelled[name.lower()] for name in chosen))
+
+
+def fetch_limits(options: Options, *, is_committed: bool) -> FetchLimits:
+    """Give how executors fetch, for topics and queues alike."""
+    return FetchLimits(
+        fetch_bytes=options.whole("kafka.max.partition.fetch.bytes", FETCH_BYTES, least=1),
+        max_wait_ms=options.whole("kafka.fetch.max.wait.ms", 500),
+        stall_timeout_ms=options.whole("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS, least=1),
+        is_committed=is_committed,
+        checks_crcs=options.truth("kafka.check.crcs", True),
+        fails_on_data_loss=options.truth("failOnDataLoss", True),
+    )
 
 
 def _options(options: Options, start: Bound, end: Bound) -> ReadOptions:
@@ -137,15 +162,8 @@ def _options(options: Options, start: Bound, end: Bound) -> ReadOptions:
         subscription=_subscription(options),
         start=start,
         end=end,
-        columns=_columns(options),
-        limits=FetchLimits(
-            fetch_bytes=options.whole("kafka.max.partition.fetch.bytes", FETCH_BYTES, least=1),
-            max_wait_ms=options.whole("kafka.fetch.max.wait.ms", 500),
-            stall_timeout_ms=options.whole("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS, least=1),
-            is_committed=isolation == "read_committed",
-            checks_crcs=options.truth("kafka.check.crcs", True),
-            fails_on_data_loss=options.truth("failOnDataLoss", True),
-        ),
+        columns=columns_of(options),
+        limits=fetch_limits(options, is_committed=isolation == "read_committed"),
         partitions_min=options.number("minPartitions", least=1),
         partition_records_max=options.number("maxRecordsPerPartition", least=1),
         late_start_is_end=options.one_of(
@@ -188,20 +206,6 @@ def _subscription(options: Options) -> Subscription:
     except re.error as error:
         raise InvalidOption(f"option 'subscribePattern' {pattern!r}: {error}") from None
     return Subscription(pattern=pattern)
-
-
-def _columns(options: Options) -> tuple[str, ...]:
-    chosen = options.names("columns")
-    has_headers = options.truth("includeHeaders", False)
-    if not chosen:
-        return COLUMNS if has_headers else COLUMNS[:-1]
-    spelled = {name.lower(): name for name in COLUMNS}
-    unknown = [name for name in chosen if name.lower() not in spelled]
-    if unknown:
-        raise InvalidOption(
-            f"option 'columns' names {unknown[0]!r}; there are {', '.join(COLUMNS)}"
-        )
-    return tuple(dict.fromkeys(spelled[name.lower()] for name in chosen))
 
 
 def _start(options: Options, default: int) -> Bound:

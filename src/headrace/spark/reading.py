@@ -1,18 +1,20 @@
 """Reading one range on an executor: fetched bytes to the rows that Spark takes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headrace.errors import HeadraceError
 from headrace.records.columns import to_arrow
-from headrace.records.errors import RecordsError
+from headrace.records.compression import ReadableBuffer
+from headrace.records.errors import InflatedTooLarge, RecordsError
 from headrace.spark.blocking import cluster_of
 from headrace.spark.fetching import Chunk, RangeFetch
 from headrace.spark.options import Connecting
 from headrace.spark.planning import Range
 from headrace.spark.read_options import FetchLimits
+from headrace.spark.salvage import Salvage, Unreadable, salvage
 from headrace.spark.schema import RowShape
 
 
@@ -28,10 +30,27 @@ class RangePartition(InputPartition):
         self.range = wanted
 
 
+def fail(found: Unreadable) -> None:
+    """Say where a topic is damaged, and what to do."""
+    raise UnreadableRecords(
+        f"{found}; the log is damaged there (`headrace log dump` shows more): restore it, or read "
+        f"around it, up to endingOffsets {found.first} and then from startingOffsets "
+        f"{found.last + 1} on, a stream with a new checkpointLocation"
+    )
+
+
 def read_range(
-    connecting: Connecting, wanted: Range, limits: FetchLimits, columns: Sequence[str]
+    connecting: Connecting,
+    wanted: Range,
+    limits: FetchLimits,
+    columns: Sequence[str],
+    on_unreadable: Callable[[Unreadable], None] = fail,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the records of a range as rows, about a fetch's worth at a time."""
+    """Give the records of a range as rows, about a fetch's worth at a time.
+
+    `on_unreadable` is told of offsets that nobody can read; if it returns, these are left out. It
+    may only where undecided records are read too: what is aborted is known from all of a chunk.
+    """
     shape = RowShape(columns, wanted.topic, wanted.partition)
     blocking = cluster_of(connecting)
     blocking.connect(is_patient=True)
@@ -40,30 +59,43 @@ def read_range(
         while True:
             try:
                 chunk = blocking.run(fetch.next_chunk())
-                if chunk is None:
-                    return
-                rows = shape.rows(_decode(chunk, wanted, limits))
-            except RecordsError as error:
-                raise _explained(error, wanted) from error
-            if rows.num_rows:
-                yield rows
+            except RecordsError as error:  # nobody knows where the next batch would begin
+                rest = fetch.position, wanted.stop - 1
+                on_unreadable(Unreadable(wanted.topic_partition, *rest, error.message))
+                return
+            if chunk is None:
+                return
+            for records in _decode(chunk, wanted, limits, on_unreadable):
+                if records.num_rows:
+                    yield shape.rows(records)
     finally:
         blocking.run(fetch.close())
 
 
-def _decode(chunk: Chunk, wanted: Range, limits: FetchLimits) -> pa.RecordBatch:
-    return to_arrow(
-        chunk.records,
-        aborted=chunk.aborted,
-        start_offset=chunk.start,
-        stop_offset=wanted.stop,
-        check_crcs=limits.checks_crcs,
-    )
+def _decode(
+    chunk: Chunk,
+    wanted: Range,
+    limits: FetchLimits,
+    on_unreadable: Callable[[Unreadable], None],
+) -> list[pa.RecordBatch]:
+    def decode(records: ReadableBuffer) -> pa.RecordBatch:
+        return to_arrow(
+            records,
+            aborted=chunk.aborted,
+            start_offset=chunk.start,
+            stop_offset=wanted.stop,
+            check_crcs=limits.checks_crcs,
+        )
 
-
-def _explained(error: RecordsError, wanted: Range) -> UnreadableRecords:
-    return UnreadableRecords(
-        f"{wanted.topic}-{wanted.partition}, between offsets {wanted.start} and {wanted.stop}: "
-        f"{error.message}; the log is damaged there (`headrace log dump` shows where): restore it, "
-        "or read around it with startingOffsets and endingOffsets"
-    )
+    partition = wanted.topic_partition
+    try:
+        return [decode(chunk.records)]
+    except RecordsError as error:
+        found = salvage(partition, chunk.records, decode)
+        is_too_much_at_once = isinstance(error, InflatedTooLarge) and not limits.is_committed
+        if not found.lost and not is_too_much_at_once:
+            last = chunk.next_offset - 1
+            found = Salvage([], [Unreadable(partition, chunk.start, last, error.message)])
+    for each in found.lost:
+        on_unreadable(each)
+    return found.whole

@@ -55,19 +55,25 @@ _RENAMED: Final = {"timestampType": "timestamp_type"}
 
 def spark_schema(given: Mapping[str, str]) -> StructType:
     """Give the schema of a read with these options."""
-    return _schema_of(chosen_columns(given))
+    return topic_schema(chosen_columns(given))
 
 
 def check_schema(schema: StructType, columns: Sequence[str]) -> None:
     """Refuse a schema of the user's own: records have the one they have."""
-    if schema != _schema_of(columns):
+    check_fixed(schema, topic_schema(columns), "topics")
+
+
+def check_fixed(schema: StructType, fixed: StructType, what: str) -> None:
+    """Refuse a schema that is not the one it has to be."""
+    if schema != fixed:
         raise InvalidOption(
-            "topics have a fixed schema; leave .schema(...) out, and name the columns that you "
+            f"{what} have a fixed schema; leave .schema(...) out, and name the columns that you "
             "want with the option 'columns'"
         )
 
 
-def _schema_of(columns: Sequence[str]) -> StructType:
+def topic_schema(columns: Sequence[str]) -> StructType:
+    """Give Spark's schema of columns of a topic."""
     return StructType([StructField(name, _SPARK_TYPES[name]) for name in columns])
 
 

@@ -1,5 +1,3 @@
-from itertools import pairwise
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,38 +5,9 @@ from headrace.client.share.session import SharedPartition
 from headrace.ids import TopicId
 from headrace.spark.share import debts
 from headrace.spark.share.journal import Debt, Run
+from tests.unit.spark.offset_ranges import disjoint, numbers
 
 A = SharedPartition(TopicId(bytes(16)), "orders", 0)
-
-
-@st.composite
-def disjoint(draw: st.DrawFn) -> list[tuple[int, int]]:
-    edges = sorted(draw(st.sets(st.integers(0, 40), max_size=10)))
-    return [(first, last - 1) for first, last in zip(edges[::2], edges[1::2], strict=False)]
-
-
-def numbers(ranges: list[tuple[int, int]]) -> list[int]:
-    return [offset for first, last in ranges for offset in range(first, last + 1)]
-
-
-@given(st.integers(0, 40), st.integers(0, 20), disjoint())
-def test_a_range_is_inside_or_outside_of_others(
-    first: int, size: int, others: list[tuple[int, int]]
-) -> None:
-    last = first + size
-    inside = numbers(debts.overlaps(first, last, others))
-    outside = numbers(debts.outside(first, last, others))
-    assert inside == [each for each in range(first, last + 1) if each in set(numbers(others))]
-    assert sorted(inside + outside) == list(range(first, last + 1))
-
-
-@given(disjoint(), disjoint())
-def test_merged_ranges_are_disjoint_and_have_what_they_had(
-    one: list[tuple[int, int]], two: list[tuple[int, int]]
-) -> None:
-    merged = debts.merged(one + two)
-    assert numbers(merged) == sorted({*numbers(one), *numbers(two)})
-    assert all(before[1] + 1 < after[0] for before, after in pairwise(merged))
 
 
 @given(disjoint(), disjoint(), st.sets(st.integers(0, 40)))

@@ -6,7 +6,6 @@ from headrace.spark.options import InvalidOption
 from headrace.spark.share.journal import Run
 from headrace.spark.share.options import check_schema, share_options, share_schema
 from headrace.spark.share.reading import select
-from headrace.spark.share.rejections import ranges_of
 from headrace.spark.share.source import ShareDataSource, StreamsOnly
 
 GIVEN = {
@@ -68,7 +67,3 @@ def test_only_leased_rows_are_selected_each_with_its_count() -> None:
     assert chosen.to_pydict() == {"deliveryCount": [1, 2], "offset": [3, 6]}
     assert select(rows, [Run(7, 8, 1)], ("offset",)).num_rows == 0
     assert select(rows, [Run(0, 9, 1)], ("offset",)).equals(rows)
-
-
-def test_offsets_become_ranges() -> None:
-    assert ranges_of([5, 3, 4, 9, 5]) == [(3, 5), (9, 9)]

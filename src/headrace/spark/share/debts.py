@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from headrace.client.share.session import SharedPartition
+from headrace.spark.share.intervals import Interval, outside, overlaps
 from headrace.spark.share.journal import Debt, Debts, Run, Runs
 
 DEBTS_MAX: Final = 10_000
 """How many runs of a partition are remembered; the oldest go first, and may be read again."""
-
-Interval = tuple[int, int]
-"""Offsets, both ends included."""
 
 
 class Parted(NamedTuple):
@@ -24,36 +22,6 @@ class Parted(NamedTuple):
     fresh: list[Run]
     accepted: list[Interval]
     rejected: list[Interval]
-
-
-def overlaps(first: int, last: int, others: Iterable[Interval]) -> list[Interval]:
-    """Give the parts of a range that are in any of some disjoint others, ascending."""
-    found = [(max(first, begin), min(last, end)) for begin, end in others]
-    return sorted(each for each in found if each[0] <= each[1])
-
-
-def outside(first: int, last: int, others: Iterable[Interval]) -> list[Interval]:
-    """Give the parts of a range that are in none of some disjoint others, ascending."""
-    parts: list[Interval] = []
-    position = first
-    for begin, end in overlaps(first, last, others):
-        if begin > position:
-            parts.append((position, begin - 1))
-        position = end + 1
-    if position <= last:
-        parts.append((position, last))
-    return parts
-
-
-def merged(ranges: Iterable[Interval]) -> list[Interval]:
-    """Give ranges ascending and disjoint, neighbours as one."""
-    found: list[Interval] = []
-    for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
-        else:
-            found.append((first, last))
-    return found
 
 
 def part(runs: Iterable[Run], debts: Sequence[Debt]) -> Parted:

@@ -21,7 +21,7 @@ from headrace.client.share.staged import Outcome
 from headrace.client.share.terms import AcquireMode, FetchTerms
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode
-from headrace.spark.share.debts import Interval, merged, outside, overlaps
+from headrace.spark.share.intervals import Interval, merged, outside, overlaps
 from headrace.spark.share.journal import Run, Runs, joined, size_of
 from headrace.spark.share.options import ShareOptions
 from headrace.wire.messages.share_fetch_response import PartitionData

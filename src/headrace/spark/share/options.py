@@ -14,8 +14,8 @@ from headrace.spark.options import (
     Options,
     connecting,
 )
-from headrace.spark.read_options import COLUMNS, FETCH_BYTES, POLL_TIMEOUT_MS, FetchLimits
-from headrace.spark.schema import spark_schema
+from headrace.spark.read_options import COLUMNS, FetchLimits, columns_of, fetch_limits
+from headrace.spark.schema import check_fixed, topic_schema
 
 DELIVERY_COUNT: Final = "deliveryCount"
 SHARE_COLUMNS: Final = (*COLUMNS[:-1], DELIVERY_COUNT, COLUMNS[-1])
@@ -86,16 +86,9 @@ def share_options(given: Mapping[str, str]) -> ShareOptions:
         connecting=connecting(options),
         topics=topics,
         group=options.required("kafka.group.id", "the share group whose member the query is"),
-        columns=_columns(options),
-        limits=FetchLimits(
-            fetch_bytes=options.whole("kafka.max.partition.fetch.bytes", FETCH_BYTES, least=1),
-            max_wait_ms=500,
-            stall_timeout_ms=options.whole("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS, least=1),
-            # The group decided what may be delivered; what was leased is read whatever it is.
-            is_committed=False,
-            checks_crcs=options.truth("kafka.check.crcs", True),
-            fails_on_data_loss=options.truth("failOnDataLoss", True),
-        ),
+        columns=columns_of(options, SHARE_COLUMNS),
+        # The group decided what may be delivered; what was leased is read whatever it is.
+        limits=fetch_limits(options, is_committed=False),
         trigger_records_max=options.number("maxRecordsPerTrigger", least=1),
         partitions_min=options.number("minPartitions", least=1),
     )
@@ -103,38 +96,20 @@ def share_options(given: Mapping[str, str]) -> ShareOptions:
 
 def share_schema(given: Mapping[str, str]) -> StructType:
     """Give the columns of a stream with these options."""
-    return schema_of(_columns(_known(given)))
+    return schema_of(columns_of(_known(given), SHARE_COLUMNS))
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
     """Give Spark's schema of columns: those of a topic, and the delivery count."""
-    types = {each.name: each for each in spark_schema({"columns": ",".join(COLUMNS)}).fields}
+    types = {each.name: each for each in topic_schema(COLUMNS).fields}
     types[DELIVERY_COUNT] = StructField(DELIVERY_COUNT, IntegerType())
     return StructType([types[name] for name in columns])
 
 
 def check_schema(schema: StructType, columns: Sequence[str]) -> None:
     """Refuse a schema of the user's own: records have the one they have."""
-    if schema != schema_of(columns):
-        raise InvalidOption(
-            "queues have a fixed schema; leave .schema(...) out, and name the columns that you "
-            "want with the option 'columns'"
-        )
+    check_fixed(schema, schema_of(columns), "queues")
 
 
 def _known(given: Mapping[str, str]) -> Options:
     return Options(given, NAMES, "a queue", REFUSED)
-
-
-def _columns(options: Options) -> tuple[str, ...]:
-    chosen = options.names("columns")
-    has_headers = options.truth("includeHeaders", False)
-    if not chosen:
-        return SHARE_COLUMNS if has_headers else SHARE_COLUMNS[:-1]
-    spelled = {name.lower(): name for name in SHARE_COLUMNS}
-    unknown = [name for name in chosen if name.lower() not in spelled]
-    if unknown:
-        raise InvalidOption(
-            f"option 'columns' names {unknown[0]!r}; there are {', '.join(SHARE_COLUMNS)}"
-        )
-    return tuple(dict.fromkeys(spelled[name.lower()] for name in chosen))

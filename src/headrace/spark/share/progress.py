@@ -15,6 +15,7 @@ from headrace.client.share.session import SharedPartition
 from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
 from headrace.spark.share import debts
+from headrace.spark.share.intervals import Interval, outside
 from headrace.spark.share.journal import Debts, Runs, ShareOffset, WrongCheckpoint, joined
 from headrace.spark.share.leasing import Leases, Words
 from headrace.spark.share.options import TRIGGER_RECORDS, ShareOptions
@@ -22,12 +23,12 @@ from headrace.spark.share.rejections import Rejections
 
 _WAIT_MS: Final = 250
 """How long a broker is asked to wait for a first record."""
-_LAST_WAIT_MS: Final = 2_000
+LAST_WAIT_MS: Final = 2_000
 """The same where nothing means the end: what somebody releases meanwhile is still taken."""
-_OTHERS_MS_MAX: Final = 60_000
+OTHERS_MS_MAX: Final = 60_000
 """How long a query that is to end waits for partitions that others have: as long as brokers wait
 for a member that died, and a little more."""
-_LOCKED_MS_MAX: Final = 10_000
+LOCKED_MS_MAX: Final = 10_000
 """The same for records that there are and that are not given to us."""
 _LOOK_MS: Final = 1_000
 """How often the group is asked where it is."""
@@ -125,7 +126,7 @@ class ShareProgress:
             words += [
                 (shared, first, last, AcknowledgeType.ACCEPT)
                 for run in runs
-                for first, last in debts.outside(run.first, run.last, refused)
+                for first, last in outside(run.first, run.last, refused)
             ]
         unfinished = await self._leases.finish(words)
         for shared, each in debts.owed(done.runs, unfinished, rejected).items():
@@ -142,7 +143,7 @@ class ShareProgress:
 
     async def _acquire(self, records_max: int) -> Runs:
         """Lease records; those that are owed are acknowledged on the way."""
-        wait_ms = _WAIT_MS if self._target is None else _LAST_WAIT_MS
+        wait_ms = _WAIT_MS if self._target is None else LAST_WAIT_MS
         while True:
             came = await self._leases.acquire(records_max, wait_ms)
             fresh: Runs = {}
@@ -168,11 +169,16 @@ class ShareProgress:
         a crash would end with half of the queue.
         """
         now = asyncio.get_running_loop().time
-        begin = now()
+        begin = ours_since = now()
         while True:
             await self._look(is_due=True)
-            patience_ms = _OTHERS_MS_MAX if self._is_more_elsewhere() else _LOCKED_MS_MAX
-            if self._is_at_target() or now() >= begin + patience_ms / 1000:
+            if self._is_more_elsewhere():
+                # What comes from there is waited for like the rest, from then on.
+                ours_since = now()
+                is_enough = now() >= begin + OTHERS_MS_MAX / 1000
+            else:
+                is_enough = now() >= ours_since + LOCKED_MS_MAX / 1000
+            if is_enough or self._is_at_target():
                 return {}
             if runs := await self._acquire(records_max):
                 return runs
@@ -180,9 +186,9 @@ class ShareProgress:
 
     async def _pay(self, words: Words) -> None:
         unfinished = await self._leases.finish(words)
-        paid: dict[SharedPartition, list[debts.Interval]] = {}
+        paid: dict[SharedPartition, list[Interval]] = {}
         for shared, first, last, _ in words:
-            left = debts.outside(first, last, unfinished.get(shared, ()))
+            left = outside(first, last, unfinished.get(shared, ()))
             paid.setdefault(shared, []).extend(left)
         for shared, ranges in paid.items():
             left_over = debts.pay(self._debts.get(shared, ()), ranges)

@@ -2,14 +2,20 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headrace.spark.reading import read_range
+from headrace.spark.blocking import cluster_of
+from headrace.spark.loss import LOG
+from headrace.spark.reading import UnreadableRecords, read_range
+from headrace.spark.salvage import Unreadable
+from headrace.spark.share.intervals import overlaps
 from headrace.spark.share.journal import Run
 from headrace.spark.share.options import DELIVERY_COUNT, ShareOptions
+from headrace.spark.share.rejections import send_rejections
 from headrace.spark.share.tasks import Task
 
 _OFFSET = "offset"
@@ -24,15 +30,38 @@ class TaskPartition(InputPartition):
 
 
 def read_task(options: ShareOptions, task: Task) -> Iterator[pa.RecordBatch]:
-    """Give the records of a task as rows, about a fetch's worth at a time."""
+    """Give the records of a task as rows, about a fetch's worth at a time.
+
+    Records that nobody can read end the query or, without failOnDataLoss, are rejected.
+    """
     topic_columns = [name for name in options.columns if name != DELIVERY_COUNT]
     if _OFFSET not in topic_columns:
         topic_columns.append(_OFFSET)
     for span in task:
-        for rows in read_range(options.connecting, span.range, options.limits, topic_columns):
+        leave_out = partial(_leave_out, options, span.runs)
+        for rows in read_range(
+            options.connecting, span.range, options.limits, topic_columns, leave_out
+        ):
             chosen = select(rows, span.runs, options.columns)
             if chosen.num_rows:
                 yield chosen
+
+
+def _leave_out(options: ShareOptions, runs: Sequence[Run], found: Unreadable) -> None:
+    """Have what is ours of it rejected when the batch is durable; other members see to theirs."""
+    ours = overlaps(found.first, found.last, [(run.first, run.last) for run in runs])
+    if not ours:
+        return
+    if options.limits.fails_on_data_loss:
+        raise UnreadableRecords(
+            f"{found}; the log is damaged there, and no member of share group {options.group!r} "
+            "can read it (`headrace log dump` shows more): restore the log, or start this query "
+            "with failOnDataLoss=false to have these records rejected and to go on with the others"
+        )
+    LOG.warning("%s; rejected, as failOnDataLoss is false", found)
+    cluster = cluster_of(options.connecting)
+    rejections = send_rejections(cluster.cluster, options.group, {found.partition: ours})
+    cluster.run(rejections)
 
 
 def select(rows: pa.RecordBatch, runs: Sequence[Run], columns: Sequence[str]) -> pa.RecordBatch:

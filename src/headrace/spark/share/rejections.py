@@ -8,8 +8,9 @@ erases the record. What nobody asks for any more is gone after a week.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -17,14 +18,11 @@ from pyspark.sql import DataFrame
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.fetched import ConsumedRecord
-from headrace.client.fetcher import Fetcher
-from headrace.client.offsets import Start, list_offsets
-from headrace.client.outcomes import values_of
 from headrace.client.producer import Producer
-from headrace.client.settings import ConsumerSettings
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
-from headrace.spark.share.debts import Interval, merged, overlaps
+from headrace.spark.share.intervals import Interval, merged, overlaps
+from headrace.spark.topic_tail import TopicTail
 
 TOPIC: Final = "__headrace_spark_rejections"
 CONFIGS: Final = {
@@ -35,7 +33,6 @@ CONFIGS: Final = {
 RUNS_A_RECORD_MAX: Final = 10_000
 """How many ranges a record of the topic has: above that there are several."""
 _COLUMNS: Final = ("topic", "partition", "offset")
-_LIMITS: Final = ConsumerSettings(max_wait_ms=0, partition_max_bytes=8 * 1024 * 1024)
 
 
 class InvalidRejection(HeadraceError, ValueError):
@@ -65,28 +62,20 @@ def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
             f"the rows to reject have no column {missing[0]!r}; topic, partition and offset say "
             "which records they are: keep them"
         )
-    offsets: dict[TopicPartition, list[int]] = {}
+    offsets: dict[TopicPartition, set[int]] = {}
     for topic, partition, offset in rows.select(*_COLUMNS).collect():
-        offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
+        offsets.setdefault(TopicPartition(topic, partition), set()).add(offset)
     if offsets:
-        ranges = {partition: ranges_of(each) for partition, each in offsets.items()}
+        ranges = {
+            partition: merged((offset, offset) for offset in each)
+            for partition, each in offsets.items()
+        }
         asyncio.run(send_rejections(bootstrap, group, ranges))
-    return sum(len(set(each)) for each in offsets.values())
-
-
-def ranges_of(offsets: Iterable[int]) -> list[Interval]:
-    """Give offsets as ranges, ascending."""
-    ranges: list[Interval] = []
-    for offset in sorted(set(offsets)):
-        if ranges and ranges[-1][1] + 1 == offset:
-            ranges[-1] = (ranges[-1][0], offset)
-        else:
-            ranges.append((offset, offset))
-    return ranges
+    return sum(map(len, offsets.values()))
 
 
 async def send_rejections(
-    bootstrap: str, group: str, ranges: Mapping[TopicPartition, list[Interval]]
+    bootstrap: str | Cluster, group: str, ranges: Mapping[TopicPartition, Sequence[Interval]]
 ) -> None:
     """Write rejections where the readers of a group find them."""
     async with Admin(bootstrap) as admin:
@@ -98,9 +87,10 @@ async def send_rejections(
         async with Producer(admin.cluster, compression="zstd") as producer:
             for (topic, partition), each in ranges.items():
                 for at in range(0, len(each), RUNS_A_RECORD_MAX):
-                    part = each[at : at + RUNS_A_RECORD_MAX]
-                    key = f"{group}/{topic}/{partition}/{part[0][0]}"
-                    await producer.send(TOPIC, msgspec.json.encode(part), key, 0)
+                    part = msgspec.json.encode(each[at : at + RUNS_A_RECORD_MAX])
+                    # The same ranges make the same record, others one beside it.
+                    key = f"{group}/{topic}/{partition}/{crc32(part):08x}"
+                    await producer.send(TOPIC, part, key, 0)
 
 
 class Rejections:
@@ -109,40 +99,16 @@ class Rejections:
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster = cluster
         self._group = group
-        self._topic_id = b""
-        self._position = 0
         self._known: dict[str, _Rejection] = {}
+        self._tail = TopicTail(cluster, TopicPartition(TOPIC, 0), self._take, self._known.clear)
 
     async def read(self) -> None:
         """Take in everything that was written before the call; nothing if nobody ever did."""
         try:
-            topic_id = (await self._cluster.topic(TOPIC)).topic_id
+            await self._tail.read()
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            return
-        partition = TopicPartition(TOPIC, 0)
-        if topic_id != self._topic_id:
-            self._topic_id, self._position = topic_id, 0
-            self._known.clear()
-        found = await list_offsets(self._cluster, {partition: int(Start.END)})
-        end = values_of(found)[partition].offset
-        if end <= self._position:
-            return
-        async with asyncio.timeout(self._cluster.settings.api_timeout_ms / 1000):
-            await self._read_until(end)
-
-    async def _read_until(self, end: int) -> None:
-        partition = TopicPartition(TOPIC, 0)
-        fetcher = Fetcher(self._cluster, _LIMITS, is_committed=False, reset=Start.BEGINNING)
-        fetcher.assign({partition: self._position}, {partition: end})
-        try:
-            while records := await fetcher.next_records():
-                for record in records:
-                    self._take(record)
-        finally:
-            await fetcher.stop()
-        self._position = end
 
     def of(self, partition: TopicPartition, first: int, last: int) -> list[Interval]:
         """Give which offsets of a range are rejected, ascending, none twice."""

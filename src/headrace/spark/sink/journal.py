@@ -12,14 +12,12 @@ from typing import Final
 import msgspec
 
 from headrace.client.cluster import Cluster
-from headrace.client.coordinators import CoordinatorType, ask_coordinator
 from headrace.client.errors import raise_for
 from headrace.errors import ErrorCode
+from headrace.spark.sink.coordination import Coordination
 from headrace.spark.sink.decisions import Claim, Decision, Fenced, History, claim_of
 from headrace.spark.sink.journal_partition import JournalPartition
 from headrace.spark.sink.protocol import ID_PREFIX
-from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
-from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
 
 _INIT_TIMEOUT_MS: Final = 1
 """No transaction is begun under the journal's id; the request wants a number."""
@@ -43,20 +41,10 @@ class ClusterJournal:
     async def claim(self, run: str) -> History:
         """Write a claim, unless a newer one comes in between; give everything up to it."""
         transactional_id = f"{ID_PREFIX}-{self._name}"
-        answer = await ask_coordinator(
-            self._cluster,
-            CoordinatorType.TRANSACTION,
-            transactional_id,
-            InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=_INIT_TIMEOUT_MS
-            ),
-            InitProducerIdResponse,
-            code_of=lambda answer: answer.error_code,
-        )
-        raise_for(answer.error_code, None, f"a producer id for the journal of {self._name}")
+        producer = await Coordination(self._cluster, _INIT_TIMEOUT_MS).begin(transactional_id)
         history = await self.read()
         with contextlib.suppress(Fenced):  # somebody claimed meanwhile: whoever asked looks again
-            await self.append(claim_of(history, run, answer.producer_id, answer.producer_epoch))
+            await self.append(claim_of(history, run, *producer))
         return await self.read()
 
     async def append(self, record: Claim | Decision) -> None:

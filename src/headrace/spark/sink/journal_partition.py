@@ -2,11 +2,9 @@
 
 Every sink of a cluster writes to the same topic, which the first one creates. Streaming queries are
 spread over its partitions; batch writes are all in one, so that the next one finds what a driver
-that died left behind. A process remembers how far it has read, so that a look is one request unless
-there is news.
+that died left behind.
 """
 
-import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -16,17 +14,14 @@ import msgspec
 from headrace.client.cluster import MOVED, Cluster
 from headrace.client.errors import NotReachable, refusal
 from headrace.client.fetched import ConsumedRecord
-from headrace.client.fetcher import Fetcher
-from headrace.client.offsets import Start, list_offsets
-from headrace.client.outcomes import values_of
 from headrace.client.partitioner import murmur2
 from headrace.client.retrying import Retries
-from headrace.client.settings import ConsumerSettings
 from headrace.client.topics import NewTopic, TopicPartition, create_topics
 from headrace.errors import ErrorCode, KafkaError
 from headrace.records.builder import BatchBuilder
 from headrace.records.compression import Compression
 from headrace.spark.sink.decisions import Claim, Decision, History, Token
+from headrace.spark.topic_tail import TopicTail
 from headrace.wire.messages.produce_request import (
     PartitionProduceData,
     ProduceRequest,
@@ -48,7 +43,6 @@ BATCH_WRITE_PREFIX: Final = "write-"
 _BATCH_WRITES: Final = 0
 _KINDS: Final[dict[str, type[Claim | Decision]]] = {"claim": Claim, "decision": Decision}
 _NO_TOKEN: Final = Token(-1, -1, -1)
-_LIMITS: Final = ConsumerSettings(max_wait_ms=0, partition_max_bytes=8 * 1024 * 1024)
 
 
 def partition_of(name: str) -> int:
@@ -72,8 +66,7 @@ class JournalPartition:
         self.entries: dict[str, Entry] = {}
         self._cluster = cluster
         self._partition = TopicPartition(TOPIC, index)
-        self._topic_id: bytes | None = None
-        self._position = 0
+        self._tail = TopicTail(cluster, self._partition, self._take, self.entries.clear)
 
     def __str__(self) -> str:
         return str(self._partition)
@@ -81,13 +74,7 @@ class JournalPartition:
     async def read(self) -> None:
         """Take in everything that was written before the call."""
         await self._find_topic()
-        found = await list_offsets(self._cluster, {self._partition: int(Start.END)})
-        end = values_of(found)[self._partition].offset
-        if end < self._position:
-            self._forget()
-        if end > self._position:
-            async with asyncio.timeout(self._cluster.settings.api_timeout_ms / 1000):
-                await self._read_until(end)
+        await self._tail.read()
 
     async def append(self, name: str, record: Claim | Decision) -> int:
         """Write a record of a sink; give the error code if trying again is of no use."""
@@ -139,17 +126,6 @@ class JournalPartition:
         answer = await connection.request(body, ProduceResponse, patience_ms=body.timeout_ms)
         return answer.responses[0].partition_responses[0].error_code
 
-    async def _read_until(self, end: int) -> None:
-        fetcher = Fetcher(self._cluster, _LIMITS, is_committed=False, reset=Start.BEGINNING)
-        fetcher.assign({self._partition: self._position}, {self._partition: end})
-        try:
-            while records := await fetcher.next_records():
-                for record in records:
-                    self._take(record)
-        finally:
-            await fetcher.stop()
-        self._position = end
-
     def _take(self, record: ConsumedRecord) -> None:
         name, _, kind = (record.key or b"").decode().rpartition("/")
         if record.value is None:
@@ -159,12 +135,8 @@ class JournalPartition:
             entry.history.apply(msgspec.json.decode(record.value, type=_KINDS[kind]))
             entry.written_ms = record.timestamp
 
-    def _forget(self) -> None:
-        self._position = 0
-        self.entries.clear()
-
     async def _find_topic(self) -> None:
-        """Create the topic if there is none, and notice one that was made anew."""
+        """Create the topic if there is none."""
         try:
             topic = await self._cluster.topic(TOPIC)
         except KafkaError as error:
@@ -178,9 +150,6 @@ class JournalPartition:
                 f"topic {TOPIC!r} has {len(topic.partitions)} partitions, {PARTITIONS} are needed; "
                 "delete it while no query writes, and it is created as it has to be",
             )
-        if self._topic_id is not None and self._topic_id != topic.topic_id:
-            self._forget()
-        self._topic_id = topic.topic_id
 
     async def _create_topic(self) -> None:
         new = NewTopic(TOPIC, PARTITIONS, configs=CONFIGS)

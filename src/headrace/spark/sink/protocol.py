@@ -173,6 +173,17 @@ async def abort_batch(journal: Journal, transactions: Transactions, sink: Sink, 
     return True
 
 
+async def commit_all(transactions: Transactions, sink: Sink, decision: Decision) -> list[bool]:
+    """Commit what a decided batch is in; give of each slot whether it can be seen."""
+    ids = sink.ids_of(decision)
+    return await asyncio.gather(
+        *(
+            transactions.commit(transactional_id, slot.producer_id, slot.producer_epoch)
+            for transactional_id, slot in zip(ids, decision.slots, strict=True)
+        )
+    )
+
+
 async def _check_open(transactions: Transactions, ids: list[str], decision: Decision) -> None:
     """Fail while nothing is decided, rather than find out that a part of the batch is gone."""
     if ended := await transactions.ended(dict(zip(ids, decision.slots, strict=True))):
@@ -205,12 +216,7 @@ async def _finish(
     if decision is None:
         return []
     ids = sink.ids_of(decision)
-    outcomes = await asyncio.gather(
-        *(
-            transactions.commit(transactional_id, slot.producer_id, slot.producer_epoch)
-            for transactional_id, slot in zip(ids, decision.slots, strict=True)
-        )
-    )
+    outcomes = await commit_all(transactions, sink, decision)
     await transactions.sweep((sink.prefix,), frozenset(ids))
     ending = ending_of(history)
     await journal.append(ending)

@@ -4,12 +4,11 @@ A streaming query finishes its own batch when it starts again. A batch write is 
 itself, so that the next one on the cluster, whoever runs it, does it.
 """
 
-import asyncio
 import time
 from typing import Final
 
-from headrace.spark.sink.journal_partition import BATCH_WRITE_PREFIX, Entry, JournalPartition
-from headrace.spark.sink.protocol import Sink, Transactions
+from headrace.spark.sink.journal_partition import BATCH_WRITE_PREFIX, JournalPartition
+from headrace.spark.sink.protocol import Sink, Transactions, commit_all
 
 FINISHED_AFTER_MS: Final = 60_000
 """A driver that has not ended its transactions so long after its decision is taken for dead; if it
@@ -26,21 +25,9 @@ async def tidy(partition: JournalPartition, transactions: Transactions) -> None:
         age_ms = now_ms - entry.written_ms
         if not name.startswith(BATCH_WRITE_PREFIX) or age_ms < FINISHED_AFTER_MS:
             continue
-        if entry.history.unended is not None:
-            await _finish(name, entry, transactions)
+        if (decision := entry.history.unended) is not None:
+            await commit_all(transactions, Sink(name, decision.run), decision)
             dropped.append(name)
         elif age_ms >= KEPT_MS:
             dropped.append(name)
     await partition.erase(dropped)
-
-
-async def _finish(name: str, entry: Entry, transactions: Transactions) -> None:
-    decision = entry.history.unended
-    assert decision is not None, "only what is not ended is finished"
-    ids = Sink(name, decision.run).ids_of(decision)
-    await asyncio.gather(
-        *(
-            transactions.commit(transactional_id, slot.producer_id, slot.producer_epoch)
-            for transactional_id, slot in zip(ids, decision.slots, strict=True)
-        )
-    )
