@@ -95,6 +95,7 @@ def _batches(
 
     Then, of those with records of transactions, their numbers in the list and their producers.
     Only the fields that count are read: there may be as many batches as there are records.
+    CorruptBatch if the first is none.
     """
     ends: list[int] = []
     fetched: list[FetchedBatch] = []
@@ -105,6 +106,8 @@ def _batches(
             records, position
         )
         if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            if fetched:
+                break  # what lies before the damage can be had
             raise CorruptBatch(f"at offset {first}: magic {magic}, batch length {length}")
         position += length + LENGTH_PREFIX_BYTES
         if position > size_bytes:

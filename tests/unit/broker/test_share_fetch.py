@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.unit.broker.share_client import (
 )
 
 RECORD_LIMIT = 1
+MAGIC_AT = 16
 
 pytestmark = pytest.mark.parametrize(
     "harness", [{"share.coordinator.state.topic.num.partitions": "1"}], indirect=True, ids=[""]
@@ -388,3 +390,18 @@ def test_records_that_are_not_in_memory_are_read_by_a_thread(
     monkeypatch.setattr(log, "read", read_if_warm)
     assert member.fetch()[0].values == [b"a"]
     assert is_warm == [0]
+
+
+def test_batches_before_a_damaged_header_are_delivered(
+    harness: Any, member: Member, tmp_path: Path
+) -> None:
+    for value in (b"a", b"b", b"c"):
+        append(harness, value)
+    (segment,) = tmp_path.rglob("orders-0/*.log")
+    written = bytearray(segment.read_bytes())
+    (_, (second, _), _) = read_headers(written)
+    written[second + MAGIC_AT] = 0xFF
+    with segment.open("r+b") as file:
+        file.write(written)
+    assert member.fetch(0)[0].values == [b"a"]
+    assert member.fetch(0, acks={0: [(0, 0, ACCEPT)]})[0].error == "CORRUPT_MESSAGE"
