@@ -190,9 +190,10 @@ async def _check_open(transactions: Transactions, ids: list[str], decision: Deci
         names = ", ".join(ended[:NAMED_MAX])
         raise TimedOut(
             f"batch {decision.batch}: {len(ended)} of its {len(ids)} transactions were ended "
-            f"before all tasks were done ({names}). The batch takes longer than {TIMEOUT_NAME}: "
-            "raise it, and the brokers' transaction.max.timeout.ms, or write less at once. "
-            "Nothing of the batch will be seen"
+            f"before all tasks were done ({names}), and nothing of the batch will be seen. If it "
+            f"takes longer than {TIMEOUT_NAME}, raise that, and the brokers' "
+            "transaction.max.timeout.ms, or write less at once; if Spark lost an executor and ran "
+            "tasks that were done again, start it again"
         )
 
 
