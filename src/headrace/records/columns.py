@@ -41,6 +41,11 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
+# Not from a list of Python's: pyarrow would import pandas, where it is, to look at that.
+_NO_RECORDS: Final = pa.RecordBatch.from_arrays(
+    [pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA
+)
+
 
 def to_arrow(
     chunk: ReadableBuffer,
@@ -88,7 +93,7 @@ def to_arrow(
         raise CorruptBatch(f"offset {next_offset} is beyond 64 bits")
     tally = scan.measure(segments, False)
     if tally.rows == 0:
-        return pa.RecordBatch.from_pylist([], schema=SCHEMA)
+        return _NO_RECORDS
     return _build(segments, tally, start_offset, stop_offset)
 
 

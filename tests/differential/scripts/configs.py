@@ -172,6 +172,7 @@ def alter_topic_configs_incrementally(talk: Conversation) -> None:
     ask("a good and a bad one", ("retention.ms", SET, "77"), ("segment.ms", SET, "x"))
     ask("nothing to change")
     ask("throttled replicas", ("leader.replication.throttled.replicas", APPEND, "0:1"))
+    _await_value(talk, topic.name, "leader.replication.throttled.replicas", "0:1")
     talk.ask("what there is at last", _describe(TOPIC, topic.name))
     good = _change(TOPIC, topic.name, [("retention.ms", SET, "88")])
     unknown = _change(TOPIC, talk.name("unknown"), [("retention.ms", SET, "88")])
