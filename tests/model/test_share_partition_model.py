@@ -10,6 +10,7 @@ begins anew with what was written. After each step both agree on every offset, a
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -416,12 +417,20 @@ def _batches(durable: dict[int, tuple[int, int]]) -> list[StateBatch]:
     return batches
 
 
-SharePartitions.TestCase.settings = settings(
-    max_examples=2000,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+class ManySharePartitions(SharePartitions):
+    """The same, more often."""
 
 
-TestSharePartitions = pytest.mark.timeout(900)(pytest.mark.slow(SharePartitions.TestCase))
+def _test_case(machine: type[SharePartitions], examples: int) -> Any:
+    case = machine.TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    return pytest.mark.timeout(900)(pytest.mark.slow(case))
+
+
+TestSharePartitions = _test_case(SharePartitions, 500)
+TestManySharePartitions = pytest.mark.exhaustive(_test_case(ManySharePartitions, 2000))

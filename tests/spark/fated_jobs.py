@@ -1,6 +1,5 @@
 """Running the jobs whose driver is killed where they are told: `share_job` and `sink_job`."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,8 +10,6 @@ from tests.spark.queries import NOT_STARTED, STARTS_MAX
 
 NEVER = "never"
 RUN_SECONDS_MAX = 300
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM of seconds spends most of them on compiling for hours."""
 
 try:
     java_home()
@@ -32,7 +29,6 @@ def run_job(name: str, bootstrap: str, folder: Path, batch: int, step: str) -> N
             [sys.executable, "-m", f"tests.spark.{name}", bootstrap, str(folder), str(batch), step],
             capture_output=True,
             text=True,
-            env=os.environ | {"JDK_JAVA_OPTIONS": SHORT_LIVED},
             timeout=2 * RUN_SECONDS_MAX,
             check=False,
         )

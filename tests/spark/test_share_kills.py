@@ -20,7 +20,7 @@ from headrace.testing.broker import TestBroker
 from tests.jvm.kafka_broker import kafka
 from tests.spark.fated_jobs import NEVER, NO_JAVA, RUN_SECONDS_MAX, run_job
 from tests.spark.share_job import A_BATCH, GROUP, STEPS, TOPIC
-from tests.spark.share_queues import QUICK, create_queue
+from tests.spark.share_queues import QUICK, SESSION, create_queue
 from tools.jvm import harness
 
 pytestmark = [
@@ -34,14 +34,17 @@ ONE_NODE = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
+NO_CONFIGS: Mapping[str, str] = {}
+
 
 @pytest.fixture
 def headrace_settings() -> Mapping[str, str]:
     return QUICK
 
 
-async def fill_queue(bootstrap: str, records: int) -> None:
-    await create_queue(bootstrap, TOPIC, GROUP, 2, **{"share.delivery.count.limit": "10"})
+async def fill_queue(bootstrap: str, records: int, configs: Mapping[str, str]) -> None:
+    limit = {"share.delivery.count.limit": "10"}
+    await create_queue(bootstrap, TOPIC, GROUP, 2, **limit, **configs)
     async with Producer(bootstrap) as producer:
         for number in range(records):
             await producer.send(TOPIC, str(number), partition=number % 2)
@@ -53,10 +56,12 @@ async def lag(bootstrap: str) -> list[int | None]:
     return [each.lag for each in found.values() if isinstance(each, ShareStart)]
 
 
-def check_kills(bootstrap: str, folder: Path, steps: Sequence[str]) -> None:
+def check_kills(
+    bootstrap: str, folder: Path, steps: Sequence[str], configs: Mapping[str, str] = NO_CONFIGS
+) -> None:
     """Run a query that is killed at each step in turn, a batch later each time."""
     records = A_BATCH * (len(steps) + 1)
-    asyncio.run(fill_queue(bootstrap, records))
+    asyncio.run(fill_queue(bootstrap, records, configs))
     (folder / "out").mkdir(parents=True)
     for batch, step in enumerate(steps):
         run_job("share_job", bootstrap, folder, batch, step)
@@ -70,7 +75,7 @@ def check_kills(bootstrap: str, folder: Path, steps: Sequence[str]) -> None:
 def test_no_record_is_lost_when_the_driver_dies_before_it_accepts(
     headrace: TestBroker, tmp_path: Path
 ) -> None:
-    check_kills(headrace.bootstrap, tmp_path, [SAMPLE])
+    check_kills(headrace.bootstrap, tmp_path, [SAMPLE], SESSION)
 
 
 @pytest.mark.exhaustive

@@ -184,7 +184,9 @@ def test_a_batch_whose_transactions_time_out_before_the_decision_fails_whole(
             await fence_producer(cluster, run.sink.transactional_id(1, 0))
 
     asyncio.run(time_out())
-    with pytest.raises(TimedOut, match=r"1 of its 2 .* raise that, and the brokers' transaction.max"):
+    with pytest.raises(
+        TimedOut, match=r"1 of its 2 .* raise that, and the brokers' transaction.max"
+    ):
         run.commit(0, *slots)
     assert run.abort(0)
     assert committed_values(bootstrap, "t") == []
