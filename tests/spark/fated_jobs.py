@@ -5,17 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.spark.java import NoJava, java_home
 from tests.spark.queries import NOT_STARTED, STARTS_MAX
 
 NEVER = "never"
 RUN_SECONDS_MAX = 300
-
-try:
-    java_home()
-    NO_JAVA = ""
-except NoJava as error:
-    NO_JAVA = str(error)
 
 
 def run_job(name: str, bootstrap: str, folder: Path, batch: int, step: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 from headrace.client import Admin, Producer
 from headrace.client.configs import Resource, ResourceType
 from headrace.client.topics import TopicPartition
-from headrace.spark.java import NoJava, java_home
 from headrace.testing.broker import TestBroker
 from tests.spark.cluster_job import (
     A_BATCH,
@@ -32,17 +31,11 @@ from tests.spark.share_queues import QUICK, lag
 from tests.spark.sink_reads import committed_values, open_transactions
 from tests.spark.spark_processes import standalone_cluster
 
-try:
-    java_home()
-    NO_JAVA = ""
-except NoJava as error:
-    NO_JAVA = str(error)
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.exhaustive,
     pytest.mark.timeout(3 * RUN_SECONDS_MAX),
-    pytest.mark.skipif(bool(NO_JAVA), reason=NO_JAVA),
+    pytest.mark.usefixtures("java"),
 ]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 PARTITIONS = 2

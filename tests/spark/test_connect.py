@@ -14,7 +14,6 @@ import pytest
 from headrace.client import Admin
 from headrace.client.configs import Resource, ResourceType
 from headrace.errors import KafkaError
-from headrace.spark.java import NoJava, java_home
 from headrace.testing.broker import TestBroker
 from tests.spark.connect_job import (
     GROUP,
@@ -70,12 +69,10 @@ def broker() -> Iterator[TestBroker]:
 
 
 @pytest.fixture(scope="module")
-def report(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(
+    java: None, broker: TestBroker, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What the program saw, after it has done everything."""
-    try:
-        java_home()
-    except NoJava as error:
-        pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("connect")
     with connect_server(folder) as remote:
         done = subprocess.run(

@@ -21,7 +21,6 @@ import pytest
 
 from headrace.client import Admin, Producer
 from headrace.client.configs import Resource, ResourceType
-from headrace.spark.java import NoJava, java_home
 from tests.headrace_process import HeadraceProcess
 from tests.spark.lasting_job import A_BATCH, GROUP, OUT, QUEUE, RUN_SECONDS_MAX, TOPIC, TOPICS
 from tests.spark.queries import NOT_STARTED
@@ -29,16 +28,10 @@ from tests.spark.share_queues import QUICK
 from tests.spark.sink_reads import committed_values, open_transactions
 from tests.spark.victims import executors, python_workers
 
-try:
-    java_home()
-    NO_JAVA = ""
-except NoJava as error:
-    NO_JAVA = str(error)
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(2 * RUN_SECONDS_MAX),
-    pytest.mark.skipif(bool(NO_JAVA), reason=NO_JAVA),
+    pytest.mark.usefixtures("java"),
 ]
 KILLS = 10
 ROUND_RECORDS = 3 * A_BATCH

@@ -38,7 +38,7 @@ def headrace_settings() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(java: None) -> Iterator[SparkSession]:
     made = session("local[2]", banner=False)
     yield made
     made.stop()

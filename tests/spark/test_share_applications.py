@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing.broker import TestBroker
-from tests.spark.fated_jobs import NO_JAVA, RUN_SECONDS_MAX
+from tests.spark.fated_jobs import RUN_SECONDS_MAX
 from tests.spark.lasting_job import GROUP, QUEUE, TOPIC
 from tests.spark.queries import POLL_SECONDS
 from tests.spark.share_queues import QUICK, SESSION, create_queue, lag
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.exhaustive,
     pytest.mark.timeout(3 * RUN_SECONDS_MAX),
-    pytest.mark.skipif(bool(NO_JAVA), reason=NO_JAVA),
+    pytest.mark.usefixtures("java"),
 ]
 
 

@@ -18,7 +18,7 @@ from headrace.client import Admin, Producer
 from headrace.client.share.offsets import ShareStart, describe_share_offsets
 from headrace.testing.broker import TestBroker
 from tests.jvm.kafka_broker import kafka
-from tests.spark.fated_jobs import NEVER, NO_JAVA, RUN_SECONDS_MAX, run_job
+from tests.spark.fated_jobs import NEVER, RUN_SECONDS_MAX, run_job
 from tests.spark.share_job import A_BATCH, GROUP, STEPS, TOPIC
 from tests.spark.share_queues import QUICK, SESSION, create_queue
 from tools.jvm import harness
@@ -26,7 +26,7 @@ from tools.jvm import harness
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(20 * RUN_SECONDS_MAX),
-    pytest.mark.skipif(bool(NO_JAVA), reason=NO_JAVA),
+    pytest.mark.usefixtures("java"),
 ]
 SAMPLE = "after Spark's commit, before the acceptance"
 ONE_NODE = {

@@ -34,7 +34,7 @@ QUERY_SECONDS_MAX = 120
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(java: None) -> Iterator[SparkSession]:
     # Two tasks at a time, and two retries for each.
     made = session("local[2,3]", banner=False, config={"spark.sql.shuffle.partitions": "3"})
     yield made

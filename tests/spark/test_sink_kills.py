@@ -11,7 +11,7 @@ import pytest
 
 from headrace.testing.broker import TestBroker
 from tests.jvm.kafka_broker import kafka
-from tests.spark.fated_jobs import NEVER, NO_JAVA, RUN_SECONDS_MAX, run_job
+from tests.spark.fated_jobs import NEVER, RUN_SECONDS_MAX, run_job
 from tests.spark.sink_job import STEPS, TOPIC
 from tests.spark.sink_reads import committed_values, open_transactions, values_by_confluent
 from tests.spark.sink_topics import create_topic
@@ -24,7 +24,7 @@ SAMPLE = "between two ends"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(20 * RUN_SECONDS_MAX),
-    pytest.mark.skipif(bool(NO_JAVA), reason=NO_JAVA),
+    pytest.mark.usefixtures("java"),
 ]
 
 

@@ -24,7 +24,7 @@ PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(java: None) -> Iterator[SparkSession]:
     made = session("local[2]", banner=False)
     yield made
     made.stop()
