@@ -1,7 +1,7 @@
 """What commands on groups have in common, whatever the protocol of the group."""
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any, Final
 
@@ -102,14 +102,3 @@ def describe_each(
         return outcomes
 
     return complete(work())
-
-
-def report_deleted(outcomes: Mapping[str, KafkaError | None], kind: str, *, as_json: bool) -> None:
-    """Name what is gone; fail if something is not."""
-    gone = [name for name, outcome in outcomes.items() if outcome is None]
-    if as_json:
-        print_json(gone)
-    else:
-        for name in gone:
-            print(f"deleted {name}")
-    report(outcomes, kind)

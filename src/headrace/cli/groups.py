@@ -9,7 +9,6 @@ from headrace.cli.any_group import (
     if_exists_option,
     name_argument,
     names_argument,
-    report_deleted,
     report_moves,
     reset_options,
 )
@@ -17,7 +16,7 @@ from headrace.cli.group_explanation import explain as explain_group
 from headrace.cli.group_history import GroupHistory, read_history
 from headrace.cli.offset_reset import Move, Target, plan_reset
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
-from headrace.cli.output import print_json, print_table
+from headrace.cli.output import print_json, print_table, report_deleted
 from headrace.cli.running import complete, make_sure, report
 from headrace.client.admin import Admin
 from headrace.client.group_members import GroupDescription, GroupMember, describe_group
@@ -190,15 +189,8 @@ def delete(
             return await delete_groups(admin.cluster, names)
 
     outcomes = complete(work())
-    if if_exists:
-        outcomes = {
-            name: outcome
-            for name, outcome in outcomes.items()
-            if not (
-                isinstance(outcome, KafkaError) and outcome.code == ErrorCode.GROUP_ID_NOT_FOUND
-            )
-        }
-    report_deleted(outcomes, "group", as_json=as_json)
+    fine = ErrorCode.GROUP_ID_NOT_FOUND if if_exists else None
+    report_deleted(outcomes, "group", as_json=as_json, fine=fine)
 
 
 async def _lags(

@@ -1,10 +1,13 @@
 """What commands print: JSON, or tables: drawn on a terminal, plain columns into a pipe."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+from headrace.cli.running import report
+from headrace.errors import ErrorCode, KafkaError
 
 
 def print_json(value: Any) -> None:
@@ -61,3 +64,21 @@ def _text(cell: object) -> str:
     if isinstance(cell, tuple | list):
         return ",".join(map(str, cell))
     return str(cell)
+
+
+def report_deleted(
+    outcomes: Mapping[str, KafkaError | None],
+    kind: str,
+    *,
+    as_json: bool,
+    fine: ErrorCode | None = None,
+) -> None:
+    """Name what is gone; fail if something is not, unless for a reason that is fine."""
+    gone = [name for name, error in outcomes.items() if error is None]
+    if as_json:
+        print_json(gone)
+    else:
+        for name in gone:
+            print(f"deleted {name}")
+    refused = {name: error for name, error in outcomes.items() if error and error.code != fine}
+    report(refused, kind)

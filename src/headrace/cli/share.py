@@ -7,14 +7,13 @@ from headrace.cli.any_group import (
     if_exists_option,
     name_argument,
     names_argument,
-    report_deleted,
     report_moves,
     reset_options,
 )
 from headrace.cli.dead_letter_replay import replay_dead_letters
 from headrace.cli.offset_reset import Move, Target, plan_reset
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
-from headrace.cli.output import print_json, print_table
+from headrace.cli.output import print_json, print_table, report_deleted
 from headrace.cli.running import complete, make_sure, report
 from headrace.cli.share_consume import consume
 from headrace.cli.share_inspection import inspect

@@ -12,7 +12,7 @@ from headrace.cli.options import (
     parse_pairs,
     yes_option,
 )
-from headrace.cli.output import print_json, print_table
+from headrace.cli.output import print_json, print_table, report_deleted
 from headrace.cli.running import complete, make_sure, report, usage_error
 from headrace.client.admin import Admin
 from headrace.client.configs import Resource, ResourceType
@@ -204,19 +204,8 @@ def delete(
             return await admin.delete_topics(names)
 
     outcomes = complete(work())
-    if if_exists:
-        outcomes = {
-            name: outcome
-            for name, outcome in outcomes.items()
-            if not _is_refused_with(outcome, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        }
-    gone = [name for name, outcome in outcomes.items() if outcome is None]
-    if as_json:
-        print_json(gone)
-    else:
-        for name in gone:
-            print(f"deleted {name}")
-    report(outcomes, "topic")
+    fine = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else None
+    report_deleted(outcomes, "topic", as_json=as_json, fine=fine)
 
 
 async def _described(admin: Admin, topic: Topic) -> dict[str, object]:
