@@ -243,7 +243,6 @@ def test_records_are_deleted_up_to_an_offset(
     assert [error_of(future) for future in beyond.values()] == [KafkaError.OFFSET_OUT_OF_RANGE]
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-    consumer.assign([TopicPartition(topic, 0, 0)])  # begins anew at the end, by its default
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_SECONDS)
     assert (low, high) == (4, 10)
     consumer.close()

@@ -22,7 +22,7 @@ from headrace.records.validation import TopicRules, validate_batch
 from tests.unit.records.record_values import NOW_MS, plain_batch, with_payload
 
 SEED = 2024
-CASES = {"compiled": 50_000, "uncompiled": 20_000}
+CASES = {"compiled": 25_000, "uncompiled": 5_000}
 INFLATED_BYTES_MAX = 1024 * 1024
 MEMORY_BYTES_MAX = 8 * INFLATED_BYTES_MAX
 
