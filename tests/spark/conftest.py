@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.spark.blocking import close_clusters
 from headrace.spark.java import NoJava, java_home
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -19,3 +20,10 @@ def java() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", SHORT_LIVED)
         yield
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    """Let no connection outlive a test that was a driver or an executor itself."""
+    yield
+    close_clusters()

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,12 +21,6 @@ from tests.spark.reads import (
     transactional_producer,
     values_of,
 )
-
-
-@pytest.fixture(autouse=True)
-def hang_up() -> Iterator[None]:
-    yield
-    close_clusters()
 
 
 def numbered(count: int, first: int = 0) -> list[str]:

@@ -174,7 +174,7 @@ def test_two_queries_share_a_queue_and_one_takes_over_when_the_other_stops(
             for name, query in queries.items():
                 queries[name] = revived(query, partial(start, name))
             meanwhile()
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)  # polls, up to the deadline
 
     def is_worked_off() -> bool:
         return lag(headrace_module, group) == 0

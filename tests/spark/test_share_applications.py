@@ -92,7 +92,7 @@ def test_applications_share_a_queue_and_one_takes_over_when_the_other_is_killed(
                 assert time.monotonic() < until, (one.seen(), two.seen())
                 two.check()
                 meanwhile()
-                time.sleep(POLL_SECONDS)
+                time.sleep(POLL_SECONDS)  # polls, up to the deadline
 
         wait_until(lambda: bool(one.seen() and two.seen()), meanwhile=produce)
         wait_until(lambda: lag(headrace, GROUP) == 0, meanwhile=lambda: None)

@@ -2,14 +2,13 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 
 from headrace.client.share.dead_letters import DeadLetter
 from headrace.errors import KafkaError
 from headrace.records.header import HEADER_BYTES, read_headers
-from headrace.spark.blocking import close_clusters
 from headrace.spark.reading import UnreadableRecords
 from headrace.testing.broker import TestBroker
 from tests.spark.share_queues import (
@@ -32,12 +31,6 @@ DEADLINE_SECONDS = 30
 @pytest.fixture(scope="module")
 def headrace_settings() -> Mapping[str, str]:
     return QUICK
-
-
-@pytest.fixture(autouse=True)
-def hang_up() -> Iterator[None]:
-    yield
-    close_clusters()
 
 
 def damage(broker: TestBroker, topic: str, batch: int, at: int) -> None:

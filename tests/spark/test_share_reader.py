@@ -2,14 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
-from headrace.spark.blocking import close_clusters
 from headrace.spark.share import progress
 from headrace.spark.share.journal import ShareOffset, WrongCheckpoint
 from headrace.spark.share.rejections import TOPIC, send_rejections
@@ -33,12 +32,6 @@ DEADLINE_SECONDS = 30
 @pytest.fixture(scope="module")
 def headrace_settings() -> Mapping[str, str]:
     return QUICK
-
-
-@pytest.fixture(autouse=True)
-def hang_up() -> Iterator[None]:
-    yield
-    close_clusters()
 
 
 def dead_letters(broker: TestBroker, topic: str, count: int) -> list[bytes]:

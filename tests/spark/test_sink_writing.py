@@ -1,7 +1,6 @@
 """Writes against a broker without a session: what tasks and the driver do, and what fails."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ from tests.spark.sink_topics import create_topic
 from tools.jvm import harness
 
 SCHEMA = StructType().add("value", StringType())
-
-
-@pytest.fixture(autouse=True)
-def hang_up() -> Iterator[None]:
-    yield
-    close_clusters()
 
 
 class Run:

@@ -1,7 +1,6 @@
 """Streams against a broker, step by step as Spark's driver calls them."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from headrace.client import Admin
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
-from headrace.spark.blocking import close_clusters
 from headrace.spark.loss import DataLoss
 from headrace.spark.progress import WrongCheckpoint
 from headrace.spark.streaming import StreamReader
@@ -27,12 +25,6 @@ from tests.spark.reads import (
 
 ALL = ReadAllAvailable()
 Offset = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def hang_up() -> Iterator[None]:
-    yield
-    close_clusters()
 
 
 def stored(offset: Offset) -> Offset:

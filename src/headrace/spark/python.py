@@ -14,7 +14,7 @@ from typing import Final
 
 import pyspark
 
-from headrace.spark.launchers import write_launcher
+from headrace.spark.launchers import NoLauncher, write_launcher
 
 LAUNCHER: Final = """\
 #!/bin/sh
@@ -39,4 +39,7 @@ def worker_python() -> str:
     if os.name != "posix" or not installed.is_dir() or spark_home != installed:
         return sys.executable  # Spark is another one than what is installed here
     name = sha256(sys.executable.encode()).hexdigest()[:12]
-    return str(write_launcher(f"{name}/python", LAUNCHER.format(python=sys.executable)))
+    try:
+        return str(write_launcher(f"{name}/python", LAUNCHER.format(python=sys.executable)))
+    except NoLauncher:
+        return sys.executable  # it only takes longer

@@ -52,3 +52,12 @@ def test_the_launcher_leaves_out_the_module_that_the_wheel_lacks(tmp_path: Path)
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b/*", "Main"]
     printed = subprocess.run([launcher, *arguments], capture_output=True, text=True, check=True)
     assert printed.stdout.splitlines() == ["-Xmx1g", "-cp", "a b/*", "Main"]
+
+
+def test_a_launcher_that_cannot_be_run_is_said_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(java.NoJava, match="have TMPDIR name another folder; or install Java"):
+        java.wheel_home()

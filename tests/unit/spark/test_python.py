@@ -29,3 +29,21 @@ def test_workers_of_another_spark_keep_its_archives(
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert python.worker_python() == sys.executable
+
+
+def test_where_launchers_cannot_be_written_workers_run_the_same_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "missing"))
+    assert python.worker_python() == sys.executable
+
+
+def test_where_launchers_cannot_be_run_workers_run_the_same_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert Path(python.worker_python()).is_relative_to(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert python.worker_python() == sys.executable
