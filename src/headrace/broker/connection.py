@@ -1,11 +1,14 @@
-"""A connection of a client: frames in, answers out in the order of the requests.
+"""A connection of a client: frames in, responses out in the order of the requests.
 
-Requests are handled as they come, without waiting for each other; an answer that is ready before
-an earlier one waits for it. Nothing is copied: frames are views of the memory that the socket was
-read into, answers are written as the parts that they are made of.
+Requests of one connection take effect in order, as in Kafka: each is handled when the one before it
+is answered. Produces alone overlap, since their records are in the log when the handler returns:
+what they wait for is replicas and the disk. Nothing is copied: frames are views of the memory that
+the socket was read into, responses are written as the parts that they are made of.
 
 What a client can make us hold is bounded: a frame by socket.request.max.bytes, the requests under
-way by headrace.connection.requests.max, and answers by not reading on while they are not taken.
+way by headrace.connection.requests.max, responses by not reading on while they are not taken, and
+those of all clients together by headrace.unsent.responses.max.bytes (`traffic`). Many small
+requests in one read are handled over several turns of the loop.
 """
 
 import asyncio
@@ -23,7 +26,11 @@ from headrace.wire.frames import SIZE_BYTES
 
 TLS_HANDSHAKE: Final = b"\x16\x03"
 HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
-FETCHES: Final = (int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH))
+PRODUCE: Final = int(ApiKey.PRODUCE)
+TURN_NS_MAX: Final = 5_000_000
+"""How long the requests of one connection are handled before others have their turn."""
+DIRECT_MAX: Final = 16
+"""How many requests of one read are handled without a look at the clock."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +59,9 @@ class Connection(asyncio.BufferedProtocol):
         """What the frame that is not whole yet will take, once the node has let it begin."""
         self._is_writable = True
         self._is_reading = True
+        """Whether frames are taken as they arrive; else they go to the backlog."""
+        self._is_taking = False
+        self._next_turn: asyncio.Handle | None = None
         self._is_draining = False
         self._transport: asyncio.Transport
 
@@ -78,14 +88,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._traffic.is_bounded:
             self._account(frames, now_ns)
-        for frame in frames:
-            if self.is_closed:  # by what came before it
-                return
-            if self._is_reading and not self._backlog:
+        taken = 0
+        if self._is_reading:
+            for frame in frames:
+                if taken == DIRECT_MAX or not self._may_take(frame):
+                    break
                 self._take(frame, now_ns)
-            else:
-                self._backlog.append(frame)
-        if self._backlog or self._traffic.is_bounded:
+                taken += 1
+                if self.is_closed:
+                    return
+                if not self._is_reading:
+                    break
+        if taken < len(frames):
+            self._backlog.extend(frames[taken:])
+            self.look_at_limits()
+        elif self._traffic.is_bounded:
             self.look_at_limits()
 
     def eof_received(self) -> bool:
@@ -93,10 +110,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
+        self._traffic.on_unsent(self)
         self.look_at_limits()
 
     def resume_writing(self) -> None:
         self._is_writable = True
+        self._traffic.on_sent(self)
         self.look_at_limits()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -105,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._traffic.forget(self, unanswered_bytes + self._reserved_bytes)
         self._waiting.clear()
         self._backlog.clear()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         self.drained.set()
         for callback in tuple(self.on_close):
             callback()
@@ -118,6 +139,11 @@ class Connection(asyncio.BufferedProtocol):
             logger.info("connection from %s closed: %s", self.address, reason)
             self.is_closed = True
             self._transport.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of its responses the client has not taken yet."""
+        return self._transport.get_write_buffer_size()
 
     @property
     def has_unanswered(self) -> bool:
@@ -139,6 +165,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
+    def _may_take(self, frame: memoryview) -> bool:
+        """Say whether a request may be handled now: it sees what every earlier one has done."""
+        waiting = self._waiting
+        if not waiting:
+            return True
+        last = waiting[-1]
+        is_produce = len(frame) > 1 and frame[0] == frame[1] == PRODUCE
+        return is_produce and last.api_key == PRODUCE and not last.is_holding
+
     def _take(self, frame: memoryview, now_ns: int) -> None:
         try:
             request = self._dispatcher.read(self, frame, now_ns)
@@ -150,13 +185,11 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting
         waiting.append(request)
         self._dispatcher.dispatch(request)
-        if self._waits_for_records():
-            self._is_reading = False
         if len(waiting) >= traffic.requests_max or traffic.is_full:
             self.look_at_limits()
 
     def on_answered(self, request: Request) -> None:
-        """Send every answer that no earlier request holds up."""
+        """Send every response that no earlier request holds up."""
         waiting = self._waiting
         if self.is_closed or request is not waiting[0]:
             return
@@ -174,25 +207,46 @@ class Connection(asyncio.BufferedProtocol):
         if traffic.starved:
             traffic.feed_starved()
 
+    def on_released(self) -> None:
+        if not self._is_reading:
+            self.look_at_limits()
+
     def on_failed(self, request: Request, error: Exception) -> None:
         self._dispatcher.fail(request, error)
 
     def look_at_limits(self) -> None:
-        """Read on, or do not; take what came meanwhile."""
-        while not self.is_closed:
-            may_read = self._may_read()
-            if may_read and self._backlog:
-                self._is_reading = True
-                self._take(self._backlog.popleft(), self.active_ns)
-                continue
-            if may_read != self._is_reading or self._backlog:
-                self._is_reading = may_read
-            if may_read:
-                self._reserve()
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
+        """Take the frames that may be taken by now, and read on once none is left."""
+        if self._is_taking:
+            return  # the loop below is at it
+        backlog = self._backlog
+        self._is_taking = True
+        try:
+            turn_ends_ns = monotonic_ns() + TURN_NS_MAX if backlog else 0
+            while (
+                backlog and not self.is_closed and self._may_read() and self._may_take(backlog[0])
+            ):
+                if monotonic_ns() > turn_ends_ns:
+                    self._take_on_next_turn()
+                    break
+                self._take(backlog.popleft(), self.active_ns)
+        finally:
+            self._is_taking = False
+        if self.is_closed:
             return
+        self._is_reading = not backlog and self._may_read()
+        if self._is_reading:
+            self._reserve()
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _take_on_next_turn(self) -> None:
+        if self._next_turn is None:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        self._next_turn = None
+        self.look_at_limits()
 
     def _account(self, frames: list[memoryview], now_ns: int) -> None:
         """Take the frame that room was kept for; the others only if there is room."""
@@ -222,18 +276,8 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._is_writable
             and not self._is_draining
-            and not self._waits_for_records()
             and len(self._waiting) < traffic.requests_max
         )
-
-    def _waits_for_records(self) -> bool:
-        """Say whether a fetch is the last that was taken, and its answer has not been sent.
-
-        What follows it would be answered behind it anyway; and as answers with records are large,
-        a client must not have us hold more than one that it cannot be sent yet.
-        """
-        waiting = self._waiting
-        return len(waiting) > 0 and waiting[-1].api_key in FETCHES
 
     def _refuse_bytes(self, error: WireError) -> None:
         """Close, and say what a client is most likely doing wrong."""

@@ -58,6 +58,8 @@ class Counters:
         self.connections_accepted = 0
         self.connections_refused = 0
         self.connections_idle_closed = 0
+        self.connections_stuck_closed = 0
+        """Closed as they read nothing while clients left too much unread."""
         self.undecodable_requests = 0
         self.loop_lag_ns = 0
         """How late the last tick of the loop was."""

@@ -77,9 +77,17 @@ class Dispatcher:
     def dispatch(self, request: Request) -> None:
         """Have a request handled; its answer may be there when this returns, or come later."""
         if self.faults and (fault := self.faults.get(request.api_key)) is not None:
-            fault(request, lambda: self._handle(request))
+            request.hold()
+            fault(request, lambda: self._handle_held(request))
         else:
             self._handle(request)
+
+    def _handle_held(self, request: Request) -> None:
+        """Handle what a fault let through, before any request behind it."""
+        request.is_holding = False
+        self._handle(request)
+        if not request.is_holding:
+            request.peer.on_released()
 
     async def drain(self) -> None:
         """Wait until no task of a handler runs."""

@@ -76,6 +76,7 @@ class Node:
             request_bytes_max=settings[config.SOCKET_REQUEST_MAX_BYTES],
             requests_max=settings[config.CONNECTION_REQUESTS_MAX],
             queued_bytes_max=settings[config.QUEUED_MAX_REQUEST_BYTES],
+            unsent_bytes_max=settings[config.UNSENT_RESPONSES_MAX_BYTES],
         )
         self._disk: RealDisk | None = None
         self._quorum: MetadataQuorum | None = None
@@ -230,6 +231,7 @@ class Node:
         replicas.mark_all()
         await replicas.settle()
         self._limit_traffic()
+        self.traffic.on_room_changed = self._limit_fetches
         self.dispatcher = Dispatcher(self._broker, SERVED, load_handler)
         for listener in self.listeners:
             await listener.serve(self._connector(listener.name))
@@ -267,6 +269,11 @@ class Node:
         self.traffic.connections_max = current[config.MAX_CONNECTIONS]
         self.traffic.connections_per_ip_max = current[config.MAX_CONNECTIONS_PER_IP]
         self.traffic.connections_max_of = connection_limits(current)
+
+    def _limit_fetches(self) -> None:
+        """Let fetches return less while clients leave much unread."""
+        configured = self.settings[config.FETCH_MAX_BYTES]
+        self.broker.fetch_bytes_max = self.traffic.fetch_bytes_max(configured)
 
     def _topic_settings(self, topic: TopicName) -> TopicSettings:
         assert self._quorum is not None

@@ -1,17 +1,29 @@
 """All connections of a node together: how many there are, and what they may make it hold."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 from socket import getaddrinfo
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.counters import Counters
-from headrace.config import MAX_CONNECTIONS_PER_IP_OVERRIDES, Settings
+from headrace.config import (
+    MAX_CONNECTIONS_PER_IP_OVERRIDES,
+    UNSENT_RESPONSES_MAX_BYTES,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.connection import Connection
 
 UNBOUNDED: Final = -1
+FETCH_BYTES_FLOOR: Final = 64 * 1024
+"""What a fetch may return when clients leave more unread than they should."""
+LOOKS_MAX: Final = 8
+"""How many connections are looked at when one more leaves its response unread."""
+STUCK_NS: Final = 5_000_000_000
+"""How long a client that reads nothing is left alone when memory is short."""
 
 
 class Traffic:
@@ -26,6 +38,7 @@ class Traffic:
         queued_bytes_max: int = UNBOUNDED,
         connections_max: int = 2**31 - 1,
         connections_per_ip_max: int = 2**31 - 1,
+        unsent_bytes_max: int = UNSENT_RESPONSES_MAX_BYTES.default,
     ) -> None:
         self.counters = counters
         self.request_bytes_max = request_bytes_max
@@ -43,6 +56,13 @@ class Traffic:
         """Of requests that are not answered; if bounded, of those too that are still coming."""
         self.starved: set[Connection] = set()
         """Those that do not read as the node holds too much already."""
+        self.unsent_bytes_max = unsent_bytes_max
+        self.unsent_bytes = 0
+        """Of responses that their clients have not taken, when they were last looked at."""
+        self.on_room_changed: Callable[[], None] = lambda: None
+        """Called when `unsent_bytes` has changed."""
+        self._unsent: dict[Connection, tuple[int, int]] = {}
+        """Those that leave responses unread: how many bytes, and when that was looked at last."""
         self._per_host: dict[str, int] = {}
         self._is_feeding = False
 
@@ -72,6 +92,7 @@ class Traffic:
             return
         self.connections.discard(connection)
         self.starved.discard(connection)
+        self.on_sent(connection)
         self.in_flight_bytes -= unanswered_bytes
         host = connection.address.rpartition(":")[0]
         if self._per_host[host] == 1:
@@ -79,6 +100,47 @@ class Traffic:
         else:
             self._per_host[host] -= 1
         self.feed_starved()
+
+    def fetch_bytes_max(self, configured: int) -> int:
+        """Return what the response to one fetch may hold, given what clients leave unread."""
+        room = self.unsent_bytes_max - self.unsent_bytes
+        return min(configured, max(room, FETCH_BYTES_FLOOR))
+
+    def on_unsent(self, connection: "Connection") -> None:
+        """Count a response that a client does not take; close stuck clients if memory is short."""
+        self.on_sent(connection)
+        unsent_bytes = connection.unsent_bytes
+        self._unsent[connection] = unsent_bytes, monotonic_ns()
+        self.unsent_bytes += unsent_bytes
+        if self.unsent_bytes > self.unsent_bytes_max // 2:
+            self._close_stuck()
+        self.on_room_changed()
+
+    def on_sent(self, connection: "Connection") -> None:
+        """Forget what a client had not taken: it has, or it is gone."""
+        if (unsent := self._unsent.pop(connection, None)) is not None:
+            self.unsent_bytes -= unsent[0]
+            self.on_room_changed()
+
+    def _close_stuck(self) -> None:
+        """Close connections that read nothing; one that reads, however slowly, is left alone."""
+        now_ns = monotonic_ns()
+        for connection in tuple(islice(self._unsent, LOOKS_MAX)):
+            before_bytes, looked_ns = self._unsent[connection]
+            if now_ns - looked_ns < STUCK_NS:
+                return  # the others were looked at later still
+            unsent_bytes = self.unsent_bytes
+            self.on_sent(connection)
+            if connection.unsent_bytes < before_bytes:
+                self._unsent[connection] = connection.unsent_bytes, now_ns
+                self.unsent_bytes += connection.unsent_bytes
+                continue
+            self.counters.connections_stuck_closed += 1
+            connection.close(
+                f"it leaves {before_bytes} bytes of responses unread, all clients together "
+                f"{unsent_bytes} of the {self.unsent_bytes_max} that they may "
+                "(headrace.unsent.responses.max.bytes)"
+            )
 
     def feed_starved(self) -> None:
         """Let those read on that waited for others' requests to be answered."""

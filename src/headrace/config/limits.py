@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.config.setting import Scope, choice, int32, string
+from headrace.config.setting import Scope, choice, int32, int64, string
 
 PORT_MAX: Final = 65535
 
@@ -33,6 +33,13 @@ CONNECTION_REQUESTS_MAX: Final = int32(
     1000,
     "How many requests of one connection may be unanswered before no more are read from it.",
     at_least=1,
+)
+UNSENT_RESPONSES_MAX_BYTES: Final = int64(
+    "headrace.unsent.responses.max.bytes",
+    256 * 1024 * 1024,
+    "What responses may take that clients have not read yet, of all connections together. Close to "
+    "it, fetches return less and connections that read nothing are closed.",
+    at_least=1024 * 1024,
 )
 DECODE_MEMORY_FLOOR_BYTES: Final = int32(
     "headrace.decode.memory.floor.bytes",

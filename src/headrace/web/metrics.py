@@ -124,6 +124,16 @@ class NodeCollector(Collector):
             counts.connections_idle_closed,
         )
         yield counter(
+            "headrace_connections_stuck_closed",
+            "Connections closed as they read nothing while unread responses took much memory",
+            counts.connections_stuck_closed,
+        )
+        yield gauge(
+            "headrace_unsent_response_bytes",
+            "Bytes of responses that clients have not read yet",
+            self._node.traffic.unsent_bytes,
+        )
+        yield counter(
             "headrace_undecodable_requests",
             "Requests that nobody could read or that are not served; each ended its connection",
             counts.undecodable_requests,

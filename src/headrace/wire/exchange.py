@@ -22,6 +22,10 @@ _SIZE_AND_ID: Final = Layout(">ii")
 _SIZE_ID_AND_NO_TAGS: Final = Layout(">iiB")
 _START: Final = Layout(">hhih")
 _NO_TAGS: Final = 0
+_PARTS_MAX: Final = 64
+"""Above this small parts are joined: a transport takes a limited number at once."""
+_LARGE_BYTES: Final = 4096
+"""From this size on a part is not copied."""
 
 
 def read_request_header(frame: memoryview) -> tuple[Api, RequestHeader, int]:
@@ -122,7 +126,7 @@ def response_parts(key: int, version: int, correlation_id: int, body: Message) -
         parts[0] = _SIZE_AND_ID.pack(size, correlation_id)
     else:
         parts[0] = _SIZE_ID_AND_NO_TAGS.pack(size + 1, correlation_id, 0)
-    return parts
+    return parts if len(parts) <= _PARTS_MAX else _join_small(parts)
 
 
 def _framed(header: Message, header_version: int, body: Message, version: int) -> list[Part]:
@@ -130,4 +134,21 @@ def _framed(header: Message, header_version: int, body: Message, version: int) -
     encode_to(parts, header, header_version)
     encode_to(parts, body, version)
     parts[0] = _SIZE.pack(sum(map(len, parts)))
-    return parts
+    return parts if len(parts) <= _PARTS_MAX else _join_small(parts)
+
+
+def _join_small(parts: list[Part]) -> list[Part]:
+    """Join what is between large parts."""
+    if max(map(len, parts)) < _LARGE_BYTES:
+        return [b"".join(parts)]
+    joined: list[Part] = []
+    start = 0
+    for position, part in enumerate(parts):
+        if len(part) >= _LARGE_BYTES:
+            if start < position:
+                joined.append(b"".join(parts[start:position]))
+            joined.append(part)
+            start = position + 1
+    if start < len(parts):
+        joined.append(b"".join(parts[start:]))
+    return joined

@@ -46,6 +46,9 @@ class FakePeer:
     def on_answered(self, request: Request) -> None:
         self._answered[id(request)].set_result(None)
 
+    def on_released(self) -> None:
+        """Nothing waits behind a request of a test."""
+
     def on_failed(self, request: Request, error: Exception) -> None:
         self._dispatcher.fail(request, error)
 

@@ -2,26 +2,31 @@
 
 import asyncio
 import logging
+import threading
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.broker.connection import Connection
+from headrace.broker.connection import TURN_NS_MAX, Connection
 from headrace.broker.counters import Counters
 from headrace.broker.dispatch import Dispatcher
-from headrace.broker.request import LATER, Request
-from headrace.broker.traffic import Traffic
+from headrace.broker.request import INLINE_ELEMENTS_MAX, LATER, Request
+from headrace.broker.traffic import STUCK_NS, Traffic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire import ApiKey, FrameReader
 from headrace.wire.exchange import read_response, request_parts
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersionsResponse
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
-from headrace.wire.messages.describe_cluster_response import DescribeClusterResponse
-from headrace.wire.messages.fetch_request import FetchRequest
+from headrace.wire.messages.describe_cluster_response import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+)
 from headrace.wire.messages.fetch_response import FetchResponse
 from headrace.wire.messages.produce_request import ProduceRequest
+from headrace.wire.messages.produce_response import ProduceResponse
 from headrace.wire.messages.request_header import RequestHeader
 from headrace.wire.schema import Message
 
@@ -36,10 +41,16 @@ class Wire(asyncio.Transport):
         self.sent = bytearray()
         self.is_aborted = False
         self.is_paused = False
+        self.parts_max = 0
+        self.unsent_bytes = 0
 
     def writelines(self, list_of_data: Any) -> None:
+        self.parts_max = max(self.parts_max, len(list_of_data))
         for part in list_of_data:
             self.sent += part
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -63,7 +74,7 @@ class World:
             ApiKey.API_VERSIONS: lambda broker, request: self.answer_versions(request),
             ApiKey.DESCRIBE_CLUSTER: lambda broker, request: self.wait(request),
             ApiKey.FETCH: lambda broker, request: self.wait(request),
-            ApiKey.PRODUCE: lambda broker, request: self.fail(),
+            ApiKey.PRODUCE: lambda broker, request: self.produce(request),
         }
         broker: Any = SimpleNamespace(counters=self.counters)
         self.dispatcher = Dispatcher(broker, handlers, handlers.__getitem__)
@@ -81,13 +92,25 @@ class World:
         self.waiting.append(request)
         return LATER
 
+    def produce(self, request: Request) -> object:
+        if request.client_id == "slow":
+            request.hold()
+        elif request.client_id != "quick":
+            self.fail()
+        self.waiting.append(request)
+        return LATER
+
     def fail(self) -> None:
         raise self.error
 
     def answer(self, index: int = 0) -> None:
         request = self.waiting.pop(index)
-        is_fetch = request.api_key == ApiKey.FETCH
-        request.answer(FetchResponse() if is_fetch else DescribeClusterResponse(cluster_id="c"))
+        responses: dict[int, Message] = {
+            ApiKey.FETCH: FetchResponse(),
+            ApiKey.PRODUCE: ProduceResponse(),
+            ApiKey.DESCRIBE_CLUSTER: DescribeClusterResponse(cluster_id="c"),
+        }
+        request.answer(responses[request.api_key])
 
 
 class Client:
@@ -145,18 +168,127 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def test_answers_keep_the_order_of_the_requests() -> None:
+def test_a_request_waits_until_the_one_before_it_is_answered() -> None:
     world = World()
     client = world.connect()
-    client.send(*(client.ask(DescribeClusterRequest()) for _ in range(3)))
+    client.send(*(client.ask(DescribeClusterRequest()) for _ in range(2)))
     client.send(client.ask(ApiVersionsRequest()))
-    assert client.answers() == []  # the fourth is answered, and waits for the first
+    assert len(world.waiting) == 1
+    world.answer()
+    assert [number for number, _ in client.answers()] == [1]
+    assert len(world.waiting) == 1
+    world.answer()
+    assert [number for number, _ in client.answers()] == [2, 3]
+
+
+def test_a_produce_does_not_wait_for_the_replicas_of_the_one_before_it() -> None:
+    world = World()
+    client = world.connect()
+    client.send(*(client.ask(ProduceRequest(), 9, client_id="quick") for _ in range(3)))
+    assert len(world.waiting) == 3
     world.answer(1)
     assert client.answers() == []
     world.answer(0)
     assert [number for number, _ in client.answers()] == [1, 2]
     world.answer(0)
-    assert [number for number, _ in client.answers()] == [3, 4]
+    assert [number for number, _ in client.answers()] == [3]
+
+
+def test_what_follows_produces_sees_all_of_them_in_all_replicas() -> None:
+    world = World()
+    client = world.connect()
+    client.send(*(client.ask(ProduceRequest(), 9, client_id="quick") for _ in range(2)))
+    client.send(client.ask(ApiVersionsRequest()))
+    client.send(client.ask(ProduceRequest(), 9, client_id="quick"))
+    world.answer(1)
+    assert (client.answers(), len(world.waiting)) == ([], 1)
+    world.answer(0)
+    assert [number for number, _ in client.answers()] == [1, 2, 3]
+    assert len(world.waiting) == 1
+
+
+def test_a_produce_waits_while_the_one_before_it_is_not_in_the_log() -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(ProduceRequest(), 9, client_id="slow"))
+    client.send(*(client.ask(ProduceRequest(), 9, client_id="quick") for _ in range(2)))
+    assert len(world.waiting) == 1
+    world.waiting[0].release()
+    assert len(world.waiting) == 3
+    for _ in range(3):
+        world.answer()
+    assert [number for number, _ in client.answers()] == [1, 2, 3]
+    assert not client.wire.is_paused
+
+
+def test_other_connections_go_on_between_many_requests_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = count(0, TURN_NS_MAX // 10)
+    monkeypatch.setattr("headrace.broker.connection.monotonic_ns", lambda: next(ticks))
+    turns: list[int] = []
+
+    async def run() -> None:
+        client = World().connect()
+        client.send(*(client.ask(ApiVersionsRequest()) for _ in range(100)))
+        while len(turns) < 100 and sum(turns) < 100:
+            turns.append(len(client.answers()))
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert sum(turns) == 100
+    assert max(turns) < 40
+
+
+def test_a_large_response_is_encoded_in_a_thread_and_keeps_its_place() -> None:
+    threads: list[str] = []
+    names = [f"{number}" for number in range(INLINE_ELEMENTS_MAX)]
+
+    async def run() -> list[tuple[int, Message]]:
+        world = World()
+        client = world.connect()
+        client.send(client.ask(DescribeClusterRequest()), client.ask(ApiVersionsRequest()))
+        request = world.waiting.pop()
+        brokers = [DescribeClusterBroker(host=Name(name, threads)) for name in names]
+        request.answer(DescribeClusterResponse(cluster_id="c", brokers=brokers))
+        assert client.answers() == []
+        while not (answers := client.answers()):
+            await asyncio.sleep(0)
+        return answers
+
+    [(_, large), (number, _)] = asyncio.run(run())
+    assert isinstance(large, DescribeClusterResponse)
+    assert [broker.host for broker in large.brokers] == names
+    assert number == 2
+    assert threads
+    assert threading.current_thread().name not in threads
+
+
+class Name(str):
+    """A name that remembers which threads encoded it."""
+
+    def __new__(cls, text: str, threads: list[str]) -> "Name":
+        name = super().__new__(cls, text)
+        name.threads = threads
+        return name
+
+    threads: list[str]
+
+    def encode(self, *arguments: Any) -> bytes:
+        self.threads.append(threading.current_thread().name)
+        return super().encode(*arguments)
+
+
+def test_a_response_of_very_many_parts_is_few_writes() -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest()))
+    brokers = [DescribeClusterBroker(host=f"h{number}") for number in range(1000)]
+    world.waiting.pop().answer(DescribeClusterResponse(cluster_id="c", brokers=brokers))
+    assert client.wire.parts_max < 5
+    [(_, answer)] = client.answers()
+    assert isinstance(answer, DescribeClusterResponse)
+    assert answer.brokers[-1].host == "h999"
 
 
 def test_a_handler_that_raises_is_an_error_with_a_number_that_the_log_has(
@@ -257,31 +389,13 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
 def test_no_more_is_read_while_too_many_requests_are_unanswered() -> None:
     world = World(requests_max=2)
     client = world.connect()
-    client.send(*(client.ask(DescribeClusterRequest()) for _ in range(4)))
+    client.send(*(client.ask(ProduceRequest(), 9, client_id="quick") for _ in range(4)))
     assert (len(world.waiting), client.wire.is_paused) == (2, True)
     world.answer()
     assert (len(world.waiting), client.wire.is_paused) == (2, True)
     world.answer()
     world.answer()
     assert (len(world.waiting), client.wire.is_paused) == (1, False)
-
-
-def test_a_fetch_is_sent_before_the_next_request_is_taken() -> None:
-    world = World()
-    client = world.connect()
-    client.send(client.ask(DescribeClusterRequest()))
-    client.send(*(client.ask(FetchRequest(), 11) for _ in range(2)))
-    client.send(client.ask(ApiVersionsRequest()))
-    assert [request.api_key for request in world.waiting] == [60, 1]
-    assert client.wire.is_paused
-    world.answer(1)
-    assert len(world.waiting) == 1  # the answer is there, and waits for the first
-    world.answer()
-    assert [number for number, _ in client.answers()] == [1, 2]
-    assert [request.api_key for request in world.waiting] == [1]
-    world.answer()
-    assert [number for number, _ in client.answers()] == [3, 4]
-    assert not client.wire.is_paused
 
 
 def test_no_more_is_read_while_answers_are_not_taken() -> None:
@@ -294,6 +408,63 @@ def test_no_more_is_read_while_answers_are_not_taken() -> None:
     client.connection.resume_writing()
     assert [number for number, _ in client.answers()] == [1, 2, 3]
     assert not client.wire.is_paused
+
+
+class Slow:
+    """Clients that leave responses unread, and a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 0
+        monkeypatch.setattr("headrace.broker.traffic.monotonic_ns", lambda: self.now_ns)
+        self.world = World(unsent_bytes_max=1000)
+
+    def connect(self, unsent_bytes: int) -> Client:
+        client = self.world.connect()
+        client.wire.unsent_bytes = unsent_bytes
+        client.connection.pause_writing()
+        return client
+
+
+def test_fetches_return_less_the_more_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.traffic.FETCH_BYTES_FLOOR", 10)
+    slow = Slow(monkeypatch)
+    traffic = slow.world.traffic
+    assert traffic.fetch_bytes_max(5000) == 1000
+    client = slow.connect(400)
+    assert traffic.fetch_bytes_max(5000) == 600
+    slow.connect(2000)
+    assert traffic.fetch_bytes_max(5000) == 10
+    client.connection.resume_writing()
+    assert traffic.unsent_bytes == 2000
+
+
+def test_a_client_that_reads_nothing_is_closed_when_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = Slow(monkeypatch)
+    stuck, reading = slow.connect(300), slow.connect(300)
+    slow.now_ns += STUCK_NS
+    reading.wire.unsent_bytes = 200
+    newest = slow.connect(100)
+    assert (stuck.wire.is_aborted, reading.wire.is_aborted) == (True, False)
+    assert not newest.wire.is_aborted
+    assert slow.world.traffic.unsent_bytes == 300
+    assert slow.world.counters.connections_stuck_closed == 1
+    [line] = lines(caplog)
+    assert "it leaves 300 bytes of responses unread" in line
+
+
+def test_nobody_is_closed_while_there_is_room_or_before_there_was_time_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = Slow(monkeypatch)
+    first = slow.connect(300)
+    slow.now_ns += STUCK_NS
+    assert not slow.connect(100).wire.is_aborted
+    assert not first.wire.is_aborted
+    slow.now_ns -= 1
+    slow.connect(5000)
+    assert not first.wire.is_aborted
 
 
 def test_a_full_node_reads_on_once_something_is_answered() -> None:

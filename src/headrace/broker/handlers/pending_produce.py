@@ -46,6 +46,8 @@ class PendingProduce:
     def release(self, count: int) -> None:
         """Take note that partitions that were held have been appended to, or refused."""
         self._held -= count
+        if not self._held:
+            self._request.release()
         if self._is_late:
             self._time_out()
         else:

@@ -169,6 +169,7 @@ def _join(
     for each in joining:
         by_producer.setdefault(each.producer, []).append(each)
     pending.hold(len(joining))
+    request.hold()  # a later batch of the producer must not be in the log before this one
 
     def on_verified(asked: list[Joining], refused: Mapping[Place, KafkaError]) -> None:
         for each in asked:
