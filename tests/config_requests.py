@@ -197,8 +197,6 @@ STEPS = [
     one(BROKER, "2", ("log.cleaner.backoff.ms", SET, "3"), code=INVALID_REQUEST),
     one(BROKER, "x", ("log.cleaner.backoff.ms", SET, "3"), code=INVALID_REQUEST),
     one(BROKER, "1", ("ssl.keystore.password", SET, "x"), code=INVALID_REQUEST),
-    one(BROKER, "1", ("listener.name.plaintext.ssl.keystore.password", SET, "x"), code=NONE),
-    describe((BROKER, "1", ["listener.name.plaintext.ssl.keystore.password"])),
     one(BROKER, "1", ("leader.replication.throttled.rate", SET, "1000"), code=NONE),
     describe((BROKER, "1", ["leader.replication.throttled.rate"])),
     one(BROKER, "1", ("no.such", SET, "3"), code=NONE),

@@ -71,6 +71,17 @@ def test_a_setting_that_cannot_be_is_named_with_what_can(
     assert pair.partition("=")[0] in line
 
 
+def test_settings_that_would_protect_are_refused_all_in_one_line(tmp_path: Path) -> None:
+    names = ("listeners=SASL_SSL://127.0.0.1:0", "authorizer.class.name", "super.users")
+    values = ("", "=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "=User:admin")
+    pairs = [
+        each for name, value in zip(names, values, strict=True) for each in ("--set", name + value)
+    ]
+    line = refused("--data", str(tmp_path / "data"), *pairs)
+    assert all(name in line for name in names)
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_folder_of_another_node_is_refused(node: HeadraceProcess, tmp_path: Path) -> None:
     node.stop()
     line = refused(

@@ -559,6 +559,13 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         headrace="changes are answered KAFKA_STORAGE_ERROR until there is room, all else goes on",
         reason="What clients read needs no room, and a full disk passes.",
     ),
+    FoundOtherwise(
+        what="Settings of encryption, authentication, authorization, policies and quota callbacks",
+        kafka="protect the broker",
+        headrace="refused by name, at the start and as dynamic configs, unless they are empty or "
+        "the default; listeners are PLAINTEXT",
+        reason="There is no such protection yet, and nobody is to believe that there is.",
+    ),
 )
 
 

@@ -16,11 +16,11 @@ from headrace.config import (
     SOCKET_SEND_BUFFER_BYTES,
     Settings,
 )
+from headrace.config.protection import PLAINTEXT, SECURITY_PROTOCOLS
 from headrace.errors import HeadraceError
 from headrace.metadata.state import Endpoint
 
 ANY_ADDRESSES: Final = ("", "0.0.0.0", "::")
-SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _LISTENER: Final = re.compile(r"(?P<name>[\w.-]+)://(?P<host>\[.*\]|[^:]*):(?P<port>\d+)")
 
 
@@ -87,6 +87,10 @@ def advertised_endpoints(
             raise CannotListen(
                 f"listener {listener.name} has no security protocol: "
                 "name one in listener.security.protocol.map"
+            )
+        if protocol != PLAINTEXT:
+            raise CannotListen(
+                f"listener {listener.name} is to speak {protocol}: a node speaks {PLAINTEXT} only"
             )
         if host in ANY_ADDRESSES:
             host = socket.getfqdn()

@@ -8,6 +8,7 @@ from headrace import config
 from headrace.broker.features import BOOTSTRAP_LEVELS, SUPPORTED
 from headrace.broker.listeners import Listener, advertised_endpoints
 from headrace.config import Settings
+from headrace.config.protection import read_protocol_map
 from headrace.ids import BrokerId, TopicId, topic_id_text
 from headrace.log.folder import LogFolder
 from headrace.metadata.ddl import (
@@ -49,10 +50,7 @@ async def register(
     if former is not None and not former.is_fenced:
         changes.append(ChangeBroker(node_id, former.broker_epoch, is_fenced=True))
     advertised = settings[config.ADVERTISED_LISTENERS] or ()
-    protocols = dict(
-        pair.strip().upper().split(":")
-        for pair in settings[config.LISTENER_SECURITY_PROTOCOL_MAP].split(",")
-    )
+    protocols = read_protocol_map(settings[config.LISTENER_SECURITY_PROTOCOL_MAP])
     changes.append(
         RegisterBroker(
             node_id,

@@ -3,6 +3,7 @@
 settings = load_settings(path, os.environ, {"num.partitions": "3"})
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -10,13 +11,16 @@ from typing import Final
 from headrace.config import broker
 from headrace.config.broker_checks import check_broker
 from headrace.config.properties import read_file
-from headrace.config.registry import broker_settings, setting, unknown
+from headrace.config.protection import protects, refuse_protection
+from headrace.config.registry import broker_settings, find_setting, setting, unknown
 from headrace.config.setting import InvalidSetting
 from headrace.config.settings import Given, Settings, Source
 
 ENVIRONMENT_PREFIX: Final = "HEADRACE_"
 SWITCHES: Final = frozenset({"HEADRACE_PURE"})
 """Variables that have the prefix but name no setting."""
+_SERVICE_ADDRESS: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_\d+_\w+)")
+"""Variables that an orchestrator makes of the names of services."""
 
 
 def load_settings(
@@ -24,19 +28,25 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings that a node starts with.
+    """Return the settings that a node starts with.
 
     InvalidSetting names what does not exist or cannot be, where it was said, and what is allowed.
     """
     given: dict[str, Given] = {}
     notes: list[str] = []
-    if file is not None:
-        for name, text in read_file(file).items():
-            _give(given, name, text, Source.FILE)
-    for name, text in _from_environment(environ or {}, notes).items():
-        _give(given, name, text, Source.ENVIRONMENT)
-    for name, text in (overrides or {}).items():
-        _give(given, name, text, Source.OVERRIDE)
+    layers = (
+        (Source.FILE, {} if file is None else read_file(file)),
+        (Source.ENVIRONMENT, _from_environment(environ or {}, notes)),
+        (Source.OVERRIDE, overrides or {}),
+    )
+    # First of all, and for all at once: before any other mistake hides one of these.
+    refuse_protection(
+        {name: (text, source.value) for source, layer in layers for name, text in layer.items()}
+    )
+    for source, layer in layers:
+        for name, text in layer.items():
+            if text.strip() or not protects(name) or find_setting(name):
+                _give(given, name, text, source)
     without_effect = sorted(name for name in given if not setting(name).has_effect)
     _take_broker_id(given)
     if without_effect:
@@ -89,6 +99,8 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
         known = [each for each in (name, f"headrace.{name}") if each in broker_settings()]
         if known:
             found[known[0]] = text
+        elif protects(name) and not _SERVICE_ADDRESS.fullmatch(variable):
+            found[name] = text
         else:
             unknown_names.append(f"{variable} ({unknown(name, broker_settings(), 'setting')})")
     if unknown_names:

@@ -57,9 +57,11 @@ def find_setting(name: str) -> AnySetting | None:
     if found := SETTINGS.get(name) or broker_settings().get(name):
         return found
     if name.startswith(LISTENER_PREFIX):
-        parts = name.split(".")
-        for start in range(3, len(parts)):
-            if found := broker_settings().get(".".join(parts[start:])):
+        # As many words as a setting has at most: a client may send a name of a megabyte.
+        of_listener = name[len(LISTENER_PREFIX) :].partition(".")[2]
+        words = of_listener.rsplit(".", _words_max())[-_words_max() :]
+        for start in range(len(words)):
+            if found := broker_settings().get(".".join(words[start:])):
                 return msgspec.structs.replace(found, name=name, has_effect=False)
     if name.startswith(PLUGIN_PREFIXES):
         return _without_effect((name, "STRING", None, (), Scope.READ_ONLY.value, False))
@@ -71,6 +73,12 @@ def broker_settings() -> Mapping[str, AnySetting]:
     """Every setting of a node, those without effect included, in the order of their names."""
     without_effect = {row[0]: _without_effect(row) for row in accepted.ACCEPTED}
     return dict(sorted({**without_effect, **SETTINGS}.items()))
+
+
+@cache
+def _words_max() -> int:
+    """Return how many words the longest name of a setting has."""
+    return max(name.count(".") + 1 for name in broker_settings())
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> InvalidSetting:

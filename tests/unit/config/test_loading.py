@@ -6,6 +6,7 @@ import pytest
 
 from headrace import config
 from headrace.config import InvalidSetting, Settings, Source, load_settings
+from headrace.config.settings import Given
 
 
 @pytest.fixture
@@ -153,7 +154,8 @@ def test_a_dynamic_config_that_cannot_be_is_left_out() -> None:
 
 
 def test_a_secret_is_in_no_text_of_the_settings() -> None:
-    settings = load_settings(None, {}, {"ssl.key.password": "hunter2", "node.id": "3"})
+    given = {"ssl.key.password": "hunter2", "node.id": "3"}
+    settings = Settings({name: Given(text, text, Source.FILE) for name, text in given.items()})
     assert "hunter2" not in repr(settings)
     assert "node.id=3" in repr(settings)
 

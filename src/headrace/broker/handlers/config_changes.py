@@ -17,6 +17,7 @@ from headrace.config.broker_checks import check_broker
 from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS, MATCH
 from headrace.config.client_metrics import check_client_metrics_configs as check_client_metrics
 from headrace.config.group_configs import check_group_configs
+from headrace.config.protection import asks_for_protection
 from headrace.config.registry import broker_settings, find_setting
 from headrace.config.setting import AnySetting
 from headrace.config.topic import TOPIC_CONFIGS
@@ -195,7 +196,14 @@ def _check_broker(broker: Broker, name: str, changes: Changes, after: Mapping[st
 
 
 def _check_dynamic(name: str, value: str, *, is_default: bool) -> None:
-    """InvalidSetting unless it may change; a name that nobody knows may, as in Kafka."""
+    """Raise InvalidSetting unless it may change; a name that nobody knows may, as in Kafka.
+
+    What would protect a Kafka broker may not: nobody is to believe that it does so here.
+    """
+    if asks_for_protection(name, value):
+        raise InvalidSetting(
+            f"{shorten(name)}: a node has no encryption, authentication or authorization yet"
+        )
     setting = find_setting(name)
     if setting is None:
         return

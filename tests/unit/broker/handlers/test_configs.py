@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from headrace.config.registry import broker_settings
+from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import ResourceType
 from headrace.wire.messages.describe_configs_request import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
 from tests.config_requests import (
+    APPEND,
     BROKER,
     DELETE,
     INVALID_REQUEST,
@@ -24,6 +26,7 @@ from tests.config_requests import (
     codes_of,
     describe,
     one,
+    replace,
 )
 
 
@@ -105,11 +108,43 @@ def test_documentation_is_there_for_those_who_ask(node: Any) -> None:
     assert rows(node.ask(asked, 4))["retention.ms"].documentation is None
 
 
-def test_a_secret_that_was_set_is_not_shown(node: Any) -> None:
+def test_a_secret_in_the_metadata_is_not_shown(node: Any) -> None:
     name = "listener.name.outside.ssl.key.password"
-    play(node, one(BROKER, "1", (name, SET, "hunter2"), code=NONE))
+    change = SetConfigs(ResourceType.BROKER, "1", {name: "hunter2"})
+    node.run(node.broker.quorum.propose(change))
     assert "hunter2" not in repr(play(node, describe((BROKER, "1", None))))
     assert node.broker.image.configs(ResourceType.BROKER, "1") == {name: "hunter2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("listener.name.outside.ssl.key.password", "hunter2"),
+        ("listener.name.plaintext.scram-sha-256.sasl.jaas.config", "hunter2"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("ssl.client.auth", "required"),
+        ("principal.builder.class", "org.example.Builder"),
+        ("super.users", "User:admin"),
+        ("authorizer.class.name", "org.example.Authorizer"),
+    ],
+)
+@pytest.mark.parametrize("resource", ["1", ""])
+def test_a_config_that_would_protect_is_refused(
+    node: Any, resource: str, name: str, value: str
+) -> None:
+    for step in (
+        one(BROKER, resource, (name, SET, value), code=INVALID_REQUEST),
+        replace(BROKER, resource, {name: value}, INVALID_REQUEST),
+    ):
+        message = play(node, step).responses[0].error_message
+        assert f"{name}: a node has no encryption" in message
+        assert value not in message.replace(name, "")
+    assert node.broker.image.configs(ResourceType.BROKER, resource) == {}
+
+
+def test_a_mechanism_added_to_the_list_of_them_is_refused(node: Any) -> None:
+    line = ("sasl.enabled.mechanisms", APPEND, "PLAIN")
+    play(node, one(BROKER, "1", line, code=INVALID_REQUEST))
 
 
 def test_a_level_holds_until_it_is_taken_away(node: Any, logger: logging.Logger) -> None:

@@ -1,0 +1,179 @@
+"""Settings that would protect a node elsewhere: none of them may be taken and do nothing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace.config import ConfigType, InvalidSetting, load_settings
+from headrace.config.registry import broker_settings
+from headrace.config.setting import AnySetting
+
+SOUNDS_LIKE_PROTECTION = re.compile(
+    r"ssl|sasl|auth|secur|principal|token|password|early\.start|policy\.class|quota\.callback"
+)
+NO_PROTECTION = {"listener.security.protocol.map"}
+"""What has the sound and an effect; tested by what is in it."""
+PROTECTING = sorted(
+    name
+    for name in broker_settings()
+    if SOUNDS_LIKE_PROTECTION.search(name) and name not in NO_PROTECTION
+)
+UNKNOWN_TO_KAFKA_4 = (
+    "super.users",
+    "allow.everyone.if.no.acl.found",
+    "authorizer.properties",
+    "password.encoder.secret",
+    "delegation.token.master.key",
+    "ssl.no.such",
+    "sasl.no.such",
+)
+
+
+def another_value(setting: AnySetting) -> str:
+    """Return a value that the setting may have and that is not its default."""
+    candidates = ["true", "false", "7", "1", "0.5", "SASL_SSL", "required", "ES256", "some.Text"]
+    for text in candidates:
+        try:
+            if setting.parse(text) != setting.default:
+                return text
+        except InvalidSetting:
+            continue
+    raise AssertionError(f"{setting.name}: find a value for the test")
+
+
+def refusal(given: dict[str, str]) -> str:
+    with pytest.raises(InvalidSetting) as raised:
+        load_settings(None, {}, given)
+    return str(raised.value)
+
+
+def test_there_is_something_to_walk() -> None:
+    assert {"ssl.client.auth", "sasl.jaas.config", "authorizer.class.name"} <= set(PROTECTING)
+    assert len(PROTECTING) > 80
+
+
+@pytest.mark.parametrize("name", PROTECTING)
+def test_a_setting_that_would_protect_is_refused_by_name(name: str) -> None:
+    setting = broker_settings()[name]
+    assert name in refusal({name: another_value(setting)})
+
+
+@pytest.mark.parametrize("name", [each for each in PROTECTING if not each.startswith("security.")])
+def test_and_for_one_listener_as_well(name: str) -> None:
+    of_listener = f"listener.name.outside.{name}"
+    value = another_value(broker_settings()[name])
+    assert of_listener in refusal({of_listener: value})
+    with_mechanism = f"listener.name.outside.scram-sha-256.{name}"
+    assert with_mechanism in refusal({with_mechanism: value})
+
+
+@pytest.mark.parametrize("name", UNKNOWN_TO_KAFKA_4)
+def test_so_is_one_that_only_a_plugin_or_an_older_kafka_knows(name: str) -> None:
+    text = refusal({name: "User:alice"})
+    assert name in text
+    assert "alice" not in text
+
+
+def test_all_that_are_refused_are_named_in_one_message_and_no_secret_is() -> None:
+    text = refusal(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "ssl.key.password": "hunter2",
+            "super.users": "User:admin",
+        }
+    )
+    for name in ("listeners=SASL_SSL", "authorizer.class.name", "ssl.key.password", "super.users"):
+        assert name in text
+    assert "hunter2" not in text
+    assert "\n" not in text
+
+
+def test_a_file_and_the_environment_are_no_way_around(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("ssl.keystore.location=/keys\nsuper.users=User:admin\n")
+    with pytest.raises(InvalidSetting, match=r"ssl\.keystore\.location \(file\), super\.users"):
+        load_settings(path)
+    for variable, name in (
+        ("HEADRACE_AUTHORIZER_CLASS_NAME", "authorizer.class.name"),
+        ("HEADRACE_SUPER_USERS", "super.users"),
+        ("HEADRACE_LISTENER_NAME_OUTSIDE_SSL_KEYSTORE_LOCATION", "ssl.keystore.location"),
+        ("HEADRACE_SSL_KEYSTORE_LOCATOIN", "ssl.keystore.locatoin"),
+    ):
+        with pytest.raises(InvalidSetting, match=rf"{name} \(environment\)"):
+            load_settings(None, {variable: "x"})
+
+
+def test_addresses_that_an_orchestrator_puts_into_the_environment_do_no_harm() -> None:
+    """A service called headrace-ssl has such variables in every pod of its namespace."""
+    environ = {
+        "HEADRACE_SSL_SERVICE_HOST": "10.0.0.1",
+        "HEADRACE_SSL_SERVICE_PORT": "9092",
+        "HEADRACE_SSL_SERVICE_PORT_CLIENTS": "9092",
+        "HEADRACE_SSL_PORT": "tcp://10.0.0.1:9092",
+        "HEADRACE_SSL_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "HEADRACE_SSL_PORT_9092_TCP_ADDR": "10.0.0.1",
+    }
+    assert "HEADRACE_SSL_SERVICE_HOST" in load_settings(None, environ).notes[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"listeners": "SSL://127.0.0.1:0"},
+        {"listeners": "ssl://127.0.0.1:0"},
+        {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"},
+        {
+            "listeners": "OUTSIDE://127.0.0.1:0",
+            "listener.security.protocol.map": "outside:sasl_ssl",
+        },
+        {"listener.security.protocol.map": "PLAINTEXT:SSL"},
+        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ABSENT:SSL"},
+        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT, TLS:TLS"},
+        {"advertised.listeners": "SSL://example.com:9092"},
+        {"security.inter.broker.protocol": "SSL"},
+        {"inter.broker.listener.name": "SASL_SSL"},
+        {"controller.listener.names": "SSL"},
+    ],
+)
+def test_no_listener_speaks_another_protocol_than_plaintext(given: dict[str, str]) -> None:
+    assert any(name in refusal(given) for name in given)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"listener.security.protocol.map": "PLAINTEXT"}, "NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "A:B:C"}, "NAME:PROTOCOL"),
+    ],
+)
+def test_a_map_that_cannot_be_read_is_refused(given: dict[str, str], complaint: str) -> None:
+    assert complaint in refusal(given)
+
+
+def test_the_settings_of_kafkas_own_example_file_are_taken() -> None:
+    given = {
+        "listeners": "PLAINTEXT://:9092",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "advertised.listeners": "PLAINTEXT://localhost:9092",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,"
+        "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+    }
+    load_settings(None, {}, given)
+
+
+@pytest.mark.parametrize("name", PROTECTING)
+def test_a_default_or_nothing_asks_for_nothing_and_is_taken(name: str) -> None:
+    setting = broker_settings()[name]
+    if setting.default_text is not None:
+        load_settings(None, {}, {name: setting.default_text})
+    if setting.type in (ConfigType.CLASS, ConfigType.PASSWORD, ConfigType.LIST):
+        load_settings(None, {}, {name: ""})
+
+
+def test_what_a_later_source_takes_back_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("ssl.client.auth=required\nlisteners=SSL://127.0.0.1:0\n")
+    load_settings(path, {}, {"ssl.client.auth": "none", "listeners": "PLAINTEXT://127.0.0.1:0"})
