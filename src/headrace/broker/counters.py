@@ -61,6 +61,10 @@ class Counters:
         self.connections_stuck_closed = 0
         """Closed as they read nothing while clients left too much unread."""
         self.undecodable_requests = 0
+        self.loop_stalls = 0
+        """How often the loop stood still for headrace.loop.stall.warn.ms or longer."""
+        self.loop_stall_ns = 0
+        """How long in all."""
         self.loop_lag_ns = 0
         """How late the last tick of the loop was."""
         self.loop_lag_ns_max = 0

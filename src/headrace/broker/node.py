@@ -27,6 +27,7 @@ from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.handlers import SERVED, load_handler
 from headrace.broker.internal_topics import SHARE_STATES_TOPIC, create_internal_topic
 from headrace.broker.listeners import Listener, parse_listener
+from headrace.broker.loop_watch import LoopWatch
 from headrace.broker.peers import BrokerPeers
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.registration import name_cluster, register
@@ -78,6 +79,7 @@ class Node:
             queued_bytes_max=settings[config.QUEUED_MAX_REQUEST_BYTES],
             unsent_bytes_max=settings[config.UNSENT_RESPONSES_MAX_BYTES],
         )
+        self._loop_watch = LoopWatch(self.counters, settings[config.LOOP_STALL_WARN_MS])
         self._disk: RealDisk | None = None
         self._quorum: MetadataQuorum | None = None
         self._broker: Broker | None = None
@@ -108,6 +110,7 @@ class Node:
     async def stop(self) -> None:
         """End well: answer what was asked, flush, and leave a marker for the next start."""
         self.is_ready = False
+        self._loop_watch.stop()
         for listener in self.listeners:
             listener.close()
         await self._drain()
@@ -137,6 +140,7 @@ class Node:
         What runs on the loop is not waited for; the caller ends the loop.
         """
         self.is_ready = False
+        self._loop_watch.stop()
         for listener in self.listeners:
             listener.close()
         for connection in tuple(self.traffic.connections):
@@ -237,6 +241,7 @@ class Node:
             await listener.serve(self._connector(listener.name))
         self.upkeep = Upkeep(self._broker, self.traffic)
         self.upkeep.start()
+        self._loop_watch.start()
         self.is_ready = True
         logger.info(
             "node %d of cluster %s is ready: %d partitions, data in %s",

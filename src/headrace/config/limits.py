@@ -41,6 +41,13 @@ UNSENT_RESPONSES_MAX_BYTES: Final = int64(
     "it, fetches return less and connections that read nothing are closed.",
     at_least=1024 * 1024,
 )
+LOOP_STALL_WARN_MS: Final = int32(
+    "headrace.loop.stall.warn.ms",
+    100,
+    "From how long on a stall of the event loop, which holds up every client, is logged with what "
+    "caused it; 0 turns the watch off.",
+    at_least=0,
+)
 DECODE_MEMORY_FLOOR_BYTES: Final = int32(
     "headrace.decode.memory.floor.bytes",
     64 * 1024 * 1024,

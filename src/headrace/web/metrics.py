@@ -199,6 +199,16 @@ class NodeCollector(Collector):
 
     def _loop(self) -> Iterator[Metric]:
         counts = self._node.counters
+        yield counter(
+            "headrace_loop_stalls",
+            "How often the event loop stood still for headrace.loop.stall.warn.ms or longer",
+            counts.loop_stalls,
+        )
+        yield counter(
+            "headrace_loop_stall_seconds",
+            "How long it stood still then, in all",
+            counts.loop_stall_ns / NS,
+        )
         yield gauge(
             "headrace_loop_lag_seconds",
             "How late the last tick of the loop was",

@@ -73,6 +73,7 @@ class Harness:
         overrides = {
             "log.dirs": str(self._data),
             "listeners": "PLAINTEXT://127.0.0.1:0",
+            "headrace.loop.stall.warn.ms": "0",  # the loop runs only while a test asks something
             **self._settings,
         }
         self.node = Node(load_settings(overrides=overrides), clock=self.clock)
