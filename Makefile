@@ -9,7 +9,7 @@ PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 COMPILED := src/headrace/records/scan.py src/headrace/records/encode.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
-.PHONY: help demo up test test-slow test-spark42 check sim bench schemas jars clean
+.PHONY: help demo up test test-slow test-spark42 check sim soak bench schemas jars clean
 help:
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -53,6 +53,9 @@ check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, impo
 
 sim: $(VENV)/.installed-dev ## play SEEDS=10000 seeds of the simulations
 	$(BIN)/pytest tests/sim --seeds $(or $(SEEDS),10000) --timeout 0
+
+soak: $(VENV)/.installed-dev ## mixed load on a node for MINUTES=60: is anything lost, does the loop stall
+	$(BIN)/python -m tools.soak --minutes $(or $(MINUTES),60)
 
 BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py bench/broker_%.py,$(wildcard bench/*.py))))
 bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed

@@ -31,6 +31,8 @@ TURN_NS_MAX: Final = 5_000_000
 """How long the requests of one connection are handled before others have their turn."""
 DIRECT_MAX: Final = 16
 """How many requests of one read are handled without a look at the clock."""
+INLINE_FRAME_BYTES_MAX: Final = 64 * 1024
+"""A larger request, unless it is a produce, whose bytes are records, is decoded in a thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         """Whether frames are taken as they arrive; else they go to the backlog."""
         self._is_taking = False
+        self._is_decoding = False
+        """Whether a thread decodes a request; nothing behind it is taken meanwhile."""
         self._next_turn: asyncio.Handle | None = None
         self._is_draining = False
         self._transport: asyncio.Transport
@@ -148,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_unanswered(self) -> bool:
         """Whether something that was asked has no answer yet."""
-        return bool(self._waiting)
+        return self._is_decoding or bool(self._waiting)
 
     def drain(self) -> None:
         """Take no more requests, and end once those under way are answered."""
@@ -158,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end_if_drained()
 
     def _end_if_drained(self) -> None:
-        if self.is_closed or not self._waiting:
+        if self.is_closed or not self.has_unanswered:
             self.drained.set()
             if not self.is_closed:
                 self._transport.close()
@@ -169,17 +173,42 @@ class Connection(asyncio.BufferedProtocol):
         """Say whether a request may be handled now: it sees what every earlier one has done."""
         waiting = self._waiting
         if not waiting:
-            return True
+            return not self._is_decoding
         last = waiting[-1]
-        is_produce = len(frame) > 1 and frame[0] == frame[1] == PRODUCE
-        return is_produce and last.api_key == PRODUCE and not last.is_holding
+        return last.api_key == PRODUCE and not last.is_holding and is_produce(frame)
 
     def _take(self, frame: memoryview, now_ns: int) -> None:
+        if len(frame) > INLINE_FRAME_BYTES_MAX and not is_produce(frame):
+            self._take_large(frame, now_ns)
+            return
         try:
             request = self._dispatcher.read(self, frame, now_ns)
         except Undecodable as error:
             self.close(str(error))
+        else:
+            self._handle(request)
+
+    def _take_large(self, frame: memoryview, now_ns: int) -> None:
+        self._is_decoding = True
+        decoding = asyncio.get_running_loop().run_in_executor(
+            None, self._dispatcher.read, self, frame, now_ns
+        )
+        decoding.add_done_callback(self._on_decoded)
+
+    def _on_decoded(self, decoding: "asyncio.Future[Request]") -> None:
+        self._is_decoding = False
+        if self.is_closed or decoding.cancelled():
             return
+        error = decoding.exception()
+        if error is not None:
+            self.close(str(error))
+            return
+        self._handle(decoding.result())
+        self.look_at_limits()
+        if self._is_draining:
+            self._end_if_drained()
+
+    def _handle(self, request: Request) -> None:
         traffic = self._traffic
         traffic.in_flight_bytes += request.size_bytes
         waiting = self._waiting
@@ -289,3 +318,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             reason = str(error)
         self.close(reason)
+
+
+def is_produce(frame: memoryview) -> bool:
+    """Say whether a frame is a produce, by its first two bytes."""
+    return len(frame) > 1 and frame[0] == frame[1] == PRODUCE

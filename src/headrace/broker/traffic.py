@@ -1,5 +1,6 @@
 """All connections of a node together: how many there are, and what they may make it hold."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.broker.connection import Connection
 
 UNBOUNDED: Final = -1
+TURN_NS_MAX: Final = 5_000_000
+"""How long connections that waited are served before others have their turn."""
 FETCH_BYTES_FLOOR: Final = 64 * 1024
 """What a fetch may return when clients leave more unread than they should."""
 LOOKS_MAX: Final = 8
@@ -147,9 +150,13 @@ class Traffic:
         if self._is_feeding:  # one that reads on may be answered at once, which ends up here
             return
         self._is_feeding = True
+        turn_ends_ns = monotonic_ns() + TURN_NS_MAX
         try:
             while self.starved and not self.is_full:
                 self.starved.pop().look_at_limits()
+                if monotonic_ns() > turn_ends_ns:
+                    asyncio.get_running_loop().call_soon(self.feed_starved)
+                    break
         finally:
             self._is_feeding = False
 

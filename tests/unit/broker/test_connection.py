@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.connection import TURN_NS_MAX, Connection
+from headrace.broker.connection import Connection
 from headrace.broker.counters import Counters
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.request import INLINE_ELEMENTS_MAX, LATER, Request
@@ -24,6 +24,11 @@ from headrace.wire.messages.describe_cluster_response import (
     DescribeClusterBroker,
     DescribeClusterResponse,
 )
+from headrace.wire.messages.describe_configs_request import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from headrace.wire.messages.describe_configs_response import DescribeConfigsResponse
 from headrace.wire.messages.fetch_response import FetchResponse
 from headrace.wire.messages.produce_request import ProduceRequest
 from headrace.wire.messages.produce_response import ProduceResponse
@@ -72,6 +77,7 @@ class World:
         self.waiting: list[Request] = []
         handlers: Any = {
             ApiKey.API_VERSIONS: lambda broker, request: self.answer_versions(request),
+            ApiKey.DESCRIBE_CONFIGS: lambda broker, request: self.wait(request),
             ApiKey.DESCRIBE_CLUSTER: lambda broker, request: self.wait(request),
             ApiKey.FETCH: lambda broker, request: self.wait(request),
             ApiKey.PRODUCE: lambda broker, request: self.produce(request),
@@ -168,6 +174,13 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
+@pytest.fixture(autouse=True)
+def _endless_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests have no loop that could go on with the next turn."""
+    monkeypatch.setattr("headrace.broker.connection.TURN_NS_MAX", 10**15)
+    monkeypatch.setattr("headrace.broker.traffic.TURN_NS_MAX", 10**15)
+
+
 def test_a_request_waits_until_the_one_before_it_is_answered() -> None:
     world = World()
     client = world.connect()
@@ -224,7 +237,8 @@ def test_a_produce_waits_while_the_one_before_it_is_not_in_the_log() -> None:
 def test_other_connections_go_on_between_many_requests_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ticks = count(0, TURN_NS_MAX // 10)
+    ticks = count()
+    monkeypatch.setattr("headrace.broker.connection.TURN_NS_MAX", 10)
     monkeypatch.setattr("headrace.broker.connection.monotonic_ns", lambda: next(ticks))
     turns: list[int] = []
 
@@ -238,6 +252,38 @@ def test_other_connections_go_on_between_many_requests_of_one(
     asyncio.run(run())
     assert sum(turns) == 100
     assert max(turns) < 40
+
+
+def test_a_large_request_is_decoded_in_a_thread_and_keeps_its_place() -> None:
+    names = [f"{number:0>100}" for number in range(1000)]
+
+    async def run() -> list[int]:
+        world = World(request_bytes_max=2**20)
+        client = world.connect()
+        resources = [DescribeConfigsResource(resource_name=name) for name in names]
+        large = client.ask(DescribeConfigsRequest(resources=resources), 4)
+        client.send(large, client.ask(ApiVersionsRequest()))
+        assert (world.waiting, client.answers()) == ([], [])
+        assert client.connection.has_unanswered
+        while not world.waiting:
+            await asyncio.sleep(0)
+        request = world.waiting.pop()
+        assert [each.resource_name for each in request.body.resources] == names
+        request.answer(DescribeConfigsResponse())
+        return [number for number, _ in client.answers()]
+
+    assert asyncio.run(run()) == [1, 2]
+
+
+def test_a_large_frame_that_is_no_request_ends_the_connection() -> None:
+    async def run() -> None:
+        client = World(request_bytes_max=2**20).connect()
+        client.send(b"\x00\x02\x00\x00" + b"\x77" * 2**17, client.ask(ApiVersionsRequest()))
+        while not client.wire.is_aborted:
+            await asyncio.sleep(0)
+        assert client.answers() == []
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_large_response_is_encoded_in_a_thread_and_keeps_its_place() -> None:
