@@ -2,10 +2,12 @@
 
 import logging
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from headrace.broker.broker import Broker
+from headrace.broker.counters import ApiCounters
 from headrace.broker.request import Request
 from headrace.errors import ErrorCode
 from headrace.testing.broker import TestBroker
@@ -57,14 +59,36 @@ def test_many_fetches_that_wait_are_not_all_answered_at_once(headrace: TestBroke
             assert not isinstance(slow.answer(FetchRequest, 11), Ending)
 
 
-def fetch(max_wait_ms: int) -> FetchRequest:
-    """A fetch of everything, which is not much more than a megabyte."""
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=MIB)
+def test_clients_that_read_nothing_hold_no_more_than_the_node_allows_them_together() -> None:
+    settings = {"headrace.unsent.responses.max.bytes": str(8 * MIB)}
+    with TestBroker(settings=settings) as broker, ExitStack() as stack:
+        broker.create_topic(TOPIC)
+        for _ in range(30):
+            broker.produce(TOPIC, b"x" * (MIB * 3 // 4))
+        before = memory_bytes()
+        traffic = broker.node.traffic
+        counters = broker.node.counters.apis[ApiKey.FETCH]
+        for _ in range(20):
+            silent, answered = stack.enter_context(Connection(broker.bootstrap)), counters.requests
+            silent.send(fetch(max_wait_ms=0, max_bytes=20 * MIB), 11)
+            wait_until(partial(is_answered, counters, answered), "it is answered")
+        assert 4 * MIB < traffic.unsent_bytes <= 8 * MIB + 20 * MIB
+        assert memory_bytes() - before < 100 * MIB  # 400 without a bound
+        assert len(broker.consume(TOPIC)) == 30
+
+
+def is_answered(counters: ApiCounters, before: int) -> bool:
+    return counters.requests > before
+
+
+def fetch(max_wait_ms: int, max_bytes: int = MIB) -> FetchRequest:
+    """A fetch of everything from the first offset on."""
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
     return FetchRequest(
         replica_id=-1,
         max_wait_ms=max_wait_ms,
         min_bytes=1,
-        max_bytes=MIB,
+        max_bytes=max_bytes,
         topics=[FetchTopic(topic=TOPIC, partitions=[partition])],
     )
 
