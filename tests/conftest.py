@@ -1,6 +1,9 @@
 """Settings that every test shares."""
 
+import pytest
 from hypothesis import settings
+
+pytest.register_assert_rewrite("tests.differential.pairs")  # scripts that assert, as tests do
 
 settings.register_profile("headrace", deadline=None)  # machines differ, results must not
 settings.register_profile("quick", settings.get_profile("headrace"), max_examples=25)  # make check

@@ -23,6 +23,7 @@ from tests.differential.scripts import (
     groups_streams,
     offsets,
     offsets_committed,
+    ordering,
     produce,
     producers,
     replicas,
@@ -49,6 +50,7 @@ SCRIPTS: dict[str, Script] = {
         *(groups_migration, consumer_groups, groups_administration, offsets_committed),
         *(groups_share, share_fetching, share_delivery, share_offsets, share_states),
         *(transactions, transactions_offsets, transactions_administration, transactions_timeouts),
+        ordering,
     )
     for script in module.SCRIPTS
 }

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import struct
+from collections.abc import Iterable
 from enum import Enum
 from itertools import count
 from typing import Final, Self
@@ -23,7 +24,7 @@ class Ending(Enum):
 
 
 class Connection:
-    """One client, one request at a time. Use it in a `with` statement."""
+    """One client. Use it in a `with` statement."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -43,16 +44,23 @@ class Connection:
         self._socket.close()
 
     def send(self, request: Message, version: int) -> int:
-        """Send a request; give its correlation id."""
-        correlation_id = next(self._correlation_ids)
-        header = RequestHeader(
-            request_api_key=request.API_KEY,
-            request_api_version=version,
-            correlation_id=correlation_id,
-            client_id=CLIENT_ID,
-        )
-        self.send_bytes(b"".join(request_parts(header, request)))
-        return correlation_id
+        """Send a request; return its correlation id."""
+        return self.send_all([(request, version)])[0]
+
+    def send_all(self, requests: Iterable[tuple[Message, int]]) -> list[int]:
+        """Send requests, each with its version, in one write; return their correlation ids."""
+        data, correlation_ids = bytearray(), []
+        for request, version in requests:
+            header = RequestHeader(
+                request_api_key=request.API_KEY,
+                request_api_version=version,
+                correlation_id=next(self._correlation_ids),
+                client_id=CLIENT_ID,
+            )
+            data += b"".join(request_parts(header, request))
+            correlation_ids.append(header.correlation_id)
+        self.send_bytes(bytes(data))
+        return correlation_ids
 
     def send_frame(self, frame: bytes) -> None:
         """Send bytes with their size in front."""
@@ -77,9 +85,10 @@ class Connection:
         return header.correlation_id, body
 
     def _read(self, size_bytes: int) -> bytes | Ending:
+        if not self.is_open:
+            return Ending.CLOSED
         data = bytearray()
-        if self.is_open:
-            self._socket.settimeout(self.patience_seconds)
+        self._socket.settimeout(self.patience_seconds)
         while len(data) < size_bytes:
             try:
                 part = self._socket.recv(size_bytes - len(data))

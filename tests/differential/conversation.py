@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from headrace.wire.messages.init_producer_id_request import InitProducerIdReques
 from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
 from headrace.wire.messages.list_offsets_response import ListOffsetsResponse
 from headrace.wire.messages.metadata_response import MetadataResponse
+from headrace.wire.messages.produce_request import ProduceRequest
 from headrace.wire.messages.produce_response import ProduceResponse
 from headrace.wire.schema import Message
 from tests.differential.connection import (
@@ -31,6 +32,8 @@ from tests.differential.plain import SCRIPTED_PREFIX, Plain, Plainer
 from tests.differential.requests import EARLIEST, Topic, list_offsets, metadata, produce
 
 R = TypeVar("R", bound=Message)
+Asked = Message | tuple[Message, int]
+"""A request, with its version or in the newest one."""
 
 SETTLE_SECONDS_MAX: Final = 20.0
 SETTLE_POLL_SECONDS: Final = 0.02
@@ -89,6 +92,31 @@ class Conversation:
                 return answer
             self.exchanges.pop()
             time.sleep(SETTLE_POLL_SECONDS)  # polls, up to the deadline
+
+    def ask_at_once(
+        self, name: str, requests: Iterable[Asked], hide: Iterable[str] = ()
+    ) -> list[Any]:
+        """Ask several things in one write on one connection; keep every answer and return them.
+
+        A request without a version is sent in the newest one. The answer to a request that gets
+        none is None.
+        """
+        asked = _with_versions(requests)
+        answers = self._answers(asked)
+        hidden, given = frozenset(hide), list[Any]()
+        for number, ((request, version), answer) in enumerate(zip(asked, answers, strict=True)):
+            plain = self.plain(answer, hidden) if isinstance(answer, Message) else answer
+            self.keep(f"{name}, {number}: {type(request).__name__}", request, version, plain)
+            is_missing = isinstance(answer, str)
+            given.append(APIS[request.API_KEY].response() if is_missing else answer)
+        return given
+
+    def quietly_at_once(self, requests: Iterable[Asked]) -> list[Any]:
+        """Ask several things in one write without keeping the answers, of which none may lack."""
+        answers = self._answers(_with_versions(requests))
+        missing = [answer for answer in answers if isinstance(answer, str)]
+        assert not missing, missing
+        return answers
 
     def begin(self, name: str, request: Message, version: int | None = None) -> "PendingExchange":
         """Ask on a connection of its own, without waiting: `finish` keeps and gives the answer."""
@@ -239,10 +267,24 @@ class Conversation:
     def _answer(
         self, request: Message, version: int, patience_seconds: float = ANSWER_SECONDS_MAX
     ) -> Message | str:
+        (answer,) = self._answers([(request, version)], patience_seconds)
+        assert answer is not None, "use `tell` for what gets no answer"
+        return answer
+
+    def _answers(
+        self, requests: list[tuple[Message, int]], patience_seconds: float = ANSWER_SECONDS_MAX
+    ) -> list[Message | str | None]:
+        """Send all in one write; return each answer, a text in place of one that did not come."""
         if not self._standing.is_open:
             self._standing = Connection(self.address)
         self._standing.patience_seconds = patience_seconds
-        sent = self._standing.send(request, version)
+        sent = self._standing.send_all(requests)
+        return [
+            self._next_answer(request, version, expected) if _is_answered(request) else None
+            for (request, version), expected in zip(requests, sent, strict=True)
+        ]
+
+    def _next_answer(self, request: Message, version: int, expected: int) -> Message | str:
         try:
             answer = self._standing.answer(type(request), version)
         except WireError as error:
@@ -252,7 +294,9 @@ class Conversation:
             self._standing.close()
             return answer.value
         correlation_id, body = answer
-        return body if correlation_id == sent else f"an answer to request {correlation_id - sent:+}"
+        if correlation_id == expected:
+            return body
+        return f"an answer to request {correlation_id - expected:+}"
 
 
 class PendingExchange:
@@ -281,6 +325,17 @@ class PendingExchange:
             return APIS[self._request.API_KEY].response()
         self._talk.keep(self._name, self._request, self._version, self._talk.plain(answer[1]))
         return answer[1]
+
+
+def _with_versions(requests: Iterable[Asked]) -> list[tuple[Message, int]]:
+    return [
+        (each, newest_version(type(each))) if isinstance(each, Message) else each
+        for each in requests
+    ]
+
+
+def _is_answered(request: Message) -> bool:
+    return not (isinstance(request, ProduceRequest) and request.acks == 0)
 
 
 _PASSING: Final = frozenset(

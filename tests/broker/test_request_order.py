@@ -1,0 +1,95 @@
+"""Requests of one connection take effect in order: each sees what those before it did.
+
+What is sent in one write is handled one after the other. tests/differential plays most of these
+scripts to Apache Kafka too.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from headrace.broker.handlers import SERVED
+from headrace.testing.broker import TestBroker
+from headrace.wire import ApiKey
+from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from tests.differential.comparison import play
+from tests.differential.conversation import Conversation
+from tests.differential.pairs.pair import Pair
+from tests.differential.peers import SETTINGS
+from tests.differential.requests import metadata
+from tests.differential.scripts.ordering import PAIRS
+from tests.differential.share_requests import ANY_TOPIC_ID
+
+READING: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.LIST_GROUPS,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+    }
+)
+"""APIs that change nothing which a later request could show."""
+
+EXCLUDED: Final = {
+    ApiKey.HEARTBEAT: "it prolongs a session, which no request shows",
+    ApiKey.ELECT_LEADERS: "a node alone leads every partition already",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "a node alone has no other node to move a replica to",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "a node has one directory",
+    ApiKey.UNREGISTER_BROKER: "a node alone is up, and a broker that is up stays registered",
+}
+"""APIs whose effect one node cannot show, each with the reason."""
+
+INTERNAL_TOPICS: Final = {
+    "__consumer_offsets": (0, "any"),
+    "__transaction_state": (1, "any"),
+    "__share_group_state": (2, f"any:{ANY_TOPIC_ID}:0"),
+}
+"""What a FindCoordinator creates that comes first, with its key type and a key."""
+
+
+@pytest.fixture(scope="session")
+def headrace_settings() -> Mapping[str, str]:
+    return {**SETTINGS, "group.initial.rebalance.delay.ms": "0"}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+def test_a_request_sees_what_those_before_it_did(pair: Pair, headrace_module: TestBroker) -> None:
+    play(pair.script, headrace_module.bootstrap)
+
+
+def test_a_coordinator_that_was_found_has_its_topic(headrace: TestBroker) -> None:
+    talk = Conversation(headrace.bootstrap, "found")
+    try:
+        for topic, (key_type, key) in INTERNAL_TOPICS.items():
+            find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+            before, found, after = talk.quietly_at_once([metadata(topic), find, metadata(topic)])
+            assert before.topics[0].error_code != 0
+            assert found.coordinators[0].error_code == 0
+            assert after.topics[0].error_code == 0
+    finally:
+        talk.close()
+
+
+def test_every_request_that_changes_something_is_in_a_pair() -> None:
+    shown = {api for pair in PAIRS for api in pair.shows} | {ApiKey.FIND_COORDINATOR}
+    assert SERVED.keys() - READING == shown | EXCLUDED.keys()
+    assert not shown & EXCLUDED.keys()
