@@ -42,6 +42,9 @@ from tests.differential.pairs.pair import TIMES, Pair
 from tests.differential.requests import Topic
 
 NO_OFFSET: Final = -1
+LARGE_COMMIT_ROWS: Final = 40
+METADATA_CHARACTERS: Final = 4000
+"""With so many rows more than what is read at once, or decoded beside other work."""
 SYNC_WITHOUT_PROTOCOL: Final = 4
 """The newest SyncGroup that need not name the protocol."""
 
@@ -63,6 +66,29 @@ def order_of_offset_commit(talk: Conversation) -> None:
         )
         assert [committed(answers[at]) for at in (1, 3)] == [7, 8]
         assert group in groups_in(answers[4])
+
+
+def order_of_large_requests(talk: Conversation) -> None:
+    """A request that takes long to read is not overtaken by a small one behind it."""
+    group_coordinator(talk)
+    topic = talk.topic("plain", partitions=LARGE_COMMIT_ROWS)
+    for turn in range(TIMES):
+        group = talk.name(f"g{turn}")
+        rows = [(index, 8, "m" * METADATA_CHARACTERS) for index in range(LARGE_COMMIT_ROWS)]
+        answers = talk.ask_at_once(
+            f"turn {turn}",
+            [
+                commit(group, topic, (0, 7)),
+                commit(group, topic, *rows),
+                offset_fetch(group, topic),
+                commit(group, topic, (0, 9)),
+                offset_fetch(group, topic),
+                commit(group, topic, *rows),
+                commit(group, topic, *rows),
+                offset_fetch(group, topic),
+            ],
+        )
+        assert [committed(answers[at]) for at in (2, 4, 7)] == [8, 9, 8]
 
 
 def order_of_offset_delete(talk: Conversation) -> None:
@@ -209,6 +235,7 @@ def groups_in(listed: ListGroupsResponse) -> set[str]:
 
 PAIRS: Final = (
     Pair(order_of_offset_commit, (ApiKey.OFFSET_COMMIT,)),
+    Pair(order_of_large_requests, (ApiKey.OFFSET_COMMIT,)),
     Pair(order_of_offset_delete, (ApiKey.OFFSET_DELETE,)),
     Pair(order_of_delete_groups, (ApiKey.DELETE_GROUPS, ApiKey.OFFSET_COMMIT)),
     Pair(
