@@ -53,7 +53,7 @@ def order_of_produce(talk: Conversation) -> None:
 
 
 def order_of_idempotent_produces(talk: Conversation) -> None:
-    """Sequences follow each other, whatever the acks of their requests."""
+    """Sequences follow each other, though no produce waits for the one before it."""
     topic = talk.topic("plain")
     producers = DescribeProducersRequest(
         topics=[TopicRequest(name=topic.name, partition_indexes=[0])]
