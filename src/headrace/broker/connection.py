@@ -63,8 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         """Whether frames are taken as they arrive; else they go to the backlog."""
         self._is_taking = False
-        self._is_decoding = False
-        """Whether a thread decodes a request; nothing behind it is taken meanwhile."""
+        self._decoding_bytes = 0
+        """The size of the request that a thread decodes; nothing behind it is taken meanwhile."""
         self._next_turn: asyncio.Handle | None = None
         self._is_draining = False
         self._transport: asyncio.Transport
@@ -125,7 +125,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
         unanswered_bytes = sum(request.size_bytes for request in self._waiting)
-        self._traffic.forget(self, unanswered_bytes + self._reserved_bytes)
+        held_bytes = unanswered_bytes + self._reserved_bytes + self._decoding_bytes
+        self._traffic.forget(self, held_bytes)
         self._waiting.clear()
         self._backlog.clear()
         if self._next_turn is not None:
@@ -152,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_unanswered(self) -> bool:
         """Whether something that was asked has no answer yet."""
-        return self._is_decoding or bool(self._waiting)
+        return bool(self._decoding_bytes or self._waiting)
 
     def drain(self) -> None:
         """Take no more requests, and end once those under way are answered."""
@@ -173,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         """Say whether a request may be handled now: it sees what every earlier one has done."""
         waiting = self._waiting
         if not waiting:
-            return not self._is_decoding
+            return not self._decoding_bytes
         last = waiting[-1]
         return last.api_key == PRODUCE and not last.is_holding and is_produce(frame)
 
@@ -189,16 +190,18 @@ class Connection(asyncio.BufferedProtocol):
             self._handle(request)
 
     def _take_large(self, frame: memoryview, now_ns: int) -> None:
-        self._is_decoding = True
+        self._decoding_bytes = len(frame)
+        self._traffic.in_flight_bytes += len(frame)
         decoding = asyncio.get_running_loop().run_in_executor(
             None, self._dispatcher.read, self, frame, now_ns
         )
         decoding.add_done_callback(self._on_decoded)
 
     def _on_decoded(self, decoding: "asyncio.Future[Request]") -> None:
-        self._is_decoding = False
         if self.is_closed or decoding.cancelled():
             return
+        self._traffic.in_flight_bytes -= self._decoding_bytes
+        self._decoding_bytes = 0
         error = decoding.exception()
         if error is not None:
             self.close(str(error))
@@ -283,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
         if frames and self._reserved_bytes:
             traffic.in_flight_bytes -= self._reserved_bytes
             self._reserved_bytes = 0
-            if self._is_reading and not self._backlog:
+            if self._is_reading and not self._backlog and self._may_take(frames[0]):
                 self._take(frames.pop(0), now_ns)
         if traffic.is_full and self._is_reading:
             self.look_at_limits()

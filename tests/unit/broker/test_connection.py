@@ -265,14 +265,31 @@ def test_a_large_request_is_decoded_in_a_thread_and_keeps_its_place() -> None:
         client.send(large, client.ask(ApiVersionsRequest()))
         assert (world.waiting, client.answers()) == ([], [])
         assert client.connection.has_unanswered
+        assert world.traffic.in_flight_bytes == len(large) - 4
         while not world.waiting:
             await asyncio.sleep(0)
         request = world.waiting.pop()
         assert [each.resource_name for each in request.body.resources] == names
         request.answer(DescribeConfigsResponse())
+        assert world.traffic.in_flight_bytes == 0
         return [number for number, _ in client.answers()]
 
     assert asyncio.run(run()) == [1, 2]
+
+
+def test_a_connection_may_be_lost_while_its_request_is_decoded() -> None:
+    async def run() -> int:
+        world = World(request_bytes_max=2**20)
+        client = world.connect()
+        resources = [DescribeConfigsResource(resource_name="n" * 100)] * 1000
+        client.send(client.ask(DescribeConfigsRequest(resources=resources), 4))
+        client.connection.connection_lost(None)
+        await asyncio.get_running_loop().shutdown_default_executor()
+        await asyncio.sleep(0)
+        assert world.waiting == []
+        return world.traffic.in_flight_bytes
+
+    assert asyncio.run(run()) == 0
 
 
 def test_a_large_frame_that_is_no_request_ends_the_connection() -> None:
@@ -540,6 +557,23 @@ def test_a_frame_that_has_begun_may_end_in_a_full_node() -> None:
     world.answer()
     assert [number for number, _ in first.answers()] == [1]
     assert not second.wire.is_paused
+
+
+@pytest.mark.parametrize("queued_bytes_max", [1, 10_000])
+def test_a_frame_that_room_was_kept_for_waits_for_the_request_before_it(
+    queued_bytes_max: int,
+) -> None:
+    world = World(queued_bytes_max=queued_bytes_max)
+    client = world.connect()
+    first, second = client.ask(DescribeClusterRequest()), client.ask(DescribeClusterRequest())
+    client.send(first + second[:10])
+    client.send(second[10:])
+    assert len(world.waiting) == 1
+    for number in (1, 2):
+        world.answer()
+        assert [answered for answered, _ in client.answers()] == [number]
+    assert world.traffic.in_flight_bytes == 0
+    assert not client.wire.is_paused
 
 
 def test_room_that_was_kept_for_a_lost_connection_is_given_back() -> None:
