@@ -560,6 +560,18 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         reason="What clients read needs no room, and a full disk passes.",
     ),
     FoundOtherwise(
+        what="DescribeConfigs with a resource twice, for the same configs",
+        kafka="two results",
+        headrace="one result",
+        reason="A small request would make a large response; clients have one result for each.",
+    ),
+    FoundOtherwise(
+        what="More than 500 configs of one resource",
+        kafka="taken for a broker, under names that nobody knows",
+        headrace="INVALID_REQUEST",
+        reason="What a client may send has a bound; all of Kafka's settings fit.",
+    ),
+    FoundOtherwise(
         what="Settings of encryption, authentication, authorization, policies and quota callbacks",
         kafka="protect the broker",
         headrace="refused by name, at the start and as dynamic configs, unless they are empty or "

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import ErrorCode, KafkaError
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024
 """Beyond this changes go into another entry; one that is larger goes alone."""
+ENTRY_CHANGES_MAX: Final = 200
+"""An entry is applied in one go: others wait for all of its changes."""
 
 
 async def propose_each(
@@ -62,17 +64,17 @@ async def _propose(broker: "Broker", entries: tuple[CatalogDdl, ...]) -> list[Ka
     return answers
 
 
-def _batches(changes: Sequence[Ddl]) -> list[tuple[CatalogDdl, ...]]:
-    batches: list[tuple[CatalogDdl, ...]] = []
+def _batches(changes: Sequence[Ddl]) -> Iterator[tuple[CatalogDdl, ...]]:
+    """Yield the changes as the entries that they go into, encoded one entry at a time."""
     entries: list[CatalogDdl] = []
     size_bytes = 0
     for change in changes:
         payload = encode_ddl(change)
-        if entries and size_bytes + len(payload) > ENTRY_BYTES_MAX:
-            batches.append(tuple(entries))
+        is_full = len(entries) >= ENTRY_CHANGES_MAX or size_bytes + len(payload) > ENTRY_BYTES_MAX
+        if entries and is_full:
+            yield tuple(entries)
             entries, size_bytes = [], 0
         entries.append(CatalogDdl(payload))
         size_bytes += len(payload)
     if entries:
-        batches.append(tuple(entries))
-    return batches
+        yield tuple(entries)

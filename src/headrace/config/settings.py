@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.config import storage
-from headrace.config.registry import SETTINGS, setting
+from headrace.config.registry import SETTINGS, find_setting, setting
 from headrace.config.setting import InvalidSetting, Setting
 
 T = TypeVar("T")
@@ -95,8 +95,10 @@ class Settings:
         )
         for source, layer in layers:
             for name, text in layer.items():
+                definition = find_setting(name)
+                if definition is None:
+                    continue
                 try:
-                    definition = setting(name)
                     value = definition.parse(text)
                 except InvalidSetting:
                     continue

@@ -25,43 +25,59 @@ class Candidate(NamedTuple):
 def assign_replicas(
     candidates: Sequence[Candidate], *, partitions: int, replication_factor: int, start: int = 0
 ) -> list[tuple[BrokerId, ...]]:
-    """Give the replicas of each new partition, the first of which leads.
+    """Return the replicas of each new partition, the first of which leads.
 
     `start` says whose turn the first leader is; give another one for each topic, or the first
     brokers lead all topics of one partition. Brokers that are not up are taken only if the others
     are too few. KafkaError if there are not enough brokers, or none is up.
     """
-    if not 0 < replication_factor <= len(candidates):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor}, but {_count_text(len(candidates))} "
-            "registered: ask for fewer replicas or start more brokers",
-        )
-    ring = _interleaved(candidates)
-    leaders = [each for each in ring if each.is_up]
-    if not leaders:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"none of {len(candidates)} registered brokers is up: start one",
-        )
-    loads = dict.fromkeys((each.broker_id for each in ring), 0)
-    placed = []
-    for index in range(start, start + partitions):
-        leader = leaders[index % len(leaders)]
-        chosen = [leader]
-        others = ring if replication_factor > 1 else []
+    return Placement(candidates, replication_factor, start).place(partitions)
+
+
+class Placement:
+    """The replicas of one topic, placed as `assign_replicas` says, a few partitions at a time."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], replication_factor: int, start: int
+    ) -> None:
+        if not 0 < replication_factor <= len(candidates):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {replication_factor}, but {_count_text(len(candidates))} "
+                "registered: ask for fewer replicas or start more brokers",
+            )
+        self._ring = _interleaved(candidates)
+        self._leaders = [each for each in self._ring if each.is_up]
+        if not self._leaders:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"none of {len(candidates)} registered brokers is up: start one",
+            )
+        self._factor = replication_factor
+        self._next = start
+        self._loads = dict.fromkeys((each.broker_id for each in self._ring), 0)
+
+    def place(self, partitions: int) -> list[tuple[BrokerId, ...]]:
+        """Return the replicas of the next partitions."""
+        first, self._next = self._next, self._next + partitions
+        leaders = (self._leaders[index % len(self._leaders)] for index in range(first, self._next))
+        if self._factor == 1:
+            return [(leader.broker_id,) for leader in leaders]
+        return [self._place_one(leader) for leader in leaders]
+
+    def _place_one(self, leader: Candidate) -> tuple[BrokerId, ...]:
+        loads, chosen = self._loads, [leader]
         racks = Counter((leader.rack,))
-        while len(chosen) < replication_factor:
+        while len(chosen) < self._factor:
             following = min(
-                (each for each in others if each not in chosen),
+                (each for each in self._ring if each not in chosen),
                 key=lambda each: (not each.is_up, racks[each.rack], loads[each.broker_id]),
             )
             chosen.append(following)
             racks[following.rack] += 1
         for each in chosen:
             loads[each.broker_id] += 1
-        placed.append(tuple(each.broker_id for each in chosen))
-    return placed
+        return tuple(each.broker_id for each in chosen)
 
 
 def _interleaved(candidates: Sequence[Candidate]) -> list[Candidate]:

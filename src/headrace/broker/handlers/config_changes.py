@@ -3,7 +3,7 @@
 Codes are Kafka's: a topic's or group's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -31,6 +31,10 @@ from headrace.metadata.state import ResourceType
 Changes = Mapping[str, str | None]
 """New values by name; None takes a config away."""
 
+CONFIGS_PER_RESOURCE_MAX: Final = 500
+"""How many configs a resource has at most, and how many of them change in one request."""
+VALUE_LENGTH_MAX: Final = 2**15 - 1
+"""Kafka's bound on a value, in code units of UTF-16: a list that grows may reach it."""
 PER_LISTENER: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
 """Security configs that only a listener's own may change while a node runs."""
 
@@ -53,7 +57,10 @@ class Alteration(NamedTuple):
 
 
 def require_plain(alterations: Iterable[Alteration]) -> None:
-    """INVALID_REQUEST if a config is there twice, or has no value where it needs one."""
+    """Raise INVALID_REQUEST if a config is there twice, or has no value where it needs one.
+
+    Or if there are more of them than a resource can have.
+    """
     seen: set[str] = set()
     for name, operation, value in alterations:
         if value is None and operation != Operation.DELETE:
@@ -61,6 +68,7 @@ def require_plain(alterations: Iterable[Alteration]) -> None:
         if name in seen:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shorten(name)} is there twice")
         seen.add(name)
+    _require_few(seen)
 
 
 def require_type(resource_type: int) -> ResourceType:
@@ -102,9 +110,11 @@ def replacing(broker: Broker, resource: tuple[ResourceType, str], wanted: Change
 def plan_change(
     broker: Broker, resource_type: ResourceType, name: str, changes: Changes
 ) -> SetConfigs:
-    """The entry that makes the changes; KafkaError if they cannot be."""
+    """Return the entry that makes the changes; KafkaError if they cannot be."""
     current = broker.image.configs(resource_type, name)
     after = {key: value for key, value in {**current, **changes}.items() if value is not None}
+    if len(after) > len(current):
+        _require_few(after)
     if resource_type is ResourceType.TOPIC:
         _check_topic(broker, name, after)
     elif resource_type is ResourceType.BROKER:
@@ -155,8 +165,23 @@ def _list_changed(
     present = split((setting.default_text or "") if own is None else own.strip())
     given = split(value.strip())
     if operation == Operation.APPEND:
-        return ",".join(dict.fromkeys((*present, *given)))
-    return ",".join(each for each in present if each not in given)
+        grown = ",".join(dict.fromkeys((*present, *given)))
+        if len(grown.encode("utf-16-le")) > 2 * VALUE_LENGTH_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{shorten(name)}: would have more than {VALUE_LENGTH_MAX} characters",
+            )
+        return grown
+    taken = set(given)
+    return ",".join(each for each in present if each not in taken)
+
+
+def _require_few(names: Collection[str]) -> None:
+    if len(names) > CONFIGS_PER_RESOURCE_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"more than {CONFIGS_PER_RESOURCE_MAX} configs: a resource cannot have so many",
+        )
 
 
 def _check_topic(broker: Broker, name: str, after: Mapping[str, str]) -> None:

@@ -1,13 +1,13 @@
 """What DescribeConfigs shows of a resource: a row for each config, with its source and synonyms."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.broker import loggers
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.topic_configs import CLUSTER_DEFAULT
 from headrace.broker.handlers.topic_validation import check_name
-from headrace.config import ConfigSource, effective_topic_configs
+from headrace.config import ConfigSource, Settings, effective_topic_configs
 from headrace.config.broker import DYNAMIC_ONLY
 from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS
 from headrace.config.effective import Candidate, broker_candidates
@@ -26,29 +26,70 @@ from headrace.wire.messages.describe_configs_response import (
 UNKNOWN_TYPE: Final = 0
 
 Row = DescribeConfigsResourceResult
+Layers = tuple[Mapping[str, str], Mapping[str, str]]
+"""Dynamic configs: those of all brokers, those of this one."""
 
 
-def config_rows(broker: Broker, resource_type: int, name: str) -> list[Row]:
-    """Every config of a resource in the order of their names, with documentation and synonyms.
+class ConfigRows:
+    """The rows of one response. Resources that are configured alike share theirs."""
 
-    KafkaError if there is no such resource, or another node must be asked.
-    """
-    match resource_type:
-        case ResourceType.TOPIC:
-            return _topic_rows(broker, name)
-        case ResourceType.BROKER:
-            return _broker_rows(broker, name)
-        case ResourceType.BROKER_LOGGER:
-            return _logger_rows(broker, name)
-        case ResourceType.CLIENT_METRICS:
-            return _client_metrics_rows(broker, name)
-        case ResourceType.GROUP:
-            return _group_rows(broker, name)
-    raise KafkaError(
-        ErrorCode.INVALID_REQUEST,
-        f"there is no resource type {resource_type}; there are "
-        + ", ".join(f"{each.name} ({each.value})" for each in ResourceType),
-    )
+    def __init__(self, broker: Broker, *, has_synonyms: bool, has_documentation: bool) -> None:
+        self._broker = broker
+        self._layers = _layers(broker)
+        self._has_synonyms = has_synonyms
+        self._has_documentation = has_documentation
+        self._shared: dict[object, list[Row]] = {}
+        self._cost = 0
+
+    def of(self, resource_type: int, name: str) -> list[Row]:
+        """Return every config of a resource in the order of their names; not to be changed.
+
+        KafkaError if there is no such resource, or another node must be asked.
+        """
+        broker, layers = self._broker, self._layers
+        match resource_type:
+            case ResourceType.BROKER:
+                return self._share(
+                    (resource_type, name), lambda: _broker_rows(broker, name, *layers)
+                )
+            case ResourceType.BROKER_LOGGER:
+                return self._share((resource_type, name), lambda: _logger_rows(broker, name))
+            case ResourceType.TOPIC:
+                _require_topic(broker, name)
+            case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+                _require_name(name)
+            case _:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"there is no resource type {resource_type}; there are "
+                    + ", ".join(f"{each.name} ({each.value})" for each in ResourceType),
+                )
+        kind = ResourceType(resource_type)
+        own = broker.image.configs(kind, name)
+        return self._share(
+            (kind, tuple(own.items())), lambda: _ROWS_OF[kind](own, layers, broker.settings)
+        )
+
+    def take_cost(self) -> int:
+        """Return how much work there was since this was last asked, in units of a slice."""
+        cost, self._cost = self._cost, 0
+        return cost
+
+    def _share(self, key: object, make: Callable[[], list[Row]]) -> list[Row]:
+        found = self._shared.get(key)
+        if found is not None:
+            return found
+        rows = self._shared[key] = make()
+        self._cost += _UNITS_PER_ROW * len(rows)
+        for row in rows:
+            if not self._has_synonyms:
+                row.synonyms = []
+            if not self._has_documentation:
+                row.documentation = None
+        return rows
+
+
+_UNITS_PER_ROW: Final = 5
 
 
 def require_this_node(broker: Broker, name: str) -> None:
@@ -61,13 +102,14 @@ def require_this_node(broker: Broker, name: str) -> None:
         )
 
 
-def _topic_rows(broker: Broker, name: str) -> list[Row]:
+def _require_topic(broker: Broker, name: str) -> None:
     check_name(name)
     if broker.image.topic(TopicName(name)) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-    own = broker.image.configs(ResourceType.TOPIC, name)
-    layers = _layers(broker)
-    effective = effective_topic_configs(own, *layers, broker.settings)
+
+
+def _topic_rows(own: Mapping[str, str], layers: Layers, settings: Settings) -> list[Row]:
+    effective = effective_topic_configs(own, *layers, settings)
     rows = []
     for key, setting in sorted(TOPIC_CONFIGS.items()):
         if setting.is_internal and key not in own:
@@ -75,15 +117,19 @@ def _topic_rows(broker: Broker, name: str) -> list[Row]:
         inherited = [
             candidate
             for synonym in SYNONYMS.get(key, ())[:1]
-            for candidate in broker_candidates(synonym.name, *layers, broker.settings)
+            for candidate in broker_candidates(synonym.name, *layers, settings)
         ]
         found = [Candidate(key, effective.get(key), ConfigSource.TOPIC)] if key in own else []
         rows.append(_row(setting, effective.get(key), [*found, *inherited]))
     return rows
 
 
-def _broker_rows(broker: Broker, name: str) -> list[Row]:
-    cluster_dynamic, broker_dynamic = _layers(broker)
+def _broker_rows(
+    broker: Broker,
+    name: str,
+    cluster_dynamic: Mapping[str, str],
+    broker_dynamic: Mapping[str, str],
+) -> list[Row]:
     if name == CLUSTER_DEFAULT:
         return [
             _broker_row(
@@ -143,9 +189,7 @@ def _logger_rows(broker: Broker, name: str) -> list[Row]:
     ]
 
 
-def _client_metrics_rows(broker: Broker, name: str) -> list[Row]:
-    _require_name(name)
-    own = broker.image.configs(ResourceType.CLIENT_METRICS, name)
+def _client_metrics_rows(own: Mapping[str, str], layers: Layers, settings: Settings) -> list[Row]:
     rows = []
     for key, setting in sorted(CLIENT_METRICS_CONFIGS.items()):
         found = []
@@ -156,16 +200,14 @@ def _client_metrics_rows(broker: Broker, name: str) -> list[Row]:
     return rows
 
 
-def _group_rows(broker: Broker, name: str) -> list[Row]:
-    _require_name(name)
-    own = broker.image.configs(ResourceType.GROUP, name)
+def _group_rows(own: Mapping[str, str], layers: Layers, settings: Settings) -> list[Row]:
     rows = []
     for key, setting in sorted(GROUP_CONFIGS.items()):
         found = []
         if key in own:
             found.append(Candidate(key, setting.canonical(own[key]), ConfigSource.GROUP))
         if bounds := BROKER_RANGES.get(key):
-            found += broker_candidates(bounds.synonym.name, *_layers(broker), broker.settings)
+            found += broker_candidates(bounds.synonym.name, *layers, settings)
         else:
             found.append(Candidate(key, setting.default_text, ConfigSource.DEFAULT))
         rows.append(_row(setting, found[0].text, found))
@@ -191,8 +233,8 @@ def _synonyms(candidates: Iterable[Candidate]) -> list[DescribeConfigsSynonym]:
     ]
 
 
-def _layers(broker: Broker) -> tuple[dict[str, str], dict[str, str]]:
-    """The dynamic configs of all brokers, and of this one."""
+def _layers(broker: Broker) -> Layers:
+    """Return the dynamic configs of all brokers, and of this one."""
     image = broker.image
     return (
         dict(image.configs(ResourceType.BROKER, CLUSTER_DEFAULT)),
@@ -203,3 +245,12 @@ def _layers(broker: Broker) -> tuple[dict[str, str], dict[str, str]]:
 def _require_name(name: str) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
+
+
+_ROWS_OF: Final[
+    Mapping[ResourceType, Callable[[Mapping[str, str], Layers, Settings], list[Row]]]
+] = {
+    ResourceType.TOPIC: _topic_rows,
+    ResourceType.CLIENT_METRICS: _client_metrics_rows,
+    ResourceType.GROUP: _group_rows,
+}

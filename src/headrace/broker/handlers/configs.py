@@ -6,20 +6,24 @@ KIP-133, KIP-226 (dynamic configs and synonyms), KIP-339 (incremental), KIP-412 
 resource that is refused leaves the others of its request done. AlterConfigs leaves a resource with
 what it names and nothing else. Rows come in the order of their names; Kafka has no order.
 
+A request may name thousands of resources: others are served meanwhile.
+
 Different from Kafka: the settings that only Kafka has a use for are shown, checked and kept, and
 their documentation says that they have no effect. A resource that is twice in an AlterConfigs is
-refused, where Kafka does not answer at all.
+refused, where Kafka does not answer at all. One that is twice in a DescribeConfigs, with the same
+configs, has one result; Kafka has two.
 
 Left out: policies (alter.config.policy.class.name).
 """
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, NamedTuple
 
 from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.config_changes import (
+    CONFIGS_PER_RESOURCE_MAX,
     Alteration,
     Operation,
     change_loggers,
@@ -29,9 +33,11 @@ from headrace.broker.handlers.config_changes import (
     require_plain,
     require_type,
 )
-from headrace.broker.handlers.config_rows import config_rows
+from headrace.broker.handlers.config_rows import ConfigRows
 from headrace.broker.proposals import propose_each
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish, in_slices
+from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import ResourceType
@@ -42,10 +48,7 @@ from headrace.wire.messages import (
 )
 from headrace.wire.messages.alter_configs_request import AlterConfigsRequest
 from headrace.wire.messages.alter_configs_response import AlterConfigsResponse
-from headrace.wire.messages.describe_configs_request import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-)
+from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest
 from headrace.wire.messages.describe_configs_response import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -65,57 +68,54 @@ from headrace.wire.messages.list_config_resources_response import (
 FIRST_LIST_WITH_TYPES: Final = 1
 
 
-def handle_describe_configs(broker: Broker, request: Request) -> DescribeConfigsResponse:
-    body: DescribeConfigsRequest = request.body
-    return DescribeConfigsResponse(
-        results=[
-            _describe(
-                broker,
-                resource,
-                has_synonyms=body.include_synonyms,
-                has_documentation=body.include_documentation,
-            )
-            for resource in body.resources
-        ]
-    )
+def handle_describe_configs(
+    broker: Broker, request: Request
+) -> DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]:
+    return in_slices(describe_configs(broker, request.body))
 
 
-def _describe(
-    broker: Broker,
-    resource: DescribeConfigsResource,
-    *,
-    has_synonyms: bool,
-    has_documentation: bool,
-) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(
-        resource_type=resource.resource_type, resource_name=resource.resource_name
+def describe_configs(
+    broker: Broker, body: DescribeConfigsRequest
+) -> Slices[DescribeConfigsResponse]:
+    """Describe each resource that is asked for; what is asked twice is answered once."""
+    current = Slice()
+    asked: set[object] = set()
+    rows = ConfigRows(
+        broker, has_synonyms=body.include_synonyms, has_documentation=body.include_documentation
     )
-    try:
-        rows = config_rows(broker, resource.resource_type, resource.resource_name)
-    except KafkaError as error:
-        result.error_code, result.error_message = error.code, error.message
-        return result
-    if wanted := resource.configuration_keys:
-        rows = [row for row in rows if row.name in wanted]
-    for row in rows:
-        if not has_synonyms:
-            row.synonyms = []
-        if not has_documentation:
-            row.documentation = None
-    result.configs = rows
-    return result
+    response = DescribeConfigsResponse(results=[])
+    for each in body.resources:
+        resource_type, name = each.resource_type, each.resource_name
+        wanted = frozenset(each.configuration_keys or ())
+        if current.spend(3 + len(wanted) // _NAMES_PER_UNIT):
+            yield
+        if (key := (resource_type, name, wanted)) in asked:
+            continue
+        asked.add(key)
+        result = DescribeConfigsResult(resource_type=resource_type, resource_name=name)
+        response.results.append(result)
+        try:
+            found = rows.of(resource_type, name)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        result.configs = [row for row in found if row.name in wanted] if wanted else found
+        if current.spend(rows.take_cost() + len(found) // _NAMES_PER_UNIT):
+            yield
+    return response
+
+
+_NAMES_PER_UNIT: Final = 6
+"""How many names are looked at in a unit of work."""
 
 
 async def handle_alter_configs(broker: Broker, request: Request) -> AlterConfigsResponse:
     body: AlterConfigsRequest = request.body
-    asked = [
-        _Asked(
-            each.resource_type,
-            each.resource_name,
-            [Alteration(config.name, Operation.SET, config.value) for config in each.configs],
+    asked = await finish(
+        _read_asked(
+            body.resources, lambda config: Alteration(config.name, Operation.SET, config.value)
         )
-        for each in body.resources
-    ]
+    )
 
     def plan(asked: _Asked) -> SetConfigs | None:
         resource_type = require_type(asked.resource_type)
@@ -147,17 +147,12 @@ async def handle_incremental_alter_configs(
     broker: Broker, request: Request
 ) -> IncrementalAlterConfigsResponse:
     body: IncrementalAlterConfigsRequest = request.body
-    asked = [
-        _Asked(
-            each.resource_type,
-            each.resource_name,
-            [
-                Alteration(config.name, config.config_operation, config.value)
-                for config in each.configs
-            ],
+    asked = await finish(
+        _read_asked(
+            body.resources,
+            lambda config: Alteration(config.name, config.config_operation, config.value),
         )
-        for each in body.resources
-    ]
+    )
 
     def plan(asked: _Asked) -> SetConfigs | None:
         resource_type = require_type(asked.resource_type)
@@ -192,6 +187,20 @@ class _Asked(NamedTuple):
     alterations: list[Alteration]
 
 
+def _read_asked(
+    resources: Iterable[Any], read: Callable[[Any], Alteration]
+) -> Slices[list[_Asked]]:
+    """Read the resources of a request; `read` reads one line of its kind."""
+    current, found = Slice(), []
+    for each in resources:
+        # One more than is allowed is enough to refuse it.
+        lines = [read(config) for config in each.configs[: CONFIGS_PER_RESOURCE_MAX + 1]]
+        found.append(_Asked(each.resource_type, each.resource_name, lines))
+        if current.spend(1 + len(lines) // 2):
+            yield
+    return found
+
+
 async def _alter(
     broker: Broker,
     asked: list[_Asked],
@@ -200,19 +209,8 @@ async def _alter(
     is_validated_only: bool,
 ) -> list[KafkaError | None]:
     """Plan each resource and propose what may be; None is success."""
-    times = Counter((each.resource_type, each.name) for each in asked)
     answers: list[KafkaError | None] = [None] * len(asked)
-    changes: dict[int, SetConfigs] = {}
-    for position, each in enumerate(asked):
-        try:
-            if times[each.resource_type, each.name] > 1:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"{each.name} is in the request more than once"
-                )
-            if change := plan(each):
-                changes[position] = change
-        except KafkaError as error:
-            answers[position] = error
+    changes = await finish(_plan_each(asked, plan, answers))
     if changes and not is_validated_only:
         timeout_ms = broker.settings[config.REQUEST_TIMEOUT_MS]
         outcomes = await propose_each(broker, list(changes.values()), timeout_ms)
@@ -221,7 +219,43 @@ async def _alter(
     return answers
 
 
-def handle_list_config_resources(broker: Broker, request: Request) -> ListConfigResourcesResponse:
+def _plan_each(
+    asked: list[_Asked],
+    plan: Callable[[_Asked], SetConfigs | None],
+    answers: list[KafkaError | None],
+) -> Slices[dict[int, SetConfigs]]:
+    """Return the changes by position; what is refused is put among the answers."""
+    times = Counter((each.resource_type, each.name) for each in asked)
+    changes: dict[int, SetConfigs] = {}
+    current = Slice()
+    for position, each in enumerate(asked):
+        try:
+            if times[each.resource_type, each.name] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{shorten(each.name)} is in the request more than once",
+                )
+            if change := plan(each):
+                changes[position] = change
+        except KafkaError as error:
+            answers[position] = error
+        if current.spend(_PLAN_UNITS + 2 * len(each.alterations)):
+            yield
+    return changes
+
+
+_PLAN_UNITS: Final = 50
+"""What it takes to see whether a resource may change: configs are checked with those they join."""
+
+
+def handle_list_config_resources(
+    broker: Broker, request: Request
+) -> ListConfigResourcesResponse | Coroutine[Any, Any, ListConfigResourcesResponse]:
+    return in_slices(list_config_resources(broker, request))
+
+
+def list_config_resources(broker: Broker, request: Request) -> Slices[ListConfigResourcesResponse]:
+    """List what can be described, by type and name."""
     body: ListConfigResourcesRequest = request.body
     if request.version < FIRST_LIST_WITH_TYPES:
         wanted = {int(ResourceType.CLIENT_METRICS)}
@@ -229,27 +263,27 @@ def handle_list_config_resources(broker: Broker, request: Request) -> ListConfig
         wanted = set(body.resource_types) or set(map(int, ResourceType))
     if not wanted <= set(ResourceType):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    response = ListConfigResourcesResponse(config_resources=[])
+    current = Slice()
+    for resource_type in ResourceType:
+        if resource_type not in wanted:
+            continue
+        for name in _names_of(broker, resource_type):
+            response.config_resources.append(
+                ConfigResource(resource_name=name, resource_type=resource_type)
+            )
+            if current.spend():
+                yield
+    return response
+
+
+def _names_of(broker: Broker, resource_type: ResourceType) -> list[str]:
     image = broker.image
-    brokers = sorted(str(each.broker_id) for each in image.brokers())
-    names: dict[ResourceType, list[str]] = {
-        ResourceType.TOPIC: sorted(each.name for each in image.topics()),
-        ResourceType.BROKER: brokers,
-        ResourceType.BROKER_LOGGER: brokers,
-        ResourceType.CLIENT_METRICS: _configured(broker, ResourceType.CLIENT_METRICS),
-        ResourceType.GROUP: _configured(broker, ResourceType.GROUP),
-    }
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=each)
-            for each in ResourceType
-            if each in wanted
-            for name in names[each]
-        ]
-    )
-
-
-def _configured(broker: Broker, resource_type: ResourceType) -> list[str]:
-    return sorted(name for each, name in broker.image.state.configs if each is resource_type)
+    if resource_type is ResourceType.TOPIC:
+        return sorted(each.name for each in image.topics())
+    if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return sorted(str(each.broker_id) for each in image.brokers())
+    return sorted(name for each, name in image.state.configs if each is resource_type)
 
 
 HANDLERS: Final[dict[ApiKey, Handler]] = {

@@ -7,11 +7,12 @@ nothing, any other directory is LOG_DIR_NOT_FOUND. No directory is cordoned.
 
 import asyncio
 import os
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish, in_slices
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
 from headrace.wire import ApiKey
@@ -34,16 +35,24 @@ UNKNOWN_BYTES: Final = -1
 
 async def handle_describe_log_dirs(broker: Broker, request: Request) -> DescribeLogDirsResponse:
     body: DescribeLogDirsRequest = request.body
-    result = DescribeLogDirsResult(log_dir=broker.data_path, topics=_describe(broker, body))
+    topics = await finish(describe_log_dirs(broker, body))
+    result = DescribeLogDirsResult(log_dir=broker.data_path, topics=topics)
     loop = asyncio.get_running_loop()
     space = await loop.run_in_executor(None, _space, broker.data_path)
     result.total_bytes, result.usable_bytes = space
     return DescribeLogDirsResponse(results=[result])
 
 
-def _describe(broker: Broker, body: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
+def describe_log_dirs(
+    broker: Broker, body: DescribeLogDirsRequest
+) -> Slices[list[DescribeLogDirsTopic]]:
+    """Describe the partitions that are asked for and are here, by topic."""
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for topic, index in _asked(broker, body):
+    current = Slice()
+    asked = yield from _asked(broker, body, current)
+    for topic, index in asked:
+        if current.spend():
+            yield
         partition = broker.replicas.find(topic, index)
         if partition is not None:
             log = partition.log
@@ -56,13 +65,19 @@ def _describe(broker: Broker, body: DescribeLogDirsRequest) -> list[DescribeLogD
     return [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()]
 
 
-def _asked(broker: Broker, body: DescribeLogDirsRequest) -> Iterable[tuple[TopicName, int]]:
-    """Give the partitions that are asked for, each once; null is all that there are."""
+def _asked(
+    broker: Broker, body: DescribeLogDirsRequest, current: Slice
+) -> Slices[Iterable[tuple[TopicName, int]]]:
+    """Return the partitions that are asked for, each once; null is all that there are."""
     if body.topics is None:
         return [(partition.topic, partition.index) for partition in broker.replicas]
-    return dict.fromkeys(
-        (TopicName(topic.topic), index) for topic in body.topics for index in topic.partitions
-    )
+    asked: dict[tuple[TopicName, int], None] = {}
+    for topic in body.topics:
+        for index in topic.partitions:
+            asked[TopicName(topic.topic), index] = None
+            if current.spend():
+                yield
+    return asked
 
 
 def _space(path: str) -> tuple[int, int]:
@@ -74,14 +89,25 @@ def _space(path: str) -> tuple[int, int]:
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
-def handle_alter_replica_log_dirs(broker: Broker, request: Request) -> AlterReplicaLogDirsResponse:
-    body: AlterReplicaLogDirsRequest = request.body
+def handle_alter_replica_log_dirs(
+    broker: Broker, request: Request
+) -> AlterReplicaLogDirsResponse | Coroutine[Any, Any, AlterReplicaLogDirsResponse]:
+    return in_slices(alter_replica_log_dirs(broker, request.body))
+
+
+def alter_replica_log_dirs(
+    broker: Broker, body: AlterReplicaLogDirsRequest
+) -> Slices[AlterReplicaLogDirsResponse]:
+    """Answer for each partition whether it is where it should be."""
     codes: dict[str, dict[int, ErrorCode]] = {}
+    current = Slice()
     for directory in body.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
                 rows = codes.setdefault(topic.name, {})
                 rows[index] = _move(broker, directory.path, TopicName(topic.name), index)
+                if current.spend(2):
+                    yield
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(

@@ -9,6 +9,8 @@ request came through; one that has none, or is fenced, is not reachable: its rep
 and partitions that it leads have no leader. The controller is the leader of
 the metadata log, which alone takes changes. Without an authorizer a client may do everything.
 
+An answer with many partitions is put together in slices, with the leaders of each slice's time.
+
 A topic created on demand is in the answer at once; Kafka answers UNKNOWN_TOPIC_OR_PARTITION first
 and creates it behind the client's back. An element with neither name nor id is INVALID_REQUEST,
 where Kafka fails.
@@ -16,13 +18,13 @@ where Kafka fails.
 
 import logging
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from headrace.broker.handlers.reach import Reach
-from headrace.broker.handlers.topic_creation import on_demand, plan_topic
+from headrace.broker.handlers.topic_creation import on_demand, planning
 from headrace.broker.handlers.topic_validation import (
     INTERNAL_TOPICS,
     Collisions,
@@ -31,9 +33,11 @@ from headrace.broker.handlers.topic_validation import (
 from headrace.broker.live_brokers import controller_id
 from headrace.broker.proposals import propose_each
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish, in_slices
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
 from headrace.metadata.ddl import CreateTopic
+from headrace.metadata.image import Image
 from headrace.metadata.state import Topic
 from headrace.raft.errors import DiskFull
 from headrace.wire import ApiKey
@@ -51,24 +55,66 @@ FIRST_BY_ID: Final = 12
 CREATION_TIMEOUT_MS: Final = 15_000
 """How long an answer waits for a topic created on demand: half of what clients wait for."""
 
+_NAMES_PER_UNIT: Final = 2
+"""How many names are looked at in a unit of work."""
+_NO_OPERATIONS: Final = MetadataResponseTopic().topic_authorized_operations
+
 logger = logging.getLogger(__name__)
 
 
 def handle_metadata(
     broker: Broker, request: Request
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    answer = in_slices(prepare(broker, request))
+    if isinstance(answer, _Creation):
+        return _create_and_answer(broker, request, answer.names)
+    if isinstance(answer, MetadataResponse):
+        return answer
+    return _finish(broker, request, answer)
+
+
+def prepare(broker: Broker, request: Request) -> Slices["MetadataResponse | _Creation"]:
+    """Put the response together, unless topics are to be created before."""
     body: MetadataRequest = request.body
-    if body.topics and not _is_answerable(body.topics, request.version):
-        return _refused(body.topics, request.version)
-    if missing := _creatable(broker, request):
-        return _create_and_answer(broker, request, missing)
-    return _answer(broker, request)
+    current = Slice()
+    if body.topics:
+        is_answerable = yield from _is_answerable(body.topics, request.version, current)
+        if not is_answerable:
+            return _refused(body.topics, request.version)
+        missing = yield from _creatable(broker, request, current)
+        if missing:
+            return _Creation(missing)
+    response = yield from _answer(broker, request, current)
+    return response
 
 
-def _is_answerable(topics: Iterable[MetadataRequestTopic], version: int) -> bool:
-    if version < FIRST_BY_ID:
-        return all(each.name is not None and each.topic_id == ZERO_TOPIC_ID for each in topics)
-    return all(each.name is not None or each.topic_id != ZERO_TOPIC_ID for each in topics)
+async def _finish(
+    broker: Broker,
+    request: Request,
+    work: "Coroutine[Any, Any, MetadataResponse | _Creation]",
+) -> MetadataResponse:
+    answer = await work
+    if isinstance(answer, _Creation):
+        return await _create_and_answer(broker, request, answer.names)
+    return answer
+
+
+class _Creation(NamedTuple):
+    """Topics that are to be created before the response."""
+
+    names: list[str]
+
+
+def _is_answerable(
+    topics: Iterable[MetadataRequestTopic], version: int, current: Slice
+) -> Slices[bool]:
+    for index, each in enumerate(topics, 1):
+        has_name, has_id = each.name is not None, each.topic_id != ZERO_TOPIC_ID
+        if not (has_name and not has_id if version < FIRST_BY_ID else has_name or has_id):
+            return False
+        if index % _NAMES_PER_UNIT == 0 and current.spend():
+            yield
+    return True
 
 
 def _refused(topics: Iterable[MetadataRequestTopic], version: int) -> MetadataResponse:
@@ -88,36 +134,34 @@ def _refused(topics: Iterable[MetadataRequestTopic], version: int) -> MetadataRe
 # Creation on demand
 
 
-def _creatable(broker: Broker, request: Request) -> list[str]:
-    """Give the names that are to be created before the answer."""
+def _creatable(broker: Broker, request: Request, current: Slice) -> Slices[list[str]]:
+    """Return the names that are to be created before the response."""
     body: MetadataRequest = request.body
-    if not body.topics or not body.allow_auto_topic_creation:
+    is_enabled = broker.settings[config.AUTO_CREATE_TOPICS_ENABLE]
+    if not body.topics or not body.allow_auto_topic_creation or not is_enabled:
         return []
     image = broker.image
-    missing = [
-        each.name
-        for each in body.topics
-        if each.topic_id == ZERO_TOPIC_ID
-        and each.name is not None
-        and image.topic(TopicName(each.name)) is None
-        and explain_illegal_name(each.name) is None
-    ]
-    if not missing or not broker.settings[config.AUTO_CREATE_TOPICS_ENABLE]:
-        return []
-    asks_by_id = any(each.topic_id != ZERO_TOPIC_ID for each in body.topics)
-    return [] if asks_by_id else list(dict.fromkeys(missing))
+    missing: dict[str, None] = {}
+    for each in body.topics:
+        if each.topic_id != ZERO_TOPIC_ID:
+            return []  # a question by ids
+        name = each.name
+        if (
+            name is not None
+            and image.topic(TopicName(name)) is None
+            and name not in missing
+            and explain_illegal_name(name) is None
+        ):
+            missing[name] = None
+        if current.spend(2):
+            yield
+    return list(missing)
 
 
 async def _create_and_answer(
     broker: Broker, request: Request, names: Iterable[str]
 ) -> MetadataResponse:
-    collisions = Collisions(broker.image)
-    changes: list[CreateTopic] = []
-    for name in names:
-        try:
-            changes.append(plan_topic(broker, on_demand(broker, name), collisions))
-        except KafkaError as error:
-            logger.info("topic %s cannot be created on demand: %s", name, error)
+    changes = await finish(_plan_creation(broker, names))
     errors = await propose_each(broker, changes, CREATION_TIMEOUT_MS)
     for change, refused in zip(changes, errors, strict=True):
         # Another client may have been first; the answer is from the image in any case. And that
@@ -128,16 +172,30 @@ async def _create_and_answer(
             and not isinstance(refused, DiskFull)
         ):
             logger.warning("topic %s was not created on demand: %s", change.name, refused)
-    return _answer(broker, request)
+    return await finish(_answer(broker, request, Slice()))
 
 
-# The answer
+def _plan_creation(broker: Broker, names: Iterable[str]) -> Slices[list[CreateTopic]]:
+    collisions = Collisions(broker.image)
+    changes: list[CreateTopic] = []
+    current = Slice()
+    for name in names:
+        try:
+            change = yield from planning(broker, on_demand(broker, name), collisions, current)
+            changes.append(change)
+        except KafkaError as error:
+            logger.info("topic %s cannot be created on demand: %s", name, error)
+    return changes
 
 
-def _answer(broker: Broker, request: Request) -> MetadataResponse:
+# The response
+
+
+def _answer(broker: Broker, request: Request, current: Slice) -> Slices[MetadataResponse]:
     body: MetadataRequest = request.body
     image = broker.image
     reach = Reach(image, request.peer.listener)
+    topics = yield from _topics(broker, request, reach, current)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -147,37 +205,51 @@ def _answer(broker: Broker, request: Request) -> MetadataResponse:
         ],
         cluster_id=image.state.cluster_id,
         controller_id=controller_id(broker),
-        topics=_topics(broker, request, reach),
+        topics=topics,
     )
-    if body.include_topic_authorized_operations:
-        for topic in response.topics:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
     if body.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
 
 
-def _topics(broker: Broker, request: Request, reach: Reach) -> list[MetadataResponseTopic]:
-    asked: list[MetadataRequestTopic] | None = request.body.topics
+def _topics(
+    broker: Broker, request: Request, reach: Reach, current: Slice
+) -> Slices[list[MetadataResponseTopic]]:
     image, version = broker.image, request.version
-    if asked is None or (not asked and version < FIRST_WITH_NULL_TOPICS):
-        return [_topic_row(topic, reach, version) for topic in image.topics()]
-    ids = dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_TOPIC_ID)
+    operations = (
+        TOPIC_OPERATIONS if request.body.include_topic_authorized_operations else _NO_OPERATIONS
+    )
     rows = []
-    for topic_id in ids:
-        topic = image.topic_by_id(TopicId(topic_id))
-        rows.append(_unknown_id(topic_id) if topic is None else _topic_row(topic, reach, version))
-    if ids:
-        return rows
-    for name in dict.fromkeys(each.name or "" for each in asked):
-        topic = image.topic(TopicName(name))
-        rows.append(_unknown_name(name) if topic is None else _topic_row(topic, reach, version))
+    for found in _asked_topics(image, request):
+        if isinstance(found, Topic):
+            row = yield from _topic_row(found, reach, version, current)
+        else:
+            row = _unknown_name(found) if isinstance(found, str) else _unknown_id(found)
+        row.topic_authorized_operations = operations
+        rows.append(row)
+        if current.spend(2):
+            yield
     return rows
 
 
-def _topic_row(topic: Topic, reach: Reach, version: int) -> MetadataResponseTopic:
+def _asked_topics(image: Image, request: Request) -> "list[Topic | str | bytes]":
+    """Return the topics that are asked for, each once; of one that is not there its name or id."""
+    asked: list[MetadataRequestTopic] | None = request.body.topics
+    if asked is None or (not asked and request.version < FIRST_WITH_NULL_TOPICS):
+        return list(image.topics())
+    ids = dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_TOPIC_ID)
+    if ids:
+        return [image.topic_by_id(TopicId(topic_id)) or topic_id for topic_id in ids]
+    names = dict.fromkeys(each.name or "" for each in asked)
+    return [image.topic(TopicName(name)) or name for name in names]
+
+
+def _topic_row(
+    topic: Topic, reach: Reach, version: int, current: Slice
+) -> Slices[MetadataResponseTopic]:
     rows = []
-    for index, row in enumerate(topic.partitions):
+    # A copy: partitions may be added meanwhile.
+    for index, row in enumerate(topic.partitions[:]):
         leader, code = reach.leader(row)
         if code == ErrorCode.LISTENER_NOT_FOUND and version < FIRST_WITH_LISTENER_ERROR:
             code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -200,6 +272,8 @@ def _topic_row(topic: Topic, reach: Reach, version: int) -> MetadataResponseTopi
                 offline_replicas=offline,
             )
         )
+        if current.spend():
+            yield
     return MetadataResponseTopic(
         name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=rows
     )

@@ -17,7 +17,7 @@ CLUSTER_DEFAULT: Final = ""
 
 
 def checked_configs(broker: Broker, configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Give what a client wants set, the last value of a name; INVALID_CONFIG if it cannot be."""
+    """Return what a client wants set, the last value of a name; INVALID_CONFIG if it cannot be."""
     own: dict[str, str] = {}
     for name, value in configs:
         if value is None:
@@ -35,8 +35,23 @@ def checked_configs(broker: Broker, configs: Iterable[tuple[str, str | None]]) -
     return own
 
 
-def topic_config_rows(broker: Broker, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    """Give every config that a topic has, with where it is from; its own as they were written."""
+class TopicConfigRows:
+    """The configs of new topics in one response. Topics that are configured alike share theirs."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._shared: dict[object, list[CreatableTopicConfigs]] = {}
+
+    def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Return every config that a topic has, with where it is from; its own as written."""
+        key = tuple(own.items())
+        found = self._shared.get(key)
+        if found is None:
+            found = self._shared[key] = _topic_config_rows(self._broker, own)
+        return found
+
+
+def _topic_config_rows(broker: Broker, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
     cluster_dynamic, broker_dynamic = _dynamic(broker)
     rows = []
     for name, setting in sorted(TOPIC_CONFIGS.items()):

@@ -5,7 +5,8 @@ all come through here. Nothing is proposed: that is the caller's part.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from random import randrange
 from typing import Final
 
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from headrace import config
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.assignment import Candidate, assign_replicas
+from headrace.broker.handlers.assignment import Candidate, Placement
 from headrace.broker.handlers.topic_configs import checked_configs
 from headrace.broker.handlers.topic_validation import (
     INTERNAL_TOPICS,
@@ -24,11 +25,15 @@ from headrace.broker.handlers.topic_validation import (
     check_name,
     ordered_assignments,
 )
+from headrace.broker.slices import Slice, Slices, run_whole
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, TopicId, TopicName, topic_id_text
 from headrace.metadata.ddl import Assignment, CreateTopic
 from headrace.metadata.image import Image
 
+_PLACED_AT_ONCE: Final = 100
+_PLAN_UNITS: Final = 10
+_UNITS_PER_CONFIG: Final = 10
 DEFAULT_COUNT: Final = -1
 """Stands for the broker's own number of partitions or replicas."""
 
@@ -45,28 +50,39 @@ class NewTopic(Struct, frozen=True, kw_only=True):
 
 
 def plan_topic(broker: Broker, asked: NewTopic, collisions: Collisions) -> CreateTopic:
-    """Give the change that creates a topic; KafkaError if it cannot be created as it is asked for.
+    """Return the change that creates a topic of few partitions, as `planning` does."""
+    return run_whole(planning(broker, asked, collisions, Slice()))
+
+
+def planning(
+    broker: Broker, asked: NewTopic, collisions: Collisions, current: Slice
+) -> Slices[CreateTopic]:
+    """Return the change that creates a topic; KafkaError if it cannot be created as asked for.
 
     The order of the checks is Kafka's: of several mistakes a client hears of the same one.
     """
     image, name = broker.image, asked.name
+    if current.spend(_PLAN_UNITS + _UNITS_PER_CONFIG * len(asked.configs)):
+        yield
     check_creatable(image, name, collisions)
     configs = checked_configs(broker, asked.configs)
     if asked.assignments:
-        replicas = _chosen_replicas(image, asked)
+        place = _chosen_replicas(image, asked)
+        count = len(asked.assignments)
     else:
         check_counts(asked.partitions, asked.replication_factor)
-        partitions, replication_factor = with_defaults(broker, asked)
-        replicas = assign_replicas(
-            candidates(image),
-            partitions=partitions,
-            replication_factor=replication_factor,
-            start=randrange(2**16),
-        )
+        count, replication_factor = with_defaults(broker, asked)
+        place = Placement(candidates(image), replication_factor, start=randrange(2**16)).place
+    assigned: list[Assignment] = []
+    while len(assigned) < count:
+        replicas = place(min(count - len(assigned), _PLACED_AT_ONCE))
+        assigned += with_roles(image, replicas)
+        if current.spend(2 * len(replicas) * len(replicas[0])):
+            yield
     return CreateTopic(
         TopicName(name),
         new_topic_id(),
-        with_roles(image, replicas),
+        tuple(assigned),
         configs,
         is_internal=name in INTERNAL_TOPICS,
     )
@@ -114,15 +130,19 @@ def with_roles(image: Image, placed: Iterable[tuple[BrokerId, ...]]) -> tuple[As
     KafkaError if of one nobody is up: there would be no leader to begin with.
     """
     up = brokers_up(image)
+    made: dict[tuple[BrokerId, ...], Assignment] = {}
     assigned = []
     for replicas in placed:
-        isr = tuple(each for each in replicas if each in up)
-        if not isr:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"none of the brokers {list(replicas)} is up: a new partition needs one",
-            )
-        assigned.append(Assignment(replicas, isr, isr[0]))
+        assignment = made.get(replicas)
+        if assignment is None:
+            isr = tuple(each for each in replicas if each in up)
+            if not isr:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"none of the brokers {list(replicas)} is up: a new partition needs one",
+                )
+            assignment = made[replicas] = Assignment(replicas, isr, isr[0])
+        assigned.append(assignment)
     return tuple(assigned)
 
 
@@ -157,14 +177,21 @@ def on_demand(broker: Broker, name: str) -> NewTopic:
     )
 
 
-def _chosen_replicas(image: Image, asked: NewTopic) -> list[tuple[BrokerId, ...]]:
+def _chosen_replicas(image: Image, asked: NewTopic) -> Callable[[int], list[tuple[BrokerId, ...]]]:
+    """Return what gives the replicas of the next partitions that a client chose them for."""
     if asked.replication_factor != DEFAULT_COUNT or asked.partitions != DEFAULT_COUNT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "brokers are chosen for the partitions, so their number and the replication factor "
             f"must be -1, not {asked.partitions} and {asked.replication_factor}",
         )
-    return check_assignments(ordered_assignments(asked.assignments), image)
+    chosen = ordered_assignments(asked.assignments)
+    rest = iter(chosen)
+
+    def place(partitions: int) -> list[tuple[BrokerId, ...]]:
+        return check_assignments(islice(rest, partitions), image, len(chosen[0]))
+
+    return place
 
 
 _IntSetting = config.Setting[int]

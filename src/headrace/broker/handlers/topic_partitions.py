@@ -9,7 +9,8 @@ A topic without a name is INVALID_TOPIC_EXCEPTION; Kafka fails.
 """
 
 from bisect import bisect_left
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from headrace import config
 from headrace.broker.broker import Broker
@@ -17,9 +18,10 @@ from headrace.broker.handlers.operations import TOPIC_OPERATIONS
 from headrace.broker.handlers.reach import Reach
 from headrace.broker.handlers.topic_validation import INTERNAL_TOPICS, explain_illegal_name
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, in_slices
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
-from headrace.metadata.state import Topic
+from headrace.metadata.state import Partition, Topic
 from headrace.wire import ApiKey
 from headrace.wire.messages.describe_topic_partitions_request import (
     DescribeTopicPartitionsRequest,
@@ -34,9 +36,17 @@ from headrace.wire.messages.describe_topic_partitions_response import (
 
 def handle_describe_topic_partitions(
     broker: Broker, request: Request
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, DescribeTopicPartitionsResponse]:
+    return in_slices(describe_topic_partitions(broker, request))
+
+
+def describe_topic_partitions(
+    broker: Broker, request: Request
+) -> Slices[DescribeTopicPartitionsResponse]:
+    """Put the response together."""
     body: DescribeTopicPartitionsRequest = request.body
     cursor, image = body.cursor, broker.image
+    current = Slice()
     asked = {topic.name for topic in body.topics}
     if cursor is not None and (
         cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
@@ -54,12 +64,16 @@ def handle_describe_topic_partitions(
             response.next_cursor = Cursor(topic_name=name)
             break
         topic = image.topic(TopicName(name))
+        if current.spend():
+            yield
         if topic is None:
             response.topics.append(_unknown(name))
             continue
         goes_on = cursor is not None and cursor.topic_name == name
         first = cursor.partition_index if cursor is not None and goes_on else 0
-        row = _topic_row(topic, reach, first, first + room)
+        row = yield from _topic_row(
+            topic, reach, topic.partitions[first : first + room], first, current
+        )
         response.topics.append(row)
         room -= len(row.partitions)
         if (end := first + len(row.partitions)) < len(topic.partitions):
@@ -69,10 +83,12 @@ def handle_describe_topic_partitions(
 
 
 def _topic_row(
-    topic: Topic, reach: Reach, first: int, end: int
-) -> DescribeTopicPartitionsResponseTopic:
+    topic: Topic, reach: Reach, partitions: list[Partition], first: int, current: Slice
+) -> Slices[DescribeTopicPartitionsResponseTopic]:
     rows = []
-    for index, row in enumerate(topic.partitions[first:end], first):
+    for index, row in enumerate(partitions, first):
+        if current.spend():
+            yield
         leader, code = reach.leader(row)
         rows.append(
             DescribeTopicPartitionsResponsePartition(

@@ -11,13 +11,13 @@ Left out: quotas on changes (KIP-599's throttling), policies (create.topic.polic
 Leases on a topic are not drained before it is deleted: while there is one, deletion is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 from headrace import config
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.topic_configs import topic_config_rows
-from headrace.broker.handlers.topic_creation import NewTopic, plan_topic, with_defaults
+from headrace.broker.handlers.topic_configs import TopicConfigRows
+from headrace.broker.handlers.topic_creation import NewTopic, planning, with_defaults
 from headrace.broker.handlers.topic_validation import (
     PARTITIONS_PER_REQUEST_MAX,
     Collisions,
@@ -25,6 +25,7 @@ from headrace.broker.handlers.topic_validation import (
 )
 from headrace.broker.proposals import propose_each, timed_out
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName, topic_id_text
@@ -52,20 +53,8 @@ FIRST_DELETE_DISABLED_CODE: Final = 3
 
 async def handle_create_topics(broker: Broker, request: Request) -> CreateTopicsResponse:
     body: CreateTopicsRequest = request.body
-    answers: dict[str, KafkaError | CreateTopic] = {}
     twice = duplicates(topic.name for topic in body.topics)
-    asked = {topic.name: _new_topic(topic) for topic in body.topics if topic.name not in twice}
-    too_many = _explain_too_many(broker, asked)
-    collisions = Collisions(broker.image)
-    for name, new_topic in asked.items():
-        try:
-            if body.timeout_ms <= 0:
-                raise timed_out(body.timeout_ms)
-            if too_many is not None:
-                raise too_many
-            answers[name] = plan_topic(broker, new_topic, collisions)
-        except KafkaError as error:
-            answers[name] = error
+    answers = await finish(plan_creation(broker, body, twice))
     if not body.validate_only:
         changes = [change for change in answers.values() if isinstance(change, CreateTopic)]
         errors = await propose_each(broker, changes, body.timeout_ms)
@@ -75,13 +64,59 @@ async def handle_create_topics(broker: Broker, request: Request) -> CreateTopics
             if error is not None
         }
     answers |= twice
+    return await finish(_create_response(broker, request, answers))
+
+
+def plan_creation(
+    broker: Broker, body: CreateTopicsRequest, twice: Container[str]
+) -> Slices[dict[str, KafkaError | CreateTopic]]:
+    """Return the change that creates each topic which is named once, or why there is none."""
+    asked: dict[str, NewTopic] = {}
+    current = Slice()
+    count = 0
+    for topic in body.topics:
+        if topic.name not in twice:
+            new_topic = asked[topic.name] = _new_topic(topic)
+            count += len(new_topic.assignments) or max(with_defaults(broker, new_topic)[0], 0)
+        if current.spend(3 + len(topic.assignments) // 2 + len(topic.configs) // 2):
+            yield
+    too_many = _explain_too_many(count)
+    collisions = Collisions(broker.image)
+    answers: dict[str, KafkaError | CreateTopic] = {}
+    for name, new_topic in asked.items():
+        try:
+            if body.timeout_ms <= 0:
+                raise timed_out(body.timeout_ms)
+            if too_many is not None:
+                raise too_many
+            answers[name] = yield from planning(broker, new_topic, collisions, current)
+        except KafkaError as error:
+            answers[name] = error
+        if current.spend():
+            yield
+    return answers
+
+
+def _create_response(
+    broker: Broker, request: Request, answers: Mapping[str, KafkaError | CreateTopic]
+) -> Slices[CreateTopicsResponse]:
     has_configs = request.version >= FIRST_WITH_CONFIGS
-    return CreateTopicsResponse(
-        topics=[
-            _create_row(broker, name, answers[name], has_configs)
-            for name in dict.fromkeys(topic.name for topic in body.topics)
-        ]
-    )
+    response = CreateTopicsResponse(topics=[])
+    configs = TopicConfigRows(broker)
+    current = Slice()
+    for name in dict.fromkeys(topic.name for topic in request.body.topics):
+        answer = answers[name]
+        row = _create_row(name, answer)
+        if has_configs and isinstance(answer, CreateTopic):
+            row.configs = configs.of(answer.configs)
+        response.topics.append(row)
+        if current.spend(_CREATED_UNITS):
+            yield
+    return response
+
+
+_CREATED_UNITS: Final = 50
+"""What a created topic's row costs at most: it has all configs of the topic."""
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -94,12 +129,8 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _explain_too_many(broker: Broker, asked: Mapping[str, NewTopic]) -> KafkaError | None:
+def _explain_too_many(count: int) -> KafkaError | None:
     """Refuse the whole of a request that would create more than a controller should in one go."""
-    count = sum(
-        len(topic.assignments) or max(with_defaults(broker, topic)[0], 0)
-        for topic in asked.values()
-    )
     if count <= PARTITIONS_PER_REQUEST_MAX:
         return None
     return KafkaError(
@@ -109,9 +140,7 @@ def _explain_too_many(broker: Broker, asked: Mapping[str, NewTopic]) -> KafkaErr
     )
 
 
-def _create_row(
-    broker: Broker, name: str, answer: KafkaError | CreateTopic, has_configs: bool
-) -> CreatableTopicResult:
+def _create_row(name: str, answer: KafkaError | CreateTopic) -> CreatableTopicResult:
     if isinstance(answer, KafkaError):
         return CreatableTopicResult(
             name=name, error_code=answer.code, error_message=answer.message, configs=[]
@@ -122,7 +151,7 @@ def _create_row(
         error_message=None,
         num_partitions=len(answer.partitions),
         replication_factor=len(answer.partitions[0].replicas),
-        configs=topic_config_rows(broker, answer.configs) if has_configs else [],
+        configs=[],
     )
 
 
@@ -133,8 +162,28 @@ async def handle_delete_topics(broker: Broker, request: Request) -> DeleteTopics
     else:
         asked = body.topics
     rows: list[DeletableTopicResult] = []
+    found = await finish(_find_deleted(broker, request, asked, rows))
+    now_ms = broker.clock.now_ms()
+    changes = [DeleteTopic(topic_id, now_ms) for topic_id in found]
+    errors = await propose_each(broker, changes, body.timeout_ms)
+    for row, refusal in zip(found.values(), errors, strict=True):
+        _set_error(row, refusal)
+    return DeleteTopicsResponse(responses=rows)
+
+
+def _find_deleted(
+    broker: Broker,
+    request: Request,
+    asked: list[DeleteTopicState],
+    rows: list[DeletableTopicResult],
+) -> Slices[dict[TopicId, DeletableTopicResult]]:
+    """Return the rows of topics that can be deleted; `rows` gets those of all topics."""
     found: dict[TopicId, DeletableTopicResult] = {}
-    for states in _by_topic(broker.image, asked):
+    current = Slice()
+    grouped = yield from _by_topic(broker.image, asked, current)
+    for states in grouped:
+        if current.spend(2):
+            yield
         row = DeletableTopicResult(
             name=next((each.name for each in states if each.name is not None), None),
             topic_id=max(each.topic_id for each in states),  # the zero id is the least
@@ -148,18 +197,17 @@ async def handle_delete_topics(broker: Broker, request: Request) -> DeleteTopics
         else:
             row.name, row.topic_id = topic.name, topic.topic_id
             found[topic.topic_id] = row
-    now_ms = broker.clock.now_ms()
-    changes = [DeleteTopic(topic_id, now_ms) for topic_id in found]
-    errors = await propose_each(broker, changes, body.timeout_ms)
-    for row, refusal in zip(found.values(), errors, strict=True):
-        _set_error(row, refusal)
-    return DeleteTopicsResponse(responses=rows)
+    return found
 
 
-def _by_topic(image: Image, asked: list[DeleteTopicState]) -> list[list[DeleteTopicState]]:
+def _by_topic(
+    image: Image, asked: list[DeleteTopicState], current: Slice
+) -> Slices[list[list[DeleteTopicState]]]:
     """Put together the elements of a request that mean the same topic, by name or by id."""
     groups: dict[object, list[DeleteTopicState]] = {}
     for state in asked:
+        if current.spend():
+            yield
         key: object = state.topic_id
         if state.name is not None and state.topic_id != ZERO_TOPIC_ID:
             key = state.name, state.topic_id

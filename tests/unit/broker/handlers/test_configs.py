@@ -17,6 +17,7 @@ from tests.config_requests import (
     APPEND,
     BROKER,
     DELETE,
+    INVALID_CONFIG,
     INVALID_REQUEST,
     LOGGER,
     NONE,
@@ -167,3 +168,34 @@ def test_one_bad_level_changes_no_logger(node: Any, logger: logging.Logger) -> N
     lines = ((logger.name, SET, "ERROR"), ("no.such.logger", SET, "ERROR"))
     play(node, one(LOGGER, "1", *lines, code=40))
     assert logger.level == logging.NOTSET
+
+
+def test_what_is_asked_for_twice_is_described_once(node: Any) -> None:
+    resources = [DescribeConfigsResource(TOPIC, "t", None)] * 2000
+    resources += [DescribeConfigsResource(BROKER, "1", None)] * 2000
+    resources += [DescribeConfigsResource(TOPIC, "t", ["retention.ms"])] * 2
+    answer = node.ask(DescribeConfigsRequest(resources), 4)
+    found = [(each.resource_type, each.resource_name, len(each.configs)) for each in answer.results]
+    (topic, broker, one_config) = found
+    assert topic[:2] == (TOPIC, "t")
+    assert broker[:2] == (BROKER, "1")
+    assert one_config == (TOPIC, "t", 1)
+    assert topic[2] > 1
+
+
+def test_a_list_cannot_grow_beyond_what_kafka_could_keep(node: Any) -> None:
+    name = "leader.replication.throttled.replicas"
+    halves = [",".join(f"{part}:{index}" for index in range(4000)) for part in (1, 2)]
+    play(node, one(TOPIC, "t", (name, SET, halves[0]), code=NONE))
+    play(node, one(TOPIC, "t", (name, APPEND, halves[1]), code=INVALID_CONFIG))
+
+
+def test_a_broker_cannot_be_told_any_number_of_configs(node: Any) -> None:
+    def lines(first: int, count: int) -> list[Any]:
+        return [(f"no.such.{number}", SET, "x") for number in range(first, first + count)]
+
+    play(node, one(BROKER, "1", *lines(0, 501), code=INVALID_REQUEST))
+    play(node, one(BROKER, "1", *lines(0, 500), code=NONE))
+    play(node, one(BROKER, "1", *lines(500, 1), code=INVALID_REQUEST))
+    play(node, one(BROKER, "1", ("no.such.0", DELETE, None), code=NONE))
+    play(node, one(BROKER, "1", *lines(500, 1), code=NONE))
