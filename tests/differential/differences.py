@@ -560,6 +560,12 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         reason="What clients read needs no room, and a full disk passes.",
     ),
     FoundOtherwise(
+        what="Patterns in `match` of client metrics",
+        kafka="Java's, of any size; of a field that is there twice the last one holds",
+        headrace="RE2's, bounded in size, each field once; values beyond 256 characters match none",
+        reason="A pattern must not keep the broker from its work.",
+    ),
+    FoundOtherwise(
         what="DescribeConfigs with a resource twice, for the same configs",
         kafka="two results",
         headrace="one result",

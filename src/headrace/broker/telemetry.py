@@ -5,11 +5,10 @@ nobody reads the OTLP bytes yet. A client is known by the id of its instance, an
 last are remembered: one that was forgotten may ask once more than it should, nothing else.
 """
 
-import re
+import asyncio
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import crc32c
@@ -17,6 +16,7 @@ from msgspec import Struct
 
 from headrace.broker.clock import Clock
 from headrace.config import TELEMETRY_MAX_BYTES
+from headrace.config.client_metrics import is_match
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
@@ -100,6 +100,8 @@ class Telemetry:
         self._clock = clock
         self._image_of = image_of
         self._configs: Mapping[str, Mapping[str, str]] = {}
+        self._seen: tuple[Image, int] | None = None
+        """The image and the index that the configs were looked through at."""
         self._version = 0
         self._instances: OrderedDict[bytes, _Instance] = OrderedDict()
 
@@ -125,7 +127,7 @@ class Telemetry:
         instance.last_error = ErrorCode.NONE
         return instance.subscription
 
-    def push(
+    async def push(
         self,
         subscription: tuple[bytes, int],
         client: TelemetryClient,
@@ -136,7 +138,8 @@ class Telemetry:
     ) -> None:
         """Take metrics from a client; `subscription` is its instance id and what it pushes for.
 
-        KafkaError, with the code that Kafka has for it, if they are not taken.
+        KafkaError, with the code that Kafka has for it, if they are not taken. Metrics are inflated
+        in a thread: a few bytes may become megabytes.
         """
         instance_id, subscription_id = subscription
         if instance_id in RESERVED_INSTANCES:
@@ -146,6 +149,9 @@ class Telemetry:
         try:
             self._check_turn(instance, is_terminating)
             self._check_push(instance.subscription, subscription_id, metrics, compression_type)
+            if compression_type != Compression.NONE:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(None, _check_inflates, compression_type, metrics)
         except KafkaError as error:
             self.refusals += 1
             instance.last_error = error.code
@@ -168,9 +174,14 @@ class Telemetry:
         return instance
 
     def _look_at_configs(self) -> None:
+        image = self._image_of()
+        index = image.applied_index
+        if self._seen is not None and self._seen[0] is image and self._seen[1] == index:
+            return
+        self._seen = image, index
         configs = {
             name: values
-            for (kind, name), values in self._image_of().state.configs.items()
+            for (kind, name), values in image.state.configs.items()
             if kind is ResourceType.CLIENT_METRICS
         }
         if configs != self._configs:
@@ -218,10 +229,6 @@ class Telemetry:
                 ErrorCode.TELEMETRY_TOO_LARGE,
                 f"{len(metrics)} bytes of metrics, telemetry.max.bytes is {self.max_bytes}",
             )
-        try:
-            decompress(Compression(compression_type), metrics, INFLATED_BYTES_MAX)
-        except (CorruptBatch, InflatedTooLarge) as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"the metrics: {error.message}") from error
 
     def _counters_of(self, client_id: str) -> PushCounters:
         found = self.by_client_id.get(client_id)
@@ -230,6 +237,13 @@ class Telemetry:
                 client_id = OTHER_CLIENTS
             found = self.by_client_id.setdefault(client_id, PushCounters())
         return found
+
+
+def _check_inflates(compression_type: int, metrics: Buffer) -> None:
+    try:
+        decompress(Compression(compression_type), metrics, INFLATED_BYTES_MAX)
+    except (CorruptBatch, InflatedTooLarge) as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"the metrics: {error.message}") from error
 
 
 def _subscribe(
@@ -261,23 +275,13 @@ def _subscribe(
 
 
 def _matches(match: str, values: Mapping[str, str]) -> bool:
-    """Say whether each NAME=PATTERN of a config matches the client's value as a whole."""
+    """Return whether each NAME=PATTERN of a config matches the client's value as a whole."""
     for word in _words(match):
-        name, _, text = word.partition("=")
-        pattern = _pattern(text.strip())
-        if pattern is None or pattern.fullmatch(values.get(name.strip(), "")) is None:
+        name, _, pattern = word.partition("=")
+        if not is_match(pattern.strip(), values.get(name.strip(), "")):
             return False
     return True
 
 
 def _words(text: str) -> list[str]:
     return [word for part in text.split(",") if (word := part.strip())]
-
-
-@lru_cache(maxsize=256)
-def _pattern(text: str) -> re.Pattern[str] | None:
-    """Compile a pattern; None, which nothing matches, if Python has no such pattern."""
-    try:
-        return re.compile(text)
-    except re.error:
-        return None

@@ -1,12 +1,17 @@
-"""What a subscription to clients' metrics may be told (KIP-714)."""
+"""What a subscription to clients' metrics may be told (KIP-714).
 
-import re
+Patterns are RE2's: they have neither references back nor looks around. The time that a match takes
+is bounded by the memory that the pattern may compile to and by the length of what it is matched
+with, whatever the pattern is.
+"""
+
 from collections.abc import Mapping
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from headrace.config.registry import unknown
 from headrace.config.setting import AnySetting, Setting, int32, words
-from headrace.config.values import members, split
+from headrace.config.values import members, shorten, split
 
 MATCHED_FIELDS: Final = (
     "client_instance_id",
@@ -17,19 +22,56 @@ MATCHED_FIELDS: Final = (
     "client_source_port",
 )
 
+PATTERN_CHARACTERS_MAX: Final = 4096
+PATTERN_BYTES_MAX: Final = 16 * 1024
+"""How much memory a compiled pattern may take: matching takes time in proportion to it."""
+MATCHED_CHARACTERS_MAX: Final = 256
+"""A longer value, such as a client id beyond all measure, matches nothing."""
+COMPILED_PATTERNS_MAX: Final = 256
+
 
 def patterns(text: str) -> tuple[str, ...]:
-    """A list of FIELD=REGEX, each for one of the fields that a client is known by."""
+    """A list of FIELD=REGEX, each for another of the fields that a client is known by."""
     found = members(())(text)
+    fields = set()
     for each in found:
         field, _, expression = each.partition("=")
         if field.strip() not in MATCHED_FIELDS or not expression or "=" in expression:
             raise ValueError(f"each must be FIELD=REGEX, of {', '.join(MATCHED_FIELDS)}")
-        try:
-            re.compile(expression.strip())
-        except re.error as error:
-            raise ValueError(f"{expression.strip()} is not a regular expression: {error}") from None
+        if field.strip() in fields:
+            raise ValueError(f"{field.strip()} is there twice")
+        fields.add(field.strip())
+        compile_pattern(expression.strip())
     return found
+
+
+@lru_cache(COMPILED_PATTERNS_MAX)
+def compile_pattern(text: str) -> Any:
+    """Return the compiled pattern; ValueError if it is none, or too large a one."""
+    import re2  # noqa: PLC0415  few nodes have subscriptions
+
+    if len(text) > PATTERN_CHARACTERS_MAX:
+        raise ValueError(f"{shorten(text)} is longer than {PATTERN_CHARACTERS_MAX} characters")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = PATTERN_BYTES_MAX
+    try:
+        return re2.compile(text, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if error.args else error
+        if isinstance(reason, bytes):
+            reason = reason.decode(errors="replace")
+        raise ValueError(f"{shorten(text)} is not a regular expression: {reason}") from None
+
+
+def is_match(pattern: str, value: str) -> bool:
+    """Return whether a pattern matches a value as a whole; what is no pattern matches nothing."""
+    if len(value) > MATCHED_CHARACTERS_MAX:
+        return False
+    try:
+        return compile_pattern(pattern).fullmatch(value) is not None
+    except (ValueError, UnicodeEncodeError):
+        return False
 
 
 INTERVAL_MS: Final = int32(

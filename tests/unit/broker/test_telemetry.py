@@ -1,5 +1,7 @@
 """Client telemetry: who is asked for what, how often, and what is refused, as Kafka does it."""
 
+import asyncio
+
 import pytest
 
 from headrace.broker import telemetry as module
@@ -36,6 +38,7 @@ class World:
     def configure(self, name: str, **values: str | None) -> None:
         named = {key.replace("_", "."): value for key, value in values.items()}
         set_configs(self.image, SetConfigs(ResourceType.CLIENT_METRICS, name, named))
+        self.image.state.applied_index += 1
 
     def subscribe(
         self, instance: bytes = INSTANCE, client: TelemetryClient = CLIENT
@@ -52,7 +55,8 @@ class World:
         client: TelemetryClient = CLIENT,
     ) -> None:
         key = subscription.instance_id, subscription.subscription_id
-        self.telemetry.push(key, client, metrics, compression, is_terminating=is_terminating)
+        push = self.telemetry.push(key, client, metrics, compression, is_terminating=is_terminating)
+        asyncio.run(push)
 
 
 @pytest.fixture
@@ -120,6 +124,34 @@ def test_a_match_is_of_whole_values_and_all_of_them(
 ) -> None:
     world.configure("a", metrics="m", match=match)
     assert world.subscribe().metrics == (("m",) if is_matching else ())
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+", "(?:a?){100}b", "(?:a?){500}" * 20])
+def test_no_pattern_keeps_the_loop_busy(world: World, pattern: str) -> None:
+    """With Python's own patterns the first of these would not come back before the end of days."""
+    world.configure("a", metrics="m", match=f"client_id={pattern}")
+    for length in (200, 30_000):
+        client = CLIENT._replace(client_id="a" * length + "!")
+        assert world.subscribe(NEW_INSTANCE, client).metrics == ()
+
+
+def test_a_client_id_beyond_all_measure_matches_nothing(world: World) -> None:
+    world.configure("a", metrics="m", match="client_id=.*")
+    assert world.subscribe(NEW_INSTANCE, CLIENT._replace(client_id="a" * 256)).metrics == ("m",)
+    assert world.subscribe(NEW_INSTANCE, CLIENT._replace(client_id="a" * 257)).metrics == ()
+
+
+def test_configs_are_looked_through_only_when_metadata_has_changed(world: World) -> None:
+    world.configure("a", metrics="m")
+    assert world.telemetry.has_subscriptions
+
+    class Unreadable(dict[object, object]):
+        def items(self) -> object:  # type: ignore[override]
+            raise AssertionError("looked through again")
+
+    world.image.state.configs = Unreadable(world.image.state.configs)  # type: ignore[assignment]
+    assert world.subscribe().metrics == ("m",)
+    assert world.telemetry.has_subscriptions
 
 
 def test_asking_again_before_the_interval_is_over_is_throttled(world: World) -> None:

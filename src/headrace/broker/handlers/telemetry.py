@@ -48,12 +48,12 @@ def handle_get_telemetry_subscriptions(
     )
 
 
-def handle_push_telemetry(broker: Broker, request: Request) -> PushTelemetryResponse:
+async def handle_push_telemetry(broker: Broker, request: Request) -> PushTelemetryResponse:
     body: PushTelemetryRequest = request.body
     telemetry = broker.telemetry
     telemetry.max_bytes = broker.settings[config.TELEMETRY_MAX_BYTES]
     try:
-        telemetry.push(
+        await telemetry.push(
             (body.client_instance_id, body.subscription_id),
             client_of(request),
             body.metrics,
