@@ -1,5 +1,6 @@
 """The HTTP port of a node: health, readiness, metrics."""
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.testing.broker import TestBroker
+from headrace.web import server
 from headrace.web.server import CONNECTIONS_MAX, WebServer
 from tests.broker.peers import wait_until
 
@@ -21,6 +23,9 @@ class Pages:
 
     def __init__(self, port: int) -> None:
         self.port = port
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), 10)
 
     def get(self, path: str) -> tuple[int, str]:
         """The status and the text of a page."""
@@ -93,19 +98,92 @@ def test_a_port_that_is_taken_is_named_with_its_holder(headrace: TestBroker) -> 
         headrace.run(web.start())
 
 
-def test_many_connections_that_say_nothing_are_closed(pages: Pages, headrace: TestBroker) -> None:
-    silent = [socket.create_connection(("127.0.0.1", pages.port), 10) for _ in range(80)]
+def test_connections_that_say_nothing_make_room_for_others(pages: Pages) -> None:
+    assert _is_healthy(pages)
+    silent = [pages.connect() for _ in range(CONNECTIONS_MAX + 16)]
     try:
-        closed = silent[CONNECTIONS_MAX:]
-
-        def are_closed() -> bool:
-            return all(_is_closed(each) for each in closed)
-
-        wait_until(are_closed, "those over the limit are closed")
+        wait_until(lambda: all(map(_is_closed, silent[:16])), "the oldest make room")
+        assert pages.get("/healthz")[0] == 200
+        assert not any(map(_is_closed, silent[17:]))
     finally:
         for each in silent:
             each.close()
-    wait_until(lambda: _is_healthy(pages), "there is room again")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HT",
+        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx",
+    ],
+)
+def test_whoever_sends_a_byte_now_and_then_is_closed(
+    pages: Pages, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(server.SECONDS_MAX, server.Phase.ASKING, 0.3)
+    assert _is_healthy(pages)
+    dripping = pages.connect()
+    dripping.sendall(start)
+
+    def is_closed() -> bool:
+        with contextlib.suppress(OSError):
+            dripping.send(b"a")
+        return _is_closed(dripping)
+
+    wait_until(is_closed, "it is closed although it never was silent")
+    dripping.close()
+
+
+def test_slow_requests_do_not_keep_others_out(pages: Pages) -> None:
+    dripping = [pages.connect() for _ in range(CONNECTIONS_MAX)]
+    for each in dripping:
+        each.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ")
+    for _ in range(CONNECTIONS_MAX):
+        for each in dripping:
+            with contextlib.suppress(OSError):
+                each.send(b"a")
+        assert pages.get("/healthz") == (200, "the loop turns\n")
+    for each in dripping:
+        each.close()
+
+
+def test_whoever_does_not_read_is_closed(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, headrace: TestBroker
+) -> None:
+    monkeypatch.setitem(server.SECONDS_MAX, server.Phase.SENDING, 0.3)
+    assert _is_healthy(pages)
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.connect(("127.0.0.1", pages.port))
+    asked = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def is_closed() -> bool:
+        try:
+            deaf.settimeout(0.05)
+            deaf.sendall(asked * 20)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    wait_until(is_closed, "its responses are not kept for ever")
+    deaf.close()
+
+
+def test_junk_behind_a_request_ends_the_connection_quietly(
+    pages: Pages, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _is_healthy(pages)
+    peer = pages.connect()
+    for _ in range(20):
+        with contextlib.suppress(OSError):
+            peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n\x00junk\r\n\r\n")
+    wait_until(lambda: _is_ended(peer), "the connection ends")
+    peer.close()
+    assert not [record for record in caplog.records if record.exc_info]
+    assert pages.get("/healthz")[0] == 200
 
 
 def test_no_web_library_is_loaded_before_somebody_asks() -> None:
@@ -126,6 +204,19 @@ def _is_closed(each: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
+
+
+def _is_ended(each: socket.socket) -> bool:
+    """Whether a connection has ended, whatever it said before."""
+    each.setblocking(False)
+    try:
+        while each.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
 
 
 def _is_healthy(pages: Pages) -> bool:

@@ -7,11 +7,17 @@
 uvicorn's protocol speaks HTTP, starlette routes. Both load in a thread when the first connection
 comes, which costs about 150 ms once: a node's start does not wait for it, and its loop does not
 stand still. uvicorn's own server, with its signal handlers and its main loop, is not used.
+
+Nobody can keep the port to himself. A connection has so long to send a request, and so long to take
+the response, however many bytes it sends or takes meanwhile; and when there are too many, a new one
+takes the place of the one that was waited for longest.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace import config
 from headrace.broker.listeners import Address, CannotListen, Listener
@@ -22,12 +28,42 @@ if TYPE_CHECKING:
 REQUEST_START_BYTES_MAX: Final = 64 * 1024
 """How much of a request is kept until the libraries are loaded; no page needs more."""
 CONNECTIONS_MAX: Final = 64
-"""How many may be open at once; more are closed at once, so that pages never crowd out clients."""
+"""How many are open at once, so that pages never crowd out clients."""
 
-SILENCE_SECONDS_MAX: Final = 30
-"""How long a connection may say nothing."""
+logger = logging.getLogger(__name__)
 
-Opener = Callable[[], asyncio.Protocol]
+
+class Phase(Enum):
+    """What a connection waits for; those that wait for the client are given up first."""
+
+    ASKING = 0
+    """For a request, whole."""
+    SENDING = 1
+    """For the client to take a response."""
+    ANSWERING = 2
+    """For a page."""
+
+
+SECONDS_MAX: Final = {Phase.ASKING: 10.0, Phase.SENDING: 30.0, Phase.ANSWERING: 60.0}
+"""How long each may last."""
+CHECK_SECONDS: Final = 0.5
+
+
+class HttpProtocol(Protocol):
+    """What is used of uvicorn's protocol."""
+
+    conn: Any
+    cycle: Any
+
+    def connection_made(self, transport: asyncio.Transport) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+Opener = Callable[[], HttpProtocol]
 
 
 class WebServer:
@@ -36,7 +72,7 @@ class WebServer:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._listener: Listener | None = None
-        self._transports: set[asyncio.Transport] = set()
+        self._connections: dict[_Doorstep, None] = {}
         self._opener: asyncio.Future[Opener] | None = None
 
     async def start(self) -> int:
@@ -55,21 +91,22 @@ class WebServer:
         """Take no more requests, and end those that are there."""
         if self._listener is not None:
             self._listener.close()
-        for transport in tuple(self._transports):
-            transport.abort()
+        for connection in tuple(self._connections):
+            connection.abort("the node stops")
 
-    def admit(self, transport: asyncio.Transport) -> bool:
-        """Take note of a connection; say whether it may stay."""
-        if len(self._transports) >= CONNECTIONS_MAX:
-            return False
-        self._transports.add(transport)
-        return True
+    def admit(self, connection: "_Doorstep") -> None:
+        """Take a connection, in the place of another if there are too many."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            longest = min(self._connections, key=lambda each: each.rank())
+            longest.abort("another connection takes its place")
+            self.forget(longest)
+        self._connections[connection] = None
 
-    def forget(self, transport: asyncio.Transport) -> None:
-        self._transports.discard(transport)
+    def forget(self, connection: "_Doorstep") -> None:
+        self._connections.pop(connection, None)
 
-    async def open_protocol(self) -> asyncio.Protocol:
-        """Give what speaks HTTP on a connection."""
+    async def open_protocol(self) -> HttpProtocol:
+        """Return what speaks HTTP on a connection."""
         if self._opener is None:
             loop = asyncio.get_running_loop()
             self._opener = loop.run_in_executor(None, _load, self._node)
@@ -83,26 +120,45 @@ class _Doorstep(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport
         self._start = bytearray()
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: HttpProtocol | None = None
         self._entering: asyncio.Task[None] | None = None
-        self._silence: asyncio.TimerHandle | None = None
+        self._checking: asyncio.TimerHandle | None = None
+        self._phase: tuple[Phase, object] = (Phase.ASKING, None)
+        """What is waited for, and in which request and response."""
+        self._since = 0.0
+
+    # What the server calls
+
+    def rank(self) -> tuple[int, float]:
+        """Return the order in which connections are given up when there are too many."""
+        self._look()
+        return self._phase[0].value, self._since
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once."""
+        if not self._transport.is_closing() or self._transport.get_write_buffer_size():
+            peer = self._transport.get_extra_info("peername")
+            logger.info("HTTP connection from %s closed: %s", peer, reason)
+        self._transport.abort()
+
+    # What the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._server.admit(self._transport):
-            self._entering = asyncio.get_running_loop().create_task(self._enter())
-            self._listen()
-        else:
-            self._transport.abort()
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        self._server.admit(self)
+        self._entering = loop.create_task(self._enter())
+        self._check()
 
     def data_received(self, data: bytes) -> None:
-        self._listen()
         if self._protocol is not None:
-            self._protocol.data_received(data)
+            self._hand_on(data)
+            self._look()
             return
         self._start += data
         if len(self._start) > REQUEST_START_BYTES_MAX:
-            self._transport.abort()
+            self.abort("its first request is too large")
 
     def eof_received(self) -> bool | None:
         return self._protocol.eof_received() if self._protocol is not None else None
@@ -116,18 +172,38 @@ class _Doorstep(asyncio.Protocol):
             self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.forget(self._transport)
-        if self._silence is not None:
-            self._silence.cancel()
+        self._server.forget(self)
+        if self._checking is not None:
+            self._checking.cancel()
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
 
-    def _listen(self) -> None:
-        """Wait for more, but not for ever."""
-        if self._silence is not None:
-            self._silence.cancel()
+    # Deadlines
+
+    def _look(self) -> None:
+        """See what is waited for now; when that has changed, its time begins."""
+        phase = self._current_phase()
+        if phase != self._phase:
+            self._phase = phase
+            self._since = asyncio.get_running_loop().time()
+
+    def _current_phase(self) -> tuple[Phase, object]:
+        cycle = None if self._protocol is None else self._protocol.cycle
+        if self._transport.get_write_buffer_size():
+            return Phase.SENDING, cycle
+        if cycle is not None and not cycle.response_complete:
+            return Phase.ANSWERING, cycle
+        return Phase.ASKING, cycle
+
+    def _check(self) -> None:
+        """End the connection if it was waited for long enough, else look again soon."""
+        self._look()
         loop = asyncio.get_running_loop()
-        self._silence = loop.call_later(SILENCE_SECONDS_MAX, self._transport.abort)
+        phase = self._phase[0]
+        if loop.time() - self._since > SECONDS_MAX[phase]:
+            self.abort(f"{phase.name.lower()} took longer than {SECONDS_MAX[phase]:.0f} s")
+        else:
+            self._checking = loop.call_later(CHECK_SECONDS, self._check)
 
     async def _enter(self) -> None:
         protocol = await self._server.open_protocol()
@@ -136,8 +212,16 @@ class _Doorstep(asyncio.Protocol):
         protocol.connection_made(self._transport)
         self._protocol = protocol
         if self._start:
-            protocol.data_received(bytes(self._start))
+            self._hand_on(bytes(self._start))
             self._start.clear()
+
+    def _hand_on(self, data: bytes) -> None:
+        assert self._protocol is not None
+        try:
+            self._protocol.data_received(data)
+        except Exception as error:
+            # Such as junk behind a request that is being answered, which cannot be refused then.
+            self.abort(f"it cannot be understood: {error!r}")
 
 
 def _load(node: "Node") -> Opener:
@@ -162,7 +246,7 @@ def _load(node: "Node") -> Opener:
     state = ServerState()
     app_state: dict[str, Any] = {}
 
-    def open_protocol() -> asyncio.Protocol:
+    def open_protocol() -> HttpProtocol:
         return H11Protocol(settings, server_state=state, app_state=app_state)
 
     return open_protocol
