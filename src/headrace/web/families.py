@@ -1,12 +1,22 @@
-"""One line for a metric."""
+"""One line for a metric.
 
-from collections.abc import Iterable
-from typing import TypeAlias
+What collects metrics is an iterator of them, with `PAUSE` wherever others may have their turn:
+there may be ten thousand partitions and groups to look at. It keeps lists of its own of what it
+walks over.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 Rows: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and the number that they have."""
+
+
+PAUSE: Final = None
+Collected: TypeAlias = Iterator[Metric | None]
+"""Metrics, and pauses between them."""
 
 
 def gauge(name: str, meaning: str, value: float) -> Metric:

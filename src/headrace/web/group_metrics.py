@@ -2,20 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from heapq import nlargest
+from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
 from headrace.broker.share_lag import share_lag
+from headrace.broker.slices import Slice, Slices
 from headrace.coordinator.coordinator import Coordinator
-from headrace.coordinator.shard import Shard, State
-from headrace.groups.kinds import all_groups
-from headrace.groups.machine import GroupsMachine
-from headrace.groups.state import Group, GroupKind
+from headrace.coordinator.shard import State
+from headrace.groups.kinds import OffsetsOnlyGroup
+from headrace.groups.state import Group, GroupId, GroupKind, GroupsState
 from headrace.ids import TopicName
 from headrace.txn.state import Status
-from headrace.web.families import Rows, counters, gauge, gauges
+from headrace.web.families import PAUSE, Collected, Rows, counters, gauge, gauges
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -36,30 +36,33 @@ class GroupRow(NamedTuple):
     lag: int
 
 
-def group_metrics(broker: "Broker") -> Iterator[Metric]:
-    """Give the groups and transactions that this node coordinates, and how its loads went."""
-    share_lags = _share_lags(broker)
-    rows = [row for shard in broker.groups for row in _rows_of(broker, shard, share_lags)]
-    by_state = Counter((row.kind, row.state) for row in rows)
+def group_metrics(broker: "Broker") -> Collected:
+    """Yield the groups and transactions that this node coordinates, and how its loads went."""
+    current = Slice()
+    share_lags = yield from _share_lags(broker, current)
+    summary = _Summary()
+    for shard in tuple(broker.groups):
+        if shard.state is State.ACTIVE:
+            yield from _summarize(broker, shard.machine.state, share_lags, summary, current)
     yield gauges(
         "headrace_groups",
         "Groups that this node coordinates, by protocol and state "
         "(group-coordinator-metrics group-count)",
-        [(labels, count) for labels, count in sorted(by_state.items())],
+        [(labels, count) for labels, count in sorted(summary.by_state.items())],
         labels=("protocol", "state"),
     )
-    shown, others = _shown(rows)
+    shown = summary.shown()
     yield gauges(
         "headrace_group_members",
         "Members of a group",
-        _with_others([(row.name, row.members) for row in shown], [row.members for row in others]),
+        summary.with_others([(row.name, row.members) for row in shown], summary.other_members),
         labels=("group",),
     )
     yield gauges(
         "headrace_group_lag_records",
         "Records that a group has not read: committed offsets to high watermarks, or what a share "
         "group is not done with, of partitions that this node leads",
-        _with_others([(row.name, row.lag) for row in shown], [row.lag for row in others]),
+        summary.with_others([(row.name, row.lag) for row in shown], summary.other_lag),
         labels=("group",),
     )
     yield gauges(
@@ -68,77 +71,106 @@ def group_metrics(broker: "Broker") -> Iterator[Metric]:
         [((row.name, row.state), 1) for row in shown],
         labels=("group", "state"),
     )
-    yield from _transactions(broker)
+    yield from _transactions(broker, current)
     yield from _coordinators(broker)
 
 
-def _rows_of(
-    broker: "Broker", shard: Shard[GroupsMachine], share_lags: Mapping[str, int]
-) -> Iterator[GroupRow]:
-    if shard.state is not State.ACTIVE:
-        return
-    state = shard.machine.state
-    for group in all_groups(state):
+class _Summary:
+    """The groups that have rows of their own, and the sum of the others."""
+
+    def __init__(self) -> None:
+        self.by_state: Counter[tuple[str, str]] = Counter()
+        self.other_members = 0
+        self.other_lag = 0
+        self._count = 0
+        self._largest: list[tuple[int, int, int, GroupRow]] = []
+
+    def add(self, row: GroupRow) -> None:
+        self.by_state[row.kind, row.state] += 1
+        self._count += 1
+        entry = (row.members, row.lag, -self._count, row)
+        if self._count <= GROUPS_MAX:
+            heappush(self._largest, entry)
+            return
+        dropped = heappushpop(self._largest, entry)[3]
+        self.other_members += dropped.members
+        self.other_lag += dropped.lag
+
+    def shown(self) -> list[GroupRow]:
+        """Return the groups that have rows of their own, as they were found."""
+        return [entry[3] for entry in sorted(self._largest, key=lambda entry: -entry[2])]
+
+    def with_others(self, rows: Iterable[tuple[str, int]], others: int) -> Rows:
+        own = [((name,), float(value)) for name, value in rows]
+        return [*own, ((OTHERS,), float(others))] if self._count > GROUPS_MAX else own
+
+
+def _summarize(
+    broker: "Broker",
+    state: GroupsState,
+    share_lags: Mapping[str, int],
+    summary: _Summary,
+    current: Slice,
+) -> Iterator[None]:
+    groups: list[Group | str] = [*state.groups.values(), *state.offsets.groups()]
+    for found in groups:
+        if isinstance(found, str):
+            if GroupId(found) in state.groups:
+                continue
+            group: Group = OffsetsOnlyGroup(GroupId(found))
+        else:
+            group = found
         name = group.group_id
         lag = share_lags.get(name, 0) if group.kind is GroupKind.SHARE else 0
-        for topic, offsets in state.offsets.committed(name).items():
-            for index, committed in offsets.items():
+        for topic, offsets in tuple(state.offsets.committed(name).items()):
+            for index, committed in tuple(offsets.items()):
                 partition = broker.replicas.find(TopicName(topic), index)
                 if partition is not None and partition.is_leader:
                     lag += max(partition.log.high_watermark - committed.offset, 0)
-        yield GroupRow(name, group.kind.value, group.state_name, _member_count(group), lag)
+                if current.spend(2):
+                    yield PAUSE
+        summary.add(GroupRow(name, group.kind.value, group.state_name, _member_count(group), lag))
+        if current.spend(5):
+            yield PAUSE
 
 
-def _share_lags(broker: "Broker") -> Counter[str]:
-    """Give how far share groups are behind, as far as their states are here."""
+def _share_lags(broker: "Broker", current: Slice) -> Slices[Counter[str]]:
+    """Return how far share groups are behind, as far as their states are here."""
     lags: Counter[str] = Counter()
-    for shard in broker.share_states:
-        if shard.state is State.ACTIVE:
-            for key, state in shard.machine.state.states.items():
-                lags[key.group_id] += max(share_lag(broker, key, state.summary), 0)
+    for shard in tuple(broker.share_states):
+        if shard.state is not State.ACTIVE:
+            continue
+        for key, state in tuple(shard.machine.state.states.items()):
+            lags[key.group_id] += max(share_lag(broker, key, state.summary), 0)
+            if current.spend(2):
+                yield
     return lags
 
 
 def _member_count(group: Group) -> int:
-    """Say how many there are; a group of offsets only has none."""
+    """Return how many there are; a group of offsets only has none."""
     return len(getattr(group, "members", ()))
 
 
-def _shown(rows: list[GroupRow]) -> tuple[list[GroupRow], list[GroupRow]]:
-    """Give the groups that have rows of their own, and the others."""
-    if len(rows) <= GROUPS_MAX:
-        return rows, []
-    shown = nlargest(GROUPS_MAX, rows, key=lambda row: (row.members, row.lag))
-    names = {row.name for row in shown}
-    return shown, [row for row in rows if row.name not in names]
-
-
-def _with_others(rows: Iterable[tuple[str, int]], others: list[int]) -> Rows:
-    own = [((name,), float(value)) for name, value in rows]
-    return [*own, ((OTHERS,), float(sum(others)))] if others else own
-
-
-def _transactions(broker: "Broker") -> Iterator[Metric]:
-    transactions = [
-        each
-        for shard in broker.transactions
-        if shard.state is State.ACTIVE
-        for each in shard.machine.state.transactions.values()
-    ]
+def _transactions(broker: "Broker", current: Slice) -> Collected:
+    total, is_open, completing = 0, 0, 0
+    for shard in tuple(broker.transactions):
+        if shard.state is not State.ACTIVE:
+            continue
+        for each in tuple(shard.machine.state.transactions.values()):
+            total += 1
+            is_open += each.status is Status.ONGOING
+            completing += each.status.is_prepared
+            if current.spend():
+                yield PAUSE
+    yield gauge("headrace_transactional_ids", "Transactional ids that this node coordinates", total)
     yield gauge(
-        "headrace_transactional_ids",
-        "Transactional ids that this node coordinates",
-        len(transactions),
-    )
-    yield gauge(
-        "headrace_open_transactions",
-        "Transactions that were begun and are not decided",
-        sum(each.status is Status.ONGOING for each in transactions),
+        "headrace_open_transactions", "Transactions that were begun and are not decided", is_open
     )
     yield gauge(
         "headrace_completing_transactions",
         "Transactions that are decided and whose markers are not all written",
-        sum(each.status.is_prepared for each in transactions),
+        completing,
     )
 
 

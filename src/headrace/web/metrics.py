@@ -1,23 +1,27 @@
 """What a node counts, as Prometheus reads it. docs/metrics.md is the page for people.
 
-Nothing is kept here: the collector reads plain numbers of the broker when somebody asks. Names are
-ours, in base units; the help text has the name of Kafka's metric where there is one.
+Nothing is kept here: the collector reads plain numbers of the broker when somebody asks, in slices,
+as there may be many. Names are ours, in base units; the help text has the name of Kafka's metric
+where there is one.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 import headrace
 from headrace.broker.counters import LATENCY_BOUNDS_NS, ApiCounters
 from headrace.broker.partition import Partition
+from headrace.broker.slices import Slice, Slices, finish, run_whole
 from headrace.broker.upkeep import MEANING_OF_FREED
 from headrace.metadata.state import NO_LEADER
-from headrace.web.families import counter, counters, gauge, gauges
+from headrace.web.families import PAUSE, Collected, counter, counters, gauge, gauges
 from headrace.web.group_metrics import group_metrics
 from headrace.web.share_metrics import share_metrics
 from headrace.web.topic_metrics import topic_metrics
@@ -34,13 +38,44 @@ class NodeMetrics:
     """The metrics of one node."""
 
     def __init__(self, node: "Node") -> None:
-        self.registry = CollectorRegistry()
-        self.registry.register(NodeCollector(node))
-        ProcessCollector(registry=self.registry)
+        self._collector = NodeCollector(node)
+        self._process = ProcessCollector(registry=None)
+        self._page: asyncio.Task[bytes] | None = None
+
+    async def page(self) -> bytes:
+        """Return the page as it is now. Those who ask while it is written get the same one."""
+        if self._page is None or self._page.done():
+            self._page = asyncio.ensure_future(finish(self.writing()))
+        return await asyncio.shield(self._page)
 
     def text(self) -> bytes:
-        """Give the page as it is now."""
-        return generate_latest(self.registry)
+        """Return the page at once."""
+        return run_whole(self.writing())
+
+    def writing(self) -> Slices[bytes]:
+        """Write the page: a few metrics in a slice."""
+        current = Slice()
+        page = bytearray()
+        for metric in chain(self._collector.collect_in_slices(), self._process.collect()):
+            if metric is PAUSE:
+                yield
+                continue
+            page += generate_latest(_One(metric))
+            if current.spend(1 + _UNITS_PER_SAMPLE * len(metric.samples)):
+                yield
+        return bytes(page)
+
+
+_UNITS_PER_SAMPLE: Final = 5
+
+
+class _One(NamedTuple):
+    """A registry that has one metric."""
+
+    metric: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.metric
 
 
 class NodeCollector(Collector):
@@ -54,6 +89,11 @@ class NodeCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
+        """Yield all metrics, at once."""
+        return (metric for metric in self.collect_in_slices() if metric is not PAUSE)
+
+    def collect_in_slices(self) -> Collected:
+        """Yield all metrics, and pauses."""
         yield self._identity()
         yield from topic_metrics(self._node.broker)
         yield from group_metrics(self._node.broker)
@@ -149,10 +189,20 @@ class NodeCollector(Collector):
             len(traffic.starved),
         )
 
-    def _partitions(self) -> Iterator[Metric]:
+    def _partitions(self) -> Collected:
         broker = self._node.broker
-        partitions = list(broker.replicas)
-        led = [partition for partition in partitions if partition.is_leader]
+        partitions = tuple(broker.replicas)
+        current = Slice()
+        led, under_min_isr, read_only = 0, 0, 0
+        offline = len(broker.folder.offline)
+        for each in partitions:
+            if each.is_leader:
+                led += 1
+                under_min_isr += _is_under_min_isr(each)
+            offline += each.leader == NO_LEADER
+            read_only += each.log.failure is not None
+            if current.spend(2):
+                yield PAUSE
         yield gauge(
             "headrace_partitions",
             "Partitions that have a replica here (ReplicaManager PartitionCount)",
@@ -161,24 +211,24 @@ class NodeCollector(Collector):
         yield gauge(
             "headrace_leader_partitions",
             "Partitions that this node leads (ReplicaManager LeaderCount)",
-            len(led),
+            led,
         )
         yield gauge(
             "headrace_under_min_isr_partitions",
             "Partitions led here with fewer replicas in sync than min.insync.replicas "
             "(ReplicaManager UnderMinIsrPartitionCount)",
-            sum(map(_is_under_min_isr, led)),
+            under_min_isr,
         )
         yield gauge(
             "headrace_offline_partitions",
             "Partitions here without a leader, or whose log did not open "
             "(KafkaController OfflinePartitionsCount, ReplicaManager OfflineReplicaCount)",
-            len(broker.folder.offline) + sum(each.leader == NO_LEADER for each in partitions),
+            offline,
         )
         yield gauge(
             "headrace_read_only_partitions",
             "Partitions whose log takes no more: a full or failing disk",
-            sum(each.log.failure is not None for each in partitions),
+            read_only,
         )
         yield gauge(
             "headrace_metadata_leader",

@@ -33,13 +33,15 @@ def application(node: "Node") -> Starlette:
         return PlainTextResponse(f"{reason}\n", status_code=503)
 
     async def page_of_metrics(request: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
+        return Response(await metrics.page(), media_type=CONTENT_TYPE)
 
     async def share(request: Request) -> Response:
         """What is in flight of a share group's topic, and who holds it."""
         try:
             group_id, topic = split_path(request.scope["raw_path"])
-            return JSONResponse(await inspect_share(node.broker, group_id, topic))
+            found = await inspect_share(node.broker, group_id, topic)
+            # Plain data, which nobody changes any more; of many partitions it is a long text.
+            return await asyncio.get_running_loop().run_in_executor(None, JSONResponse, found)
         except NothingKnown as reason:
             return PlainTextResponse(f"{reason}\n", status_code=404)
 

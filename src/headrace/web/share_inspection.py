@@ -5,11 +5,13 @@ what is kept of them. Nothing is changed by looking.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from headrace.broker.share_breakers import GroupBreaker
 from headrace.broker.share_partition import LedSharePartition
+from headrace.broker.slices import Slice, Slices, finish
 from headrace.errors import KafkaError
 from headrace.ids import PartitionIndex, TopicName, topic_id_text
 from headrace.metadata.state import Topic
@@ -46,12 +48,7 @@ async def inspect_share(broker: "Broker", group_id: str, topic_name: str) -> dic
     if topic is None:
         raise NothingKnown(f"there is no topic {topic_name}")
     shares = broker.share_partitions
-    led: dict[int, LedSharePartition] = {}
-    for index in range(len(topic.partitions)):
-        found = shares.find(group_id, (topic.topic_id, index))
-        if found is not None and found.is_active:
-            led[index] = found
-    others = [index for index in range(len(topic.partitions)) if index not in led]
+    led, others = await finish(_find_led(broker, group_id, topic))
     summaries = await _summaries(broker, group_id, topic, others)
     if not led and not summaries:
         raise NothingKnown(f"no share group {group_id!r} has read topic {topic_name}")
@@ -61,16 +58,45 @@ async def inspect_share(broker: "Broker", group_id: str, topic_name: str) -> dic
         "topic_id": topic_id_text(topic.topic_id),
         "node": int(broker.node_id),
         "breaker": _breaker(shares.breaker_of(group_id)),
-        "partitions": [
-            {
-                "partition": index,
-                "leader": int(row.leader),
-                **(_led(broker, led[index]) if index in led else _not_led(summaries[index])),
-            }
-            for index, row in enumerate(topic.partitions)
-            if index in led or index in summaries
-        ],
+        "partitions": await finish(_describe(broker, topic, led, summaries)),
     }
+
+
+def _find_led(
+    broker: "Broker", group_id: str, topic: Topic
+) -> Slices[tuple[dict[int, LedSharePartition], list[int]]]:
+    """Return the partitions that are loaded here, and which are not."""
+    led: dict[int, LedSharePartition] = {}
+    others: list[int] = []
+    current = Slice()
+    for index in range(len(topic.partitions)):
+        found = broker.share_partitions.find(group_id, (topic.topic_id, index))
+        if found is not None and found.is_active:
+            led[index] = found
+        else:
+            others.append(index)
+        if current.spend():
+            yield
+    return led, others
+
+
+def _describe(
+    broker: "Broker",
+    topic: Topic,
+    led: Mapping[int, LedSharePartition],
+    summaries: Mapping[int, StateSummary],
+) -> Slices[list[dict[str, Any]]]:
+    rows = []
+    current = Slice()
+    for index, row in enumerate(topic.partitions[:]):
+        if index not in led and index not in summaries:
+            continue
+        known = _led(broker, led[index]) if index in led else _not_led(summaries[index])
+        rows.append({"partition": index, "leader": int(row.leader), **known})
+        runs = len(known.get("in_flight", ())) + len(known.get("archived", ()))
+        if current.spend(5 + 3 * runs):
+            yield
+    return rows
 
 
 def _led(broker: "Broker", led: LedSharePartition) -> dict[str, Any]:
@@ -150,10 +176,17 @@ async def _summaries(
         return {}
     loop = asyncio.get_running_loop()
     asked: dict[int, asyncio.Future[StateSummary | KafkaError]] = {}
-    for index in indexes:
-        answer = asked[index] = loop.create_future()
-        key = SharePartitionKey(group_id, topic.topic_id, PartitionIndex(index))
-        broker.persister.read_summary(key, -1, _setter(answer))
+
+    def ask() -> Slices[None]:
+        current = Slice()
+        for index in indexes:
+            answer = asked[index] = loop.create_future()
+            key = SharePartitionKey(group_id, topic.topic_id, PartitionIndex(index))
+            broker.persister.read_summary(key, -1, _setter(answer))
+            if current.spend(20):
+                yield
+
+    await finish(ask())
     await asyncio.wait(asked.values(), timeout=SUMMARY_SECONDS_MAX)
     found = {index: answer.result() for index, answer in asked.items() if answer.done()}
     return {

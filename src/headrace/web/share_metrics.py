@@ -1,19 +1,18 @@
 """Metrics of share groups: what became of records, and what is in flight now."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client.metrics_core import Metric
-
+from headrace.broker.slices import Slice
 from headrace.share.breaker import BreakerState
-from headrace.web.families import counter, counters, gauge
+from headrace.web.families import PAUSE, Collected, counter, counters, gauge
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 
-def share_metrics(broker: "Broker") -> Iterator[Metric]:
-    """Give what share groups did with the partitions that this node leads."""
+def share_metrics(broker: "Broker") -> Collected:
+    """Yield what share groups did with the partitions that this node leads."""
+    current = Slice()
     shares = broker.share_partitions
     counts = shares.counters
     yield gauge(
@@ -22,17 +21,28 @@ def share_metrics(broker: "Broker") -> Iterator[Metric]:
         "group.share.max.share.sessions (ShareSessionCache ShareSessionsCount)",
         len(shares.sessions),
     )
-    active = [led.machine for led in shares if led.is_active]
+    active, in_flight = 0, 0
+    for led in tuple(shares):
+        if led.is_active:
+            active += 1
+            in_flight += led.machine.in_flight_count
+        if current.spend():
+            yield PAUSE
+    open_breakers = 0
+    for breaker in tuple(shares.breakers()):
+        open_breakers += breaker.state is not BreakerState.CLOSED
+        if current.spend():
+            yield PAUSE
     yield gauge(
         "headrace_share_partitions",
         "Partitions that this node leads for share groups, once for each group",
-        len(active),
+        active,
     )
     yield gauge(
         "headrace_share_in_flight_records",
         "Records from the first that is not finished to the last that was acquired "
         "(SharePartitionMetrics InFlightMessageCount)",
-        sum(machine.in_flight_count for machine in active),
+        in_flight,
     )
     yield counter(
         "headrace_share_acquired_records",
@@ -86,7 +96,7 @@ def share_metrics(broker: "Broker") -> Iterator[Metric]:
     yield gauge(
         "headrace_share_breakers_open",
         "Share groups whose records are held back, as too many of them are rejected",
-        sum(breaker.state is not BreakerState.CLOSED for breaker in shares.breakers()),
+        open_breakers,
     )
     yield counter(
         "headrace_share_breaker_openings",

@@ -1,14 +1,13 @@
 """Metrics with a topic's name: as many topics as a page can bear, the others as one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.metrics_core import Metric
-
 from headrace.broker.counters import TopicCounters
+from headrace.broker.slices import Slice
 from headrace.ids import TopicName
-from headrace.web.families import Rows, counters, gauges
+from headrace.web.families import PAUSE, Collected, Rows, counters, gauges
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -17,6 +16,7 @@ TOPICS_MAX: Final = 200
 """How many topics have rows of their own: those with the most bytes in and out."""
 OTHERS: Final = "(others)"
 """The rest in one; no topic can have this name."""
+_OTHERS: Final = TopicName(OTHERS)
 LABELS: Final = ("topic",)
 
 COUNTED: Final[tuple[tuple[str, str, Callable[[TopicCounters], int]], ...]] = (
@@ -53,29 +53,44 @@ COUNTED: Final[tuple[tuple[str, str, Callable[[TopicCounters], int]], ...]] = (
 )
 
 
-def topic_metrics(broker: "Broker") -> Iterator[Metric]:
-    """Give what is counted for each topic, and what its logs hold."""
-    topics = broker.counters.topics
+def topic_metrics(broker: "Broker") -> Collected:
+    """Yield what is counted for each topic, and what its logs hold."""
+    current = Slice()
+    topics = dict(broker.counters.topics)
     shown = _shown(topics)
+    yield PAUSE
     for name, meaning, value_of in COUNTED:
-        values = {topic: value_of(each) for topic, each in topics.items()}
-        yield counters(name, meaning, _rows(values, shown), labels=LABELS)
+        values: dict[TopicName, int] = {}
+        others = 0
+        for topic, each in topics.items():
+            if topic in shown:
+                values[topic] = value_of(each)
+            else:
+                others += value_of(each)
+            if current.spend():
+                yield PAUSE
+        yield counters(
+            name, meaning, _rows(values, others, len(topics) > len(shown)), labels=LABELS
+        )
     sizes: dict[TopicName, int] = {}
     partitions: dict[TopicName, int] = {}
-    for partition in broker.replicas:
-        topic = partition.topic
+    for partition in tuple(broker.replicas):
+        topic = partition.topic if partition.topic in shown else _OTHERS
         sizes[topic] = sizes.get(topic, 0) + partition.log.size_bytes
         partitions[topic] = partitions.get(topic, 0) + 1
+        if current.spend(2):
+            yield PAUSE
+    has_others = _OTHERS in sizes
     yield gauges(
         "headrace_topic_log_bytes",
         "Bytes of a topic's logs on this node (Log Size)",
-        _rows(sizes, shown),
+        _rows(sizes, sizes.pop(_OTHERS, 0), has_others),
         labels=LABELS,
     )
     yield gauges(
         "headrace_topic_partitions",
         "Partitions of a topic that have a replica here",
-        _rows(partitions, shown),
+        _rows(partitions, partitions.pop(_OTHERS, 0), has_others),
         labels=LABELS,
     )
 
@@ -89,7 +104,6 @@ def _shown(topics: dict[TopicName, TopicCounters]) -> frozenset[TopicName]:
     return frozenset(busiest)
 
 
-def _rows(values: dict[TopicName, int], shown: frozenset[TopicName]) -> Rows:
-    rows = [((str(topic),), float(value)) for topic, value in values.items() if topic in shown]
-    others = [value for topic, value in values.items() if topic not in shown]
-    return [*rows, ((OTHERS,), float(sum(others)))] if others else rows
+def _rows(values: dict[TopicName, int], others: int, has_others: bool) -> Rows:
+    rows = [((str(topic),), float(value)) for topic, value in values.items()]
+    return [*rows, ((OTHERS,), float(others))] if has_others else rows

@@ -68,6 +68,7 @@ def values_of(
     return {
         (sample.name, *sample.labels.values()): sample.value
         for metric in group_metrics(broker)
+        if metric is not None
         for sample in metric.samples
     }
 
