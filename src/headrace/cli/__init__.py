@@ -24,6 +24,9 @@ COMMANDS: Final = {
 
 def main() -> None:
     """Run the command that the process was called with, and leave the process."""
-    from headrace.cli.program import headrace  # noqa: PLC0415  it needs the table above
+    from headrace.cli.streams import open_streams  # noqa: PLC0415  nothing is imported above
 
-    headrace(prog_name="headrace")
+    open_streams()  # before anything is opened that could get their numbers
+    from headrace.cli.program import run  # noqa: PLC0415  it needs the table above
+
+    run()

@@ -1,6 +1,5 @@
 """What commands on groups have in common, whatever the protocol of the group."""
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any, Final
@@ -10,6 +9,7 @@ import click
 from headrace.cli.offset_reset import Move, Target, parse_wanted
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, report, usage_error
+from headrace.cli.streams import tell
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.group_members import GroupDescription
@@ -80,7 +80,7 @@ def report_moves(
             [(*move.partition, move.old_offset, move.new_offset) for move in moves],
         )
         if not is_executed:
-            print("nothing is changed; --execute does it", file=sys.stderr)
+            tell("nothing is changed; --execute does it")
     report({str(partition): outcome for partition, outcome in outcomes.items()}, "partition")
 
 

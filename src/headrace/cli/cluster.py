@@ -5,6 +5,7 @@ import click
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete
+from headrace.cli.streams import say
 from headrace.client.admin import Admin
 from headrace.client.errors import UnsupportedApi
 from headrace.client.nodes import ClusterDescription, QuorumDescription
@@ -34,7 +35,7 @@ def describe(as_json: bool, bootstrap: str) -> None:
     if as_json:
         print_json(_json(described, quorum))
         return
-    print(f"cluster {described.cluster_id}, controller {described.controller_id}")
+    say(f"cluster {described.cluster_id}, controller {described.controller_id}")
     print_table(
         ("node", "address", "rack"),
         [(node.node_id, str(node.address), node.rack) for node in described.nodes],

@@ -13,6 +13,7 @@ from headrace.cli.options import (
 )
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, usage_error
+from headrace.cli.streams import say
 from headrace.client.admin import Admin
 from headrace.client.configs import Config, Resource, ResourceType
 from headrace.client.outcomes import values_of
@@ -165,7 +166,7 @@ def _confirm(resource: Resource, keys: list[str], *, as_json: bool, verb: str) -
         kind = resource.resource_type.name.lower().replace("_", "-")
         print_json({"kind": kind, "name": resource.name, "keys": keys, "done": verb})
     else:
-        print(f"{verb} {', '.join(keys)} of {resource}")
+        say(f"{verb} {', '.join(keys)} of {resource}")
 
 
 def _config_json(config: Config, *, with_docs: bool) -> dict[str, object]:

@@ -10,8 +10,7 @@ from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.record_format import (
     DEFAULT_FORMAT,
     InvalidFormat,
-    record_formatter,
-    record_json,
+    output_formatter,
 )
 from headrace.cli.running import complete, usage_error
 from headrace.client.consumer import Consumer
@@ -71,7 +70,7 @@ def consume(  # noqa: PLR0913  an option each
     start = _parse_offset(offset, is_following=follow and not from_beginning)
     timestamp_ms = None if from_time is None else parse_time(from_time)
     try:
-        formatted = record_json if as_json else record_formatter(format_)
+        formatted = output_formatter(format_, as_json=as_json)
     except InvalidFormat as error:
         usage_error(str(error))
 

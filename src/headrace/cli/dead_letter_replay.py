@@ -1,12 +1,11 @@
 """`headrace share replay-dead-letters`: records that were given up, back to where they are from."""
 
-import sys
-
 import click
 
 from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, usage_error
+from headrace.cli.streams import tell
 from headrace.client.admin import Admin
 from headrace.client.share.dead_letters import Replayed
 from headrace.client.share.dead_letters import replay_dead_letters as replay
@@ -67,6 +66,6 @@ def replay_dead_letters(
         return
     print_table(columns, rows)
     for why, records in outcome.left_out.items():
-        print(f"headrace: {topic}: {records} left out: {why}", file=sys.stderr)
+        tell(f"headrace: {topic}: {records} left out: {why}")
     if not execute:
-        print("nothing is sent; --execute does it", file=sys.stderr)
+        tell("nothing is sent; --execute does it")

@@ -18,6 +18,7 @@ from headrace.cli.offset_reset import Move, Target, plan_reset
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table, report_deleted
 from headrace.cli.running import complete, make_sure, report
+from headrace.cli.streams import say
 from headrace.client.admin import Admin
 from headrace.client.group_members import GroupDescription, GroupMember, describe_group
 from headrace.client.groups import (
@@ -110,7 +111,7 @@ def explain(name: str, as_json: bool, bootstrap: str) -> None:
     if as_json:
         print_json({"group": name, "state": group.state, "explanation": sentences})
     else:
-        print("\n".join(sentences))
+        say("\n".join(sentences))
 
 
 @groups.command()

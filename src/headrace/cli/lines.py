@@ -13,13 +13,22 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
+from headrace.errors import HeadraceError
+
 STDIN: Final = Path("-")
 CHUNK_BYTES: Final = 256 * 1024
 CHUNKS_WAITING_MAX: Final = 4
 
 
+class UnreadableInput(HeadraceError):
+    """A file, or standard input, that cannot be read."""
+
+
 async def read_lines(paths: list[Path]) -> AsyncIterator[list[bytes]]:
-    """Give the lines of all files in turn, without their ends, as many at a time as came."""
+    """Yield the lines of all files in turn, without their ends, as many at a time as came.
+
+    UnreadableInput if one cannot be read.
+    """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[list[bytes] | OSError | None] = asyncio.Queue(CHUNKS_WAITING_MAX)
 
@@ -40,7 +49,8 @@ async def read_lines(paths: list[Path]) -> AsyncIterator[list[bytes]]:
     Thread(target=read, name="lines", daemon=True).start()
     while (chunk := await chunks.get()) is not None:
         if isinstance(chunk, OSError):
-            raise chunk
+            where = chunk.filename or "standard input"
+            raise UnreadableInput(f"{where}: cannot be read: {chunk.strerror}")
         yield chunk
 
 

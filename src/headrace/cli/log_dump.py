@@ -20,9 +20,11 @@ from headrace.cli.log_files import (
     describe_time_index,
     describe_transactions,
 )
-from headrace.cli.options import CommandGroup, json_option
+from headrace.cli.options import CommandGroup, FilePath, json_option
 from headrace.cli.output import print_json
+from headrace.cli.printable import printable
 from headrace.cli.running import EXIT_REFUSED, usage_error
+from headrace.cli.streams import say
 from headrace.errors import HeadraceError
 
 Row = dict[str, Any]
@@ -45,7 +47,7 @@ def log() -> None:
 @click.argument(
     "paths",
     metavar="PATH...",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     nargs=-1,
     required=True,
     help="Files, or folders of partitions.",
@@ -86,23 +88,37 @@ def _files(path: Path) -> list[Path]:
 
 def _dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
     """Print one file; False if it is damaged."""
-    if not as_json:
-        print(f"{path} ({path.stat().st_size} bytes)")
     try:
+        size_bytes = path.stat().st_size
+        if not as_json:
+            say(f"{printable(str(path))} ({size_bytes} bytes)")
         for row in _rows(path, with_records=with_records):
             if as_json:
                 print_json({"file": str(path), **row})
             else:
                 indent = "    " if row["kind"] == "record" else "  "
-                words = (f"{name}={value}" for name, value in row.items() if name != "kind")
-                print(f"{indent}{row['kind']} {' '.join(words)}")
+                words = (
+                    f"{name}={printable(str(value))}"
+                    for name, value in row.items()
+                    if name != "kind"
+                )
+                say(f"{indent}{row['kind']} {' '.join(words)}")
     except HeadraceError as error:
-        if as_json:
-            print_json({"file": str(path), "kind": "damage", "reason": str(error)})
-        else:
-            print(f"  damaged: {error}")
+        _print_damage(path, str(error), as_json=as_json)
+        return False
+    except OSError as error:
+        if error.filename is None:
+            raise  # what is printed cannot be written
+        _print_damage(path, f"{path}: cannot be read: {error.strerror}", as_json=as_json)
         return False
     return True
+
+
+def _print_damage(path: Path, reason: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": str(path), "kind": "damage", "reason": reason})
+    else:
+        say(f"  damaged: {printable(reason)}")
 
 
 def _rows(path: Path, *, with_records: bool) -> Iterator[Row]:

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from headrace.cli.printable import printable, printable_json, printable_text
+
 _TEXT_WIDTH: Final = 7
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -23,8 +25,11 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = _time(record).strftime("%H:%M:%S.%f")[:-3]
-        line = f"{time} {record.levelname:{_TEXT_WIDTH}} {record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        # Clients have a part in what is told: they must not be able to write lines of their own.
+        line = f"{time} {record.levelname:{_TEXT_WIDTH}} {printable(record.getMessage())}"
+        if not record.exc_info:
+            return line
+        return f"{line}\n{printable_text(self.formatException(record.exc_info))}"
 
 
 class JsonLines(logging.Formatter):
@@ -39,7 +44,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return _ENCODER.encode(line).decode()
+        return printable_json(_ENCODER.encode(line).decode())
 
 
 def _time(record: logging.LogRecord) -> datetime:

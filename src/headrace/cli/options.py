@@ -1,7 +1,8 @@
 """What several commands have: options, and groups that list commands as they are written."""
 
 from collections.abc import Iterable
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
@@ -21,6 +22,18 @@ bootstrap_option: Final = click.option(
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only check.")
 yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+class FilePath(click.Path):
+    """A path. Not an empty one, which would stand for the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("must not be empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class CommandGroup(click.Group):

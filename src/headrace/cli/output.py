@@ -6,19 +6,22 @@ from typing import Any
 
 import msgspec
 
+from headrace.cli.printable import printable, printable_json
 from headrace.cli.running import report
+from headrace.cli.streams import say
 from headrace.errors import ErrorCode, KafkaError
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document on a line of its own."""
-    print(msgspec.json.encode(value, order="deterministic").decode())
+    say(printable_json(msgspec.json.encode(value, order="deterministic").decode()))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
     """Print rows under their columns' names; numbers are flush right."""
     rows = list(rows)
-    cells = [[_text(cell) for cell in row] for row in rows]
+    cells = [[printable(_text(cell)) for cell in row] for row in rows]
+    title = printable(title)
     is_number = [
         bool(rows) and all(isinstance(row[index], int) for row in rows)
         for index in range(len(columns))
@@ -27,7 +30,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         _draw(columns, cells, is_number, title)
         return
     if title:
-        print(title)
+        say(title)
     widths = [
         max(len(column), *(len(row[index]) for row in cells), 0)
         for index, column in enumerate(columns)
@@ -37,7 +40,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
             word.rjust(width) if right else word.ljust(width)
             for word, width, right in zip(line, widths, is_number, strict=True)
         )
-        print("  ".join(padded).rstrip())
+        say("  ".join(padded).rstrip())
 
 
 def _draw(
@@ -79,6 +82,6 @@ def report_deleted(
         print_json(gone)
     else:
         for name in gone:
-            print(f"deleted {name}")
+            say(f"deleted {printable(name)}")
     refused = {name: error for name, error in outcomes.items() if error and error.code != fine}
     report(refused, kind)

@@ -10,9 +10,10 @@ from typing import Final, Literal, cast
 import click
 
 from headrace.cli.lines import STDIN, read_lines
-from headrace.cli.options import bootstrap_option, json_option, parse_pairs
+from headrace.cli.options import FilePath, bootstrap_option, json_option, parse_pairs
 from headrace.cli.output import print_json
 from headrace.cli.running import complete, usage_error
+from headrace.cli.streams import tell
 from headrace.client.producer import Producer, parse_compression
 
 SHOWN_AFTER_SECONDS: Final = 1.0
@@ -23,7 +24,7 @@ SHOWN_AFTER_SECONDS: Final = 1.0
 @click.argument(
     "files",
     metavar="[FILE...]",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     nargs=-1,
     help="One record a line; standard input if none.",
 )
@@ -91,7 +92,7 @@ def produce(  # noqa: PLR0913  an option each
     if as_json:
         print_json({"topic": topic, "records": count})
     elif sys.stderr.isatty():
-        print(f"{count} records to {topic}", file=sys.stderr)
+        tell(f"{count} records to {topic}")
 
 
 def _separator(text: str | None) -> bytes | None:

@@ -1,13 +1,21 @@
 """`headrace` itself: which command is called, and how it ends."""
 
+import sys
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from headrace.cli import COMMANDS
 from headrace.cli.options import CommandGroup
 from headrace.cli.running import as_exit_codes
+from headrace.cli.streams import (
+    EXIT_OUTPUT_LOST,
+    explain_lost_output,
+    finish_streams,
+    say,
+    tell,
+)
 
 
 class Program(CommandGroup):
@@ -35,11 +43,24 @@ class Program(CommandGroup):
             return super().invoke(ctx)
 
 
+def run() -> NoReturn:
+    """Run the command that the process was called with; end with its exit code."""
+    code: object
+    try:
+        code = headrace(prog_name="headrace")
+    except SystemExit as end:
+        code = end.code
+    except OSError as error:  # of click's own: help, or an error that nobody can be told
+        tell(f"headrace: {explain_lost_output(error)}")
+        code = EXIT_OUTPUT_LOST
+    sys.exit(finish_streams(code if isinstance(code, int) else int(code is not None)))
+
+
 def _show_completion(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
     if is_wanted and not ctx.resilient_parsing:
         from headrace.cli.completion import completion_script, current_shell  # noqa: PLC0415  rare
 
-        print(completion_script(ctx.command, current_shell()))
+        say(completion_script(ctx.command, current_shell()))
         ctx.exit()
 
 
@@ -48,8 +69,8 @@ def _install_completion(ctx: click.Context, _: click.Parameter, is_wanted: bool)
         from headrace.cli.completion import current_shell, install_completion  # noqa: PLC0415  rare
 
         shell = current_shell()
-        print(f"{shell} completion installed in {install_completion(ctx.command, shell)}")
-        print("Completion will take effect once you restart the terminal")
+        say(f"{shell} completion installed in {install_completion(ctx.command, shell)}")
+        say("Completion will take effect once you restart the terminal")
         ctx.exit()
 
 

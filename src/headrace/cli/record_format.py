@@ -7,11 +7,13 @@ sign; `\n`, `\t`, `\r`, `\0`, `\\` and `\xHH` stand for bytes. What is null prin
 
 import base64
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
+from headrace.cli.printable import printable_bytes, printable_json
 from headrace.client.fetched import ConsumedRecord
 from headrace.errors import HeadraceError
 
@@ -22,8 +24,20 @@ class InvalidFormat(HeadraceError):
     """A format string with a letter that means nothing."""
 
 
-def record_formatter(text: str) -> Callable[[ConsumedRecord], bytes]:
-    """Compile a format string; InvalidFormat names what is wrong with it."""
+def output_formatter(text: str, *, as_json: bool) -> Callable[[ConsumedRecord], bytes]:
+    """Return how records are printed on standard output; InvalidFormat if `text` is wrong.
+
+    Into a file or a pipe keys and values go as they are. On a terminal control characters are shown
+    as escapes: a record must not be able to give commands to it. Those of the format string stay.
+    """
+    return record_json if as_json else record_formatter(text, is_safe=sys.stdout.isatty())
+
+
+def record_formatter(text: str, *, is_safe: bool = False) -> Callable[[ConsumedRecord], bytes]:
+    """Compile a format string; InvalidFormat names what is wrong with it.
+
+    If it `is_safe`, control characters of records are escapes.
+    """
     pieces: list[bytes | Callable[[ConsumedRecord], bytes]] = []
     position = 0
     for match in _TOKEN.finditer(text):
@@ -32,6 +46,8 @@ def record_formatter(text: str) -> Callable[[ConsumedRecord], bytes]:
         position = match.end()
     pieces.append(text[position:].encode())
     plain = [piece for piece in pieces if piece != b""]
+    if is_safe:
+        plain = [piece if isinstance(piece, bytes) else _safe(piece) for piece in plain]
 
     def format_record(record: ConsumedRecord) -> bytes:
         return b"".join([piece if isinstance(piece, bytes) else piece(record) for piece in plain])
@@ -39,23 +55,25 @@ def record_formatter(text: str) -> Callable[[ConsumedRecord], bytes]:
     return format_record
 
 
+def _safe(field: Callable[[ConsumedRecord], bytes]) -> Callable[[ConsumedRecord], bytes]:
+    return lambda record: printable_bytes(field(record))
+
+
 def record_json(record: ConsumedRecord) -> bytes:
     """Give a record as one line of JSON; bytes that are no UTF-8 are `{"base64": ...}`."""
-    return (
-        _encode_json(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "timestamp_type": record.timestamp_type.name.lower(),
-                "key": _readable(record.key),
-                "value": _readable(record.value),
-                "headers": [[name, _readable(value)] for name, value in record.headers],
-            }
-        )
-        + b"\n"
+    line = _encode_json(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "timestamp_type": record.timestamp_type.name.lower(),
+            "key": _readable(record.key),
+            "value": _readable(record.value),
+            "headers": [[name, _readable(value)] for name, value in record.headers],
+        }
     )
+    return printable_json(line.decode()).encode() + b"\n"
 
 
 def _readable(data: bytes | None) -> str | dict[str, str] | None:

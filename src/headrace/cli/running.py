@@ -1,7 +1,7 @@
 """How a command ends: exit codes, errors as one line, quiet ends by Ctrl-C and closed pipes.
 
 0  done
-1  the cluster refused, or what was looked at is damaged
+1  the cluster refused, what was looked at is damaged, or the output cannot be written
 2  wrong usage
 3  no broker could be reached
 130  ended by Ctrl-C
@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 from click.exceptions import Exit
 
+from headrace.cli.streams import explain_lost_output, tell
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 
 T = TypeVar("T")
@@ -46,6 +47,9 @@ def as_exit_codes() -> Iterator[None]:
         raise Exit(exit_code(error)) from None
     except BrokenPipeError:
         leave_quietly()
+    except OSError as error:
+        tell(f"headrace: {explain_lost_output(error)}")
+        raise Exit(EXIT_REFUSED) from None
     except KeyboardInterrupt:
         raise Exit(EXIT_INTERRUPTED) from None
 
@@ -79,7 +83,7 @@ def complain(error: HeadraceError, about: str = "") -> None:
             text = f"{text}; {_WAYS_OUT[error.code]}"
     if about and about not in text:
         text = f"{about}: {text}"
-    print(f"headrace: {' '.join(text.split())}", file=sys.stderr)
+    tell(f"headrace: {' '.join(text.split())}")
 
 
 def report(outcomes: Mapping[str, object], kind: str) -> None:
@@ -95,7 +99,7 @@ def report(outcomes: Mapping[str, object], kind: str) -> None:
 
 def usage_error(message: str) -> NoReturn:
     """End a command that was called in a way that makes no sense."""
-    print(f"headrace: {message}", file=sys.stderr)
+    tell(f"headrace: {message}")
     raise Exit(EXIT_USAGE)
 
 

@@ -10,8 +10,7 @@ from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.record_format import (
     DEFAULT_FORMAT,
     InvalidFormat,
-    record_formatter,
-    record_json,
+    output_formatter,
 )
 from headrace.cli.running import complete, usage_error
 from headrace.client.fetched import ConsumedRecord
@@ -66,7 +65,7 @@ def consume(
     A record is acknowledged once it is printed; one that could not be goes back to the queue.
     """
     try:
-        formatted = record_json if as_json else record_formatter(format_)
+        formatted = output_formatter(format_, as_json=as_json)
     except InvalidFormat as error:
         usage_error(str(error))
 

@@ -6,6 +6,7 @@ import click
 
 from headrace.cli.options import json_option
 from headrace.cli.output import print_json, print_table
+from headrace.cli.streams import say
 from headrace.client.share.inspection import InspectedPartition, Inspection, inspect_queue
 
 DEFAULT_HTTP: Final = "127.0.0.1:9094"
@@ -41,11 +42,11 @@ def _print_inspection(found: Inspection) -> None:
         if partition.is_loaded:
             _print_partition(name, partition)
         else:
-            print(_unloaded(name, partition, found.node))
+            say(_unloaded(name, partition, found.node))
     if (breaker := found.breaker) is not None:
         pause = "" if breaker.pause_left_ms is None else f" for {breaker.pause_left_ms} ms more"
         rejected = f"{breaker.rejected} of {breaker.records} records rejected"
-        print(f"circuit breaker {breaker.state}{pause}: {rejected}")
+        say(f"circuit breaker {breaker.state}{pause}: {rejected}")
 
 
 def _print_partition(name: str, partition: InspectedPartition) -> None:
@@ -82,7 +83,7 @@ def _print_partition(name: str, partition: InspectedPartition) -> None:
         why = (
             "" if letters.error is None else f", {letters.failed_attempts} failed: {letters.error}"
         )
-        print(f"{name}  {letters.waiting_records} dead letters are to be sent{why}")
+        say(f"{name}  {letters.waiting_records} dead letters are to be sent{why}")
 
 
 def _unloaded(name: str, partition: InspectedPartition, node: int) -> str:

@@ -14,6 +14,7 @@ from headrace.cli.options import (
 )
 from headrace.cli.output import print_json, print_table, report_deleted
 from headrace.cli.running import complete, make_sure, report, usage_error
+from headrace.cli.streams import say
 from headrace.client.admin import Admin
 from headrace.client.configs import Resource, ResourceType
 from headrace.client.metadata import Topic
@@ -88,7 +89,7 @@ def create(
         for topic in made:
             verb = "could create" if dry_run else "created"
             counts = f": {topic.partitions} partitions, {topic.replication_factor} replicas"
-            print(f"{verb} {topic.name}{counts if topic.partitions > 0 else ''}")
+            say(f"{verb} {topic.name}{counts if topic.partitions > 0 else ''}")
     report(outcomes, "topic")
 
 
@@ -184,7 +185,7 @@ def alter(
     if as_json:
         print_json({"topic": name, "altered": not dry_run})
     else:
-        print(f"{'could alter' if dry_run else 'altered'} {name}")
+        say(f"{'could alter' if dry_run else 'altered'} {name}")
 
 
 @topics.command()

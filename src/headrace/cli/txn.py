@@ -7,6 +7,7 @@ import click
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, make_sure, usage_error
+from headrace.cli.streams import say
 from headrace.client.admin import Admin
 from headrace.client.nodes import ActiveProducer
 from headrace.client.outcomes import values_of
@@ -77,7 +78,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
     if described.start_ms >= 0:
         age_ms = max(time.time_ns() // 1_000_000 - described.start_ms, 0)
         age = f"open for {age_ms / 1000:.1f} s of at most {described.timeout_ms / 1000:g} s"
-    print(
+    say(
         f"{described.transactional_id}  {described.state}, {age}; producer "
         f"{described.producer_id} epoch {described.producer_epoch}"
     )
@@ -132,7 +133,7 @@ def abort(
     if as_json:
         print_json({"aborted": about})
     else:
-        print(f"aborted {about}")
+        say(f"aborted {about}")
 
 
 async def _abort_hanging(admin: Admin, partition: TopicPartition, producer_id: int) -> None:

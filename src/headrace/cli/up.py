@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -15,6 +14,8 @@ from click.exceptions import Exit
 from headrace import config
 from headrace.cli.log_lines import write_log_lines
 from headrace.cli.memory import keep_large_blocks, settle_collector
+from headrace.cli.options import FilePath
+from headrace.cli.streams import discard_output, tell
 from headrace.config import InvalidSetting, Settings, load_settings
 from headrace.errors import HeadraceError
 
@@ -34,14 +35,14 @@ logger = logging.getLogger(__name__)
 @click.command()
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Where everything is kept; made if it is not there.",
 )
 @click.option("--listen", help="HOST:PORT for clients; port 0 picks a free one.")
 @click.option(
     "--config",
     "config_file",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="A server.properties or a TOML file.",
 )
 @click.option("--set", "pairs", multiple=True, help="key=value, by Kafka's names; repeatable.")
@@ -77,20 +78,29 @@ async def _run(settings: Settings) -> None:
     await node.start()
     settle_collector()
     for listener in node.listeners:
-        print(f"listening on {listener.host}:{listener.port} ({listener.name})", flush=True)
+        _announce(f"listening on {listener.host}:{listener.port} ({listener.name})")
     web = None
     if settings[config.HTTP_LISTEN]:
         from headrace.web.server import WebServer  # noqa: PLC0415  heavy, and may be off
 
         web = WebServer(node)
         port = await web.start()
-        print(f"http on port {port}: /healthz /readyz /metrics", flush=True)
+        _announce(f"http on port {port}: /healthz /readyz /metrics")
     failure = await _wait_for_end(node, stopping)
     if web is not None:
         await web.stop()
     await node.stop()
     if failure is not None:
         raise NodeFailed(f"the metadata log has failed, so the node has stopped: {failure}")
+
+
+def _announce(text: str) -> None:
+    """Print what others wait for; a node serves whether it can be printed or not."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        logger.warning("%s (standard output cannot be written: %s)", text, error.strerror)
+        discard_output()
 
 
 async def _wait_for_end(node: "Node", stopping: asyncio.Event) -> str | None:
@@ -119,5 +129,5 @@ def _overrides(data: Path | None, listen: str | None, pairs: Iterable[str]) -> d
 
 
 def _give_up(message: str) -> NoReturn:
-    print(f"headrace: {message}", file=sys.stderr)
+    tell(f"headrace: {message}")
     raise Exit(EXIT_CANNOT_START)

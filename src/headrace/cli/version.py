@@ -7,6 +7,7 @@ import click
 
 from headrace import __version__
 from headrace._mode import active_mode
+from headrace.cli.streams import say
 from headrace.wire.messages import KAFKA_VERSION
 
 
@@ -21,7 +22,7 @@ def version(as_json: bool) -> None:
         "python": platform.python_version(),
     }
     if as_json:
-        print(json.dumps(facts))
+        say(json.dumps(facts))
         return
     for name, value in facts.items():
-        print(f"{name.replace('_', ' '):15} {value}")
+        say(f"{name.replace('_', ' '):15} {value}")

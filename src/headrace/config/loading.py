@@ -17,7 +17,7 @@ from headrace.config.setting import InvalidSetting
 from headrace.config.settings import Given, Settings, Source
 
 ENVIRONMENT_PREFIX: Final = "HEADRACE_"
-SWITCHES: Final = frozenset({"HEADRACE_PURE"})
+SWITCHES: Final = frozenset({"HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_PURE"})
 """Variables that have the prefix but name no setting."""
 _SERVICE_ADDRESS: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_\d+_\w+)")
 """Variables that an orchestrator makes of the names of services."""
