@@ -186,6 +186,20 @@ def test_help_and_wrong_usage_end_in_order(words: list[str]) -> None:
             assert ended.code != 0
 
 
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "version"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=DEADLINE_SECONDS,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_without_an_input_to_read_produce_says_so(broker: TestBroker) -> None:
     ended = run(["produce", "orders"], broker.bootstrap, closed=("<&-",))
     assert (ended.code, ended.stdout) == (1, b"")

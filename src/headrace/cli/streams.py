@@ -63,14 +63,15 @@ def finish_streams(code: int) -> int:
     """Write what is still to be printed; return the exit code, another one if that fails."""
     try:
         sys.stdout.flush()
-    except (OSError, ValueError) as error:
-        if not isinstance(error, BrokenPipeError):
-            tell(f"headrace: the output cannot be written: {getattr(error, 'strerror', error)}")
+    except BrokenPipeError:  # who read it had enough
+        _discard(sys.stdout)
+    except OSError as error:
+        tell(f"headrace: {explain_lost_output(error)}")
         _discard(sys.stdout)
         code = code or EXIT_OUTPUT_LOST
     try:
         sys.stderr.flush()
-    except (OSError, ValueError):
+    except OSError:
         _discard(sys.stderr)
     return code
 
