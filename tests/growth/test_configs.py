@@ -11,21 +11,40 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.broker.handlers import configs, log_dirs, metadata, topic_partitions, topics
+from headrace.broker.handlers import (
+    configs,
+    elections,
+    log_dirs,
+    metadata,
+    partitions,
+    reassignments,
+    topic_partitions,
+    topics,
+)
 from headrace.broker.request import Request
 from headrace.config.values import split
 from headrace.ids import BrokerId, TopicId, TopicName
-from headrace.metadata.state import Partition, Topic
+from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.state import Partition, ResourceType, Topic
 from headrace.wire.messages import incremental_alter_configs_request as incremental
 from headrace.wire.messages.alter_configs_request import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
 )
+from headrace.wire.messages.alter_partition_reassignments_request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from headrace.wire.messages.alter_replica_log_dirs_request import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+)
+from headrace.wire.messages.create_partitions_request import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
 )
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
@@ -41,7 +60,11 @@ from headrace.wire.messages.describe_topic_partitions_request import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from headrace.wire.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from headrace.wire.messages.list_config_resources_request import ListConfigResourcesRequest
+from headrace.wire.messages.list_partition_reassignments_request import (
+    ListPartitionReassignmentsRequest,
+)
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.schema import Message
 from tests.growth.slices import assert_slices_are_short, finish_measured, total_steps
@@ -49,7 +72,7 @@ from tests.growth.steps import assert_grows_linearly
 from tests.unit.broker.conftest import Harness
 
 TOPIC, BROKER, GROUP = 2, 4, 32
-INVALID_REQUEST = 42
+INVALID_REQUEST, POLICY_VIOLATION = 42, 44
 NO_ID = bytes(16)
 COUNT = 3000
 """How many of something a request names."""
@@ -65,7 +88,7 @@ def node(tmp_path: Path) -> Iterator[Harness]:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let handlers fail whose slices are long."""
-    for module in (configs, topics, metadata):
+    for module in (configs, topics, metadata, partitions, elections, reassignments):
         monkeypatch.setattr(module, "finish", finish_measured)
 
 
@@ -144,6 +167,22 @@ def test_resources_in_incremental_alter_configs(node: Harness, is_known: bool) -
     )
     work = configs.handle_incremental_alter_configs(node.broker, ask(node, body, 1))
     assert len(node.run(work).responses) == COUNT
+
+
+@pytest.mark.usefixtures("measured")
+def test_groups_in_incremental_alter_configs_with_many_configs_of_the_broker(
+    node: Harness,
+) -> None:
+    """What a group may be told depends on the broker, whose configs may be many."""
+    many: dict[str, str | None] = {f"no.such.{number}": "x" for number in range(450)}
+    node.run(node.broker.quorum.propose(SetConfigs(ResourceType.BROKER, "1", many)))
+    line = incremental.AlterableConfig("share.session.timeout.ms", 0, "45000")
+    body = incremental.IncrementalAlterConfigsRequest(
+        [incremental.AlterConfigsResource(GROUP, name, [line]) for name in names(200)],
+        validate_only=True,
+    )
+    work = configs.handle_incremental_alter_configs(node.broker, ask(node, body, 1))
+    assert [row.error_code for row in node.run(work).responses] == [0] * 200
 
 
 @pytest.mark.usefixtures("measured")
@@ -252,6 +291,48 @@ def test_partitions_of_one_topic_in_create_topics(node: Harness, replication_fac
     assert row.num_partitions == 10_000
     for broker_id in (2, 3):
         node.broker.image.remove_broker(BrokerId(broker_id))
+
+
+@pytest.mark.usefixtures("measured")
+def test_partitions_in_create_partitions(node: Harness) -> None:
+    add_topics(node, COUNT, 1)
+    asked = [CreatePartitionsTopic(name, 4, None) for name in names(COUNT)]
+    body = CreatePartitionsRequest([*asked, CreatePartitionsTopic("absent", 2, None)], 1000, True)
+    work = partitions.handle_create_partitions(node.broker, ask(node, body, 3))
+    codes = [row.error_code for row in node.run(work).results]
+    assert codes.count(0) == COUNT
+    body.topics[0].count = 10_000
+    work = partitions.handle_create_partitions(node.broker, ask(node, body, 3))
+    codes = [row.error_code for row in node.run(work).results]
+    assert codes.count(POLICY_VIOLATION) > COUNT // 2, "10,000 partitions for a request in all"
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("wants_all", [True, False])
+def test_partitions_in_elect_leaders(node: Harness, wants_all: bool) -> None:
+    add_topics(node, COUNT)
+    asked = [TopicPartitions(name, [0, 1, 2]) for name in names(COUNT)]
+    body = ElectLeadersRequest(0, None if wants_all else asked, 1000)
+    work = elections.handle_elect_leaders(node.broker, ask(node, body, 2))
+    assert node.run(work).error_code == 0
+
+
+@pytest.mark.usefixtures("measured")
+def test_partitions_in_alter_partition_reassignments(node: Harness) -> None:
+    add_topics(node, COUNT)
+    asked = [
+        ReassignableTopic(name, [ReassignablePartition(index, [1]) for index in range(3)])
+        for name in names(COUNT)
+    ]
+    body = AlterPartitionReassignmentsRequest(1000, True, asked)
+    work = reassignments.handle_alter_reassignments(node.broker, ask(node, body, 1))
+    assert len(node.run(work).responses) == COUNT
+
+
+def test_partitions_in_list_partition_reassignments(node: Harness) -> None:
+    add_topics(node, COUNT)
+    body = ListPartitionReassignmentsRequest(topics=None)
+    assert_slices_are_short(reassignments.list_reassignments(node.broker, body))
 
 
 @pytest.mark.usefixtures("measured")

@@ -210,7 +210,7 @@ async def _alter(
 ) -> list[KafkaError | None]:
     """Plan each resource and propose what may be; None is success."""
     answers: list[KafkaError | None] = [None] * len(asked)
-    changes = await finish(_plan_each(asked, plan, answers))
+    changes = await finish(_plan_each(broker, asked, plan, answers))
     if changes and not is_validated_only:
         timeout_ms = broker.settings[config.REQUEST_TIMEOUT_MS]
         outcomes = await propose_each(broker, list(changes.values()), timeout_ms)
@@ -220,6 +220,7 @@ async def _alter(
 
 
 def _plan_each(
+    broker: Broker,
     asked: list[_Asked],
     plan: Callable[[_Asked], SetConfigs | None],
     answers: list[KafkaError | None],
@@ -228,6 +229,9 @@ def _plan_each(
     times = Counter((each.resource_type, each.name) for each in asked)
     changes: dict[int, SetConfigs] = {}
     current = Slice()
+    image = broker.image
+    dynamic = (image.configs(ResourceType.BROKER, name) for name in ("", str(broker.node_id)))
+    inherited = sum(map(len, dynamic))
     for position, each in enumerate(asked):
         try:
             if times[each.resource_type, each.name] > 1:
@@ -239,7 +243,7 @@ def _plan_each(
                 changes[position] = change
         except KafkaError as error:
             answers[position] = error
-        if current.spend(_PLAN_UNITS + 2 * len(each.alterations)):
+        if current.spend(_PLAN_UNITS + inherited + 2 * len(each.alterations)):
             yield
     return changes
 

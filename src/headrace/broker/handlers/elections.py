@@ -13,6 +13,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.handlers.topic_creation import brokers_up
 from headrace.broker.proposals import propose_each, timed_out
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, PartitionIndex, TopicName
@@ -42,12 +43,26 @@ async def handle_elect_leaders(broker: Broker, request: Request) -> ElectLeaders
     refusal = _explain_refusal(body)
     if refusal is not None:
         return _refused(request, refusal)
+    results: list[ReplicaElectionResult] = []
+    planned = await finish(_plan_each(broker, body, results))
+    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms)
+    for (row, _), refused in zip(planned, errors, strict=True):
+        _set_error(row, refused)
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _plan_each(
+    broker: Broker, body: ElectLeadersRequest, results: list[ReplicaElectionResult]
+) -> Slices[list[tuple[PartitionResult, ChangePartition]]]:
+    """Return the changes with their rows; `results` gets all rows, by topic."""
     wants_all = body.topic_partitions is None
     planned: list[tuple[PartitionResult, ChangePartition]] = []
-    results: list[ReplicaElectionResult] = []
+    current = Slice()
     for name, partitions in _asked(broker.image, body):
         rows: list[PartitionResult] = []
         for index in partitions:
+            if current.spend(5):
+                yield
             row = PartitionResult(partition_id=index, error_message=None)
             try:
                 change = plan_election(broker.image, name, index, body.election_type)
@@ -58,10 +73,9 @@ async def handle_elect_leaders(broker: Broker, request: Request) -> ElectLeaders
                 _set_error(row, error)
             rows.append(row)
         results.append(ReplicaElectionResult(topic=name, partition_result=rows))
-    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms)
-    for (row, _), refused in zip(planned, errors, strict=True):
-        _set_error(row, refused)
-    return ElectLeadersResponse(replica_election_results=results)
+        if current.spend():
+            yield
+    return planned
 
 
 def plan_election(image: Image, name: str, index: int, election_type: int) -> ChangePartition:

@@ -9,11 +9,13 @@ Left out: quotas on changes. Beyond Kafka's bound on partitions of one request t
 POLICY_VIOLATION, as CreateTopics has it; Kafka's own is UNKNOWN_SERVER_ERROR.
 """
 
+from collections.abc import Callable
+from itertools import islice
 from random import randrange
 from typing import Final
 
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.assignment import assign_replicas
+from headrace.broker.handlers.assignment import Placement
 from headrace.broker.handlers.topic_creation import candidates, with_roles
 from headrace.broker.handlers.topic_validation import (
     PARTITIONS_PER_REQUEST_MAX,
@@ -22,10 +24,11 @@ from headrace.broker.handlers.topic_validation import (
 )
 from headrace.broker.proposals import propose_each, timed_out
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, TopicName
-from headrace.metadata.ddl import AddPartitions
+from headrace.metadata.ddl import AddPartitions, Assignment
 from headrace.metadata.image import Image
 from headrace.metadata.state import Topic
 from headrace.wire import ApiKey
@@ -42,16 +45,7 @@ from headrace.wire.messages.create_partitions_response import (
 async def handle_create_partitions(broker: Broker, request: Request) -> CreatePartitionsResponse:
     body: CreatePartitionsRequest = request.body
     errors: dict[str, KafkaError | None] = dict(duplicates(topic.name for topic in body.topics))
-    changes: dict[str, AddPartitions] = {}
-    for asked in body.topics:
-        if asked.name in errors:
-            continue
-        try:
-            if body.timeout_ms <= 0:
-                raise timed_out(body.timeout_ms)
-            changes[asked.name] = plan_growth(broker.image, asked)
-        except KafkaError as error:
-            errors[asked.name] = error
+    changes = await finish(_plan_each(broker, body, errors))
     if not body.validate_only:
         answers = await propose_each(broker, list(changes.values()), body.timeout_ms)
         errors |= dict(zip(changes, answers, strict=True))
@@ -63,8 +57,37 @@ async def handle_create_partitions(broker: Broker, request: Request) -> CreatePa
     )
 
 
-def plan_growth(image: Image, asked: CreatePartitionsTopic) -> AddPartitions:
-    """Give the change that grows a topic; KafkaError if it cannot grow as it is asked to."""
+def _plan_each(
+    broker: Broker, body: CreatePartitionsRequest, errors: dict[str, KafkaError | None]
+) -> Slices[dict[str, AddPartitions]]:
+    """Return the changes by topic; what is refused is put among the errors."""
+    changes: dict[str, AddPartitions] = {}
+    current = Slice()
+    left = PARTITIONS_PER_REQUEST_MAX
+    for asked in body.topics:
+        if current.spend(5):
+            yield
+        if asked.name in errors:
+            continue
+        try:
+            if body.timeout_ms <= 0:
+                raise timed_out(body.timeout_ms)
+            change = yield from plan_growth(broker.image, asked, left, current)
+        except KafkaError as error:
+            errors[asked.name] = error
+        else:
+            left -= len(change.partitions)
+            changes[asked.name] = change
+    return changes
+
+
+def plan_growth(
+    image: Image, asked: CreatePartitionsTopic, partitions_max: int, current_slice: Slice
+) -> Slices[AddPartitions]:
+    """Return the change that grows a topic; KafkaError if it cannot grow as it is asked to.
+
+    `partitions_max` is how many more partitions the request may create.
+    """
     topic = image.topic(TopicName(asked.name))
     if topic is None:
         raise KafkaError(
@@ -77,34 +100,43 @@ def plan_growth(image: Image, asked: CreatePartitionsTopic) -> AddPartitions:
             f"topic {topic.name} has {current} partitions already and cannot have {asked.count}: "
             "it can only grow",
         )
-    if asked.count - current > PARTITIONS_PER_REQUEST_MAX:
+    added = asked.count - current
+    if added > partitions_max:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{asked.count - current} new partitions of topic {topic.name} in one request, "
-            f"{PARTITIONS_PER_REQUEST_MAX} are allowed: add them in several",
+            f"{added} new partitions of topic {topic.name} in one request that creates more than "
+            f"{PARTITIONS_PER_REQUEST_MAX} in all: add them in several",
         )
-    placed = _place(image, topic, asked)
-    return AddPartitions(topic.topic_id, current, with_roles(image, placed))
+    place = _placer(image, topic, asked, added)
+    assigned: list[Assignment] = []
+    while len(assigned) < added:
+        placed = place(min(added - len(assigned), _PLACED_AT_ONCE))
+        assigned += with_roles(image, placed)
+        if current_slice.spend(2 * len(placed) * len(placed[0])):
+            yield
+    return AddPartitions(topic.topic_id, current, tuple(assigned))
 
 
-def _place(image: Image, topic: Topic, asked: CreatePartitionsTopic) -> list[tuple[BrokerId, ...]]:
+def _placer(
+    image: Image, topic: Topic, asked: CreatePartitionsTopic, added: int
+) -> Callable[[int], list[tuple[BrokerId, ...]]]:
+    """Return what gives the replicas of the next partitions."""
     replication_factor = len(topic.partitions[0].replicas)
-    added = asked.count - len(topic.partitions)
     if asked.assignments is None:
-        return assign_replicas(
-            candidates(image),
-            partitions=added,
-            replication_factor=replication_factor,
-            start=randrange(2**16),
-        )
+        return Placement(candidates(image), replication_factor, start=randrange(2**16)).place
     if len(asked.assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{added} partitions are to be added to topic {topic.name}, but brokers are named for "
             f"{len(asked.assignments)}: name them for each or for none",
         )
-    chosen = [each.broker_ids for each in asked.assignments]
-    return check_assignments(chosen, image, replication_factor)
+    chosen = iter([each.broker_ids for each in asked.assignments])
+    return lambda partitions: check_assignments(
+        islice(chosen, partitions), image, replication_factor
+    )
+
+
+_PLACED_AT_ONCE: Final = 100
 
 
 def _row(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:

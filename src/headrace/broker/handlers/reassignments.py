@@ -8,7 +8,8 @@ are in sync. Null replicas cancel, which takes what was being added out again.
 Left out: nobody copies between nodes yet, so that a node alone never has a reassignment under way.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.handlers.topic_validation import check_replicas
 from headrace.broker.proposals import propose_each, timed_out
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish, in_slices
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, PartitionIndex, TopicName
@@ -47,11 +49,34 @@ async def handle_alter_reassignments(
 ) -> AlterPartitionReassignmentsResponse:
     body: AlterPartitionReassignmentsRequest = request.body
     is_too_late = body.timeout_ms <= 0 and bool(body.topics)
-    planned: list[tuple[ReassignablePartitionResponse, ChangePartition]] = []
     topics: list[ReassignableTopicResponse] = []
+    planned = await finish(_plan_each(broker, body, topics, is_too_late=is_too_late))
+    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms)
+    for (row, _), refused in zip(planned, errors, strict=True):
+        _set_error(row, refused)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=body.allow_replication_factor_change,
+        error_code=ErrorCode.REQUEST_TIMED_OUT if is_too_late else ErrorCode.NONE,
+        error_message=None,
+        responses=topics,
+    )
+
+
+def _plan_each(
+    broker: Broker,
+    body: AlterPartitionReassignmentsRequest,
+    topics: list[ReassignableTopicResponse],
+    *,
+    is_too_late: bool,
+) -> Slices[list[tuple[ReassignablePartitionResponse, ChangePartition]]]:
+    """Return the changes with their rows; `topics` gets all rows."""
+    planned: list[tuple[ReassignablePartitionResponse, ChangePartition]] = []
+    current = Slice()
     for topic in body.topics:
         rows: list[ReassignablePartitionResponse] = []
         for asked in topic.partitions:
+            if current.spend(5):
+                yield
             row = ReassignablePartitionResponse(
                 partition_index=asked.partition_index, error_message=None
             )
@@ -71,15 +96,9 @@ async def handle_alter_reassignments(
                 if change is not None:
                     planned.append((row, change))
         topics.append(ReassignableTopicResponse(name=topic.name, partitions=rows))
-    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms)
-    for (row, _), refused in zip(planned, errors, strict=True):
-        _set_error(row, refused)
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=body.allow_replication_factor_change,
-        error_code=ErrorCode.REQUEST_TIMED_OUT if is_too_late else ErrorCode.NONE,
-        error_message=None,
-        responses=topics,
-    )
+        if current.spend():
+            yield
+    return planned
 
 
 def plan_reassignment(
@@ -147,26 +166,36 @@ def _check_factor(
 
 def handle_list_reassignments(
     broker: Broker, request: Request
-) -> ListPartitionReassignmentsResponse:
-    body: ListPartitionReassignmentsRequest = request.body
+) -> ListPartitionReassignmentsResponse | Coroutine[Any, Any, ListPartitionReassignmentsResponse]:
+    return in_slices(list_reassignments(broker, request.body))
+
+
+def list_reassignments(
+    broker: Broker, body: ListPartitionReassignmentsRequest
+) -> Slices[ListPartitionReassignmentsResponse]:
+    """List the partitions that are asked for and are on the move."""
     image = broker.image
     if body.topics is None:
         asked = [(topic.name, range(len(topic.partitions))) for topic in image.topics()]
     else:
         asked = [(TopicName(each.name), each.partition_indexes) for each in body.topics]  # type: ignore[misc]
     topics: list[OngoingTopicReassignment] = []
+    current = Slice()
     for name, indexes in asked:
-        rows = [
-            OngoingPartitionReassignment(
-                partition_index=index,
-                replicas=list(row.replicas),
-                adding_replicas=list(row.adding),
-                removing_replicas=list(row.removing),
-            )
-            for index in indexes
-            if (row := image.partition(name, PartitionIndex(index))) is not None
-            and (row.adding or row.removing)
-        ]
+        rows = []
+        for index in indexes:
+            row = image.partition(name, PartitionIndex(index))
+            if row is not None and (row.adding or row.removing):
+                rows.append(
+                    OngoingPartitionReassignment(
+                        partition_index=index,
+                        replicas=list(row.replicas),
+                        adding_replicas=list(row.adding),
+                        removing_replicas=list(row.removing),
+                    )
+                )
+            if current.spend():
+                yield
         if rows:
             topics.append(OngoingTopicReassignment(name=name, partitions=rows))
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
