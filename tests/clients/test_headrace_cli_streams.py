@@ -151,6 +151,7 @@ def usual(broker: TestBroker) -> dict[str, Ended]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # thirty processes for each case
 @pytest.mark.parametrize(
     ("label", "closed", "full"),
     [
