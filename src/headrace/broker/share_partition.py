@@ -14,7 +14,7 @@ from headrace.broker.share_breakers import GroupBreaker
 from headrace.broker.share_configs import ShareGroupConfigs, duration_ms
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.log.lookup import find_timestamp
+from headrace.log.lookup import find
 from headrace.share.durable import UNKNOWN_OFFSET, DurableState
 from headrace.share.key import SharePartitionKey
 from headrace.share.partition.changes import Change
@@ -125,7 +125,7 @@ class LedSharePartition:
             return log.start_offset
         back_ms = duration_ms(reset)
         if back_ms is not None:
-            found = find_timestamp(log, self._home.clock.now_ms() - back_ms)
+            found = find(log, self._home.clock.now_ms() - back_ms)
             if found is not None and found.offset < log.high_watermark:
                 return found.offset
         return log.high_watermark

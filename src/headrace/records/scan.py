@@ -270,6 +270,107 @@ def _next_faulty(  # noqa: PLR0917  C has no keywords
     return position
 
 
+def find_time(segment: Segment, timestamp: int, from_offset: int) -> tuple[int, int] | None:
+    """Return timestamp and offset of the first record that is as late, or None.
+
+    Records before `from_offset` do not count. For a measured segment.
+    """
+    data, first, last, batch = segment
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    fixed: bool = batch.attributes & LOG_APPEND_TIME_BIT != 0
+    if fixed and batch.max_timestamp < timestamp:
+        return None
+    base: int = batch.base_timestamp
+    bounds: _Bounds = _Bounds()
+    bounds.delta_min = INT64_MIN if fixed else min(max(timestamp - base, INT64_MIN), INT64_MAX)
+    bounds.offset_min = min(max(from_offset - batch.base_offset, 0), INT64_MAX)
+    record: _Record = _Record()
+    position: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t = last
+    count: cython.longlong = batch.record_count
+    with cython.nogil:
+        bounds.index = _first_late(record, bounds, source, position, end, count)
+    if bounds.index == count:
+        return None
+    found = batch.max_timestamp if fixed else base + record.timestamp_delta
+    return found, batch.base_offset + record.offset_delta
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _first_late(  # noqa: PLR0917  C has no keywords
+    record: _Record,
+    bounds: _Bounds,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+) -> cython.longlong:
+    """Return the index of the first record within the bounds, or `count`."""
+    index: cython.longlong = 0
+    while index < count:
+        position = _locate(record, source, position, end)
+        if record.timestamp_delta >= bounds.delta_min and record.offset_delta >= bounds.offset_min:
+            break
+        index += 1
+    return index
+
+
+def find_latest(segment: Segment, from_offset: int) -> int | None:
+    """Return the largest timestamp of the records from an offset on; None if there are none.
+
+    For a measured segment.
+    """
+    data, first, last, batch = segment
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    bounds: _Bounds = _Bounds()
+    bounds.offset_min = min(max(from_offset - batch.base_offset, 0), INT64_MAX)
+    record: _Record = _Record()
+    position: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t = last
+    count: cython.longlong = batch.record_count
+    with cython.nogil:
+        bounds.index = _count_later(record, bounds, source, position, end, count)
+    if bounds.index == 0:
+        return None
+    if batch.attributes & LOG_APPEND_TIME_BIT:
+        return batch.max_timestamp
+    latest: int = batch.base_timestamp + bounds.delta_max
+    return latest
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _count_later(  # noqa: PLR0917  C has no keywords
+    record: _Record,
+    bounds: _Bounds,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+) -> cython.longlong:
+    """Count the records from the bounds' offset on, and keep the largest delta of their times."""
+    counted: cython.longlong = 0
+    while count > 0:
+        position = _locate(record, source, position, end)
+        if record.offset_delta >= bounds.offset_min:
+            if counted == 0 or record.timestamp_delta > bounds.delta_max:
+                bounds.delta_max = record.timestamp_delta
+            counted += 1
+        count -= 1
+    return counted
+
+
 def read(segment: Segment) -> Iterator[Fields]:
     """Yield the records of a measured segment.
 
@@ -462,12 +563,13 @@ class _Record:
 @cython.final
 @cython.cclass
 class _Bounds:
-    """What `find_faulty` holds records against, and how far it is."""
+    """What records are held against, and how far a search is."""
 
     needs_keys: cython.bint
     delta_min: cython.longlong
     delta_max: cython.longlong
     delta_of_none: cython.longlong
+    offset_min: cython.longlong
     index: cython.longlong
 
 
@@ -515,9 +617,11 @@ def _locate(
     record.headers_at = position
     if record.header_count != 0 and position >= 0:
         position = _locate_headers(record, source, position, end)
-    if position >= 0 and position != end:
+    if position < 0:
+        return position
+    if position != end:
         return _BAD_END
-    return position
+    return end  # not `position`: a processor need not wait for it to begin with the next record
 
 
 @cython.cfunc
@@ -587,10 +691,16 @@ def _varint(
     """
     if position < 0:
         return 0, position
-    byte: cython.ulonglong
-    value: cython.ulonglong = 0
     half: cython.longlong
     sign: cython.longlong
+    byte: cython.ulonglong
+    if position < end:
+        byte = source[position]
+        if byte < 0x80:  # most are small
+            half = byte >> 1
+            sign = byte & 1
+            return half ^ -sign, position + 1
+    value: cython.ulonglong = 0
     shift: cython.int = 0
     while position < end and shift < 7 * bytes_max:
         byte = source[position]
