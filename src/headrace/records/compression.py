@@ -73,7 +73,11 @@ def inflated_bytes_bound(codec: Compression, data: memoryview) -> int:
             return _snappy_size(data)
         except CorruptBatch:
             return 0
-    if not bytes(data[:_MAGIC_BYTES_MAX]).startswith(_MAGICS.get(codec, b"")):
+    magic = _MAGICS.get(codec, b"")
+    if data[: len(magic)] != magic and not (
+        # A zstd stream may begin with a frame that is to be skipped.
+        codec is Compression.ZSTD and bytes(data[:4]) in _SKIPPABLE
+    ):
         return 0
     return _RATIOS_MAX[codec] * len(data)
 
@@ -87,16 +91,12 @@ _RATIOS_MAX: Final = {
     Compression.LZ4: 255,
     Compression.ZSTD: 32768,
 }
-_MAGICS: Final[dict[Compression, bytes | tuple[bytes, ...]]] = {
+_MAGICS: Final = {
     Compression.GZIP: b"\x1f\x8b",
     Compression.LZ4: b"\x04\x22\x4d\x18",
-    # A frame, or one to be skipped before it.
-    Compression.ZSTD: (
-        b"\x28\xb5\x2f\xfd",
-        *(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60)),
-    ),
+    Compression.ZSTD: b"\x28\xb5\x2f\xfd",
 }
-_MAGIC_BYTES_MAX: Final = 4
+_SKIPPABLE: Final = frozenset(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
 
 _FIRST_GUESS_RATIO: Final = 4
 _FIRST_GUESS_FLOOR_BYTES: Final = 1024
