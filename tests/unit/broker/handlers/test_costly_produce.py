@@ -10,6 +10,8 @@ import pytest
 from headrace.broker import inflating
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
+from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.state import ResourceType
 from headrace.records.builder import BatchBuilder
 from headrace.records.compression import Compression, compress
 from headrace.records.header import HEADER_BYTES, BatchHeader, read_headers, seal
@@ -255,6 +257,20 @@ def test_transactional_batches_join_once_they_are_validated(
     )
     answered = rows(harness.ask(request, version))
     assert [(row.error_code, row.base_offset) for row in answered] == [(0, 0), (0, 1)]
+
+
+def test_the_bound_on_inflation_may_change_while_the_node_runs(harness: Any) -> None:
+    harness.create_topic("orders", configs=COMPACTED)
+    request = produce(("orders", 0, costly(harness)))
+    assert rows(harness.ask(request, 9))[0].error_code == ErrorCode.NONE
+
+    async def change() -> None:
+        configs: dict[str, str | None] = {"headrace.inflated.batch.max.bytes": "50000"}
+        await harness.broker.quorum.propose(SetConfigs(ResourceType.BROKER, "", configs))
+        await harness.broker.replicas.settle()
+
+    harness.run(change())
+    assert rows(harness.ask(request, 9))[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("harness", [{"headrace.produce.validation": "records"}], indirect=True)
