@@ -103,6 +103,8 @@ _FIRST_GUESS_FLOOR_BYTES: Final = 1024
 _GROWTH: Final = 4
 _OUTPUT_FULL: Final = "failed to write whole buffer"
 _MAPPED_FROM_BYTES: Final = 1024 * 1024
+_GIVEN_BACK_BYTES: Final = 4 * 1024 * 1024
+_DONT_NEED: Final[int | None] = getattr(mmap, "MADV_DONTNEED", None)
 
 
 def _inflate(codec: Compression, data: ReadableBuffer, limit_bytes: int) -> memoryview:
@@ -130,7 +132,19 @@ def _allocate(size: int) -> bytearray | mmap.mmap:
     """
     if size <= _MAPPED_FROM_BYTES:
         return bytearray(size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return _Pages(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class _Pages(mmap.mmap):
+    """Memory that is given back bit by bit.
+
+    To unmap 256 MiB at once takes 0.02 s and more, in which no other thread gets a page.
+    """
+
+    def __del__(self) -> None:
+        if _DONT_NEED is not None:
+            for start in range(0, len(self), _GIVEN_BACK_BYTES):
+                self.madvise(_DONT_NEED, start, min(_GIVEN_BACK_BYTES, len(self) - start))
 
 
 def _too_large(codec: Compression, limit_bytes: int) -> InflatedTooLarge:
