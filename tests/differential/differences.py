@@ -284,27 +284,19 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="Produce of records that do not inflate, or do not fill the batch that holds them",
-        kafka="UNKNOWN_SERVER_ERROR or INVALID_RECORD",
-        headrace="taken, unless the topic has to look inside; a consumer refuses them",
-        reason=(
-            "The broker takes a batch by its header and checksum and does not touch records; "
-            "the checksum says that they are what the producer sent."
+        what="Produce of compressed records that do not inflate",
+        kafka="UNKNOWN_SERVER_ERROR",
+        headrace=(
+            "INVALID_RECORD if they do not begin as their codec does, if the topic has to look "
+            "inside, or with headrace.produce.validation=records; else taken, and a consumer "
+            "refuses them"
         ),
-        places=(
-            *_places("produce_codecs", "* that does not inflate", "*.error_code", "*.base_offset"),
-            *(
-                place
-                for name in ("a record cut short", "bytes behind the last record")
-                for place in (
-                    *_places("produce_batches", f"{name} v13", "*.error_code", "*.base_offset"),
-                    *_places(
-                        "produce_batches",
-                        f"what there is after {name}",
-                        *("*.high_watermark", "*.last_stable_offset", "*.records.0"),
-                    ),
-                )
-            ),
+        reason=(
+            "A compressed batch is taken by its header, its checksum and what it could hold; the "
+            "checksum says that its records are what the producer sent."
+        ),
+        places=_places(
+            "produce_codecs", "* that does not inflate", "*.error_code", "*.base_offset"
         ),
     ),
     KnownDifference(
@@ -313,13 +305,6 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         headrace="UNSUPPORTED_COMPRESSION_TYPE",
         reason="The client's mistake is named as one.",
         places=_places("produce_batches", "codec 5 v13", "*.error_code", "*.log_start_offset"),
-    ),
-    KnownDifference(
-        what="A largest timestamp in a batch's header that is not the records'",
-        kafka="corrected",
-        headrace="kept",
-        reason="The broker does not touch records.",
-        places=_places("produce_times", "what there is", "*.records.3.max_timestamp"),
     ),
     KnownDifference(
         what="A transactional batch without a producer id",
@@ -511,6 +496,24 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
 
 
 OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
+    FoundOtherwise(
+        what="A largest timestamp in a compressed batch's header that is not the records'",
+        kafka="corrected",
+        headrace="corrected if the batch is inflated, else kept",
+        reason="A compressed batch is not inflated without need; producers state it correctly.",
+    ),
+    FoundOtherwise(
+        what="Produce of records whose offset deltas do not count 0, 1, 2",
+        kafka="kept in an uncompressed batch, rewritten in a compressed one",
+        headrace="INVALID_RECORD, where records are looked at",
+        reason="The broker does not rewrite records, and readers would see the wrong offsets.",
+    ),
+    FoundOtherwise(
+        what="ListOffsets by time in a log with a batch that nobody can read",
+        kafka="UNKNOWN_SERVER_ERROR",
+        headrace="the batch is passed over, with a line in the node's log",
+        reason="One batch must not make the partition unfindable.",
+    ),
     FoundOtherwise(
         what="A JoinGroup that a member repeats while the first still waits",
         kafka="the newer one is answered, the older one never",

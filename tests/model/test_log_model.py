@@ -255,9 +255,9 @@ class LogMachine(RuleBasedStateMachine):
             if record.offset >= self.start
         ]
         late = [record for record in records if record[0] >= timestamp]
-        assert lookup.find_timestamp(self.log, timestamp) == (late[0] if late else None)
+        assert lookup.find(self.log, timestamp) == (late[0] if late else None)
         largest = max(records, key=lambda record: (record[0], -record[1]), default=None)
-        assert lookup.find_max_timestamp(self.log) == largest
+        assert lookup.find(self.log, lookup.SpecialTimestamp.MAX_TIMESTAMP) == largest
 
     @rule(back=st.integers(0, 4))
     def look_up_an_epoch(self, back: int) -> None:

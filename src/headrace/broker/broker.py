@@ -7,6 +7,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.coordinators import Groups
 from headrace.broker.counters import Counters
 from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.inflating import Inflating
 from headrace.broker.offset_verification import OffsetVerifier, nobody_coordinates
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.replicas import Replicas
@@ -42,6 +43,7 @@ class Broker:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     telemetry: Telemetry
+    inflating: Inflating
     groups: Groups
     transactions: Transactions
     markers: MarkerWriter

@@ -10,17 +10,19 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.broker.clock import Clock
+from headrace.broker.inflating import Inflating
 from headrace.broker.partition import Partition
 from headrace.broker.replicas import Replicas
 from headrace.broker.share_partition import LedSharePartition
 from headrace.client.errors import refusal
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
+from headrace.log.log import Appended
 from headrace.log.transactions import AbortedTransaction
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Topic
 from headrace.records.builder import BatchBuilder
-from headrace.records.errors import RecordsError
+from headrace.records.errors import CostlyBatch, RecordsError
 from headrace.records.header import BatchHeader, check_crc, read_headers
 from headrace.records.reader import read_records
 from headrace.records.record import Record
@@ -38,8 +40,6 @@ READ_BYTES_MAX: Final = 1024 * 1024
 """How much of a log is read at once for letters, but at least a batch."""
 BATCH_BYTES_MAX: Final = 256 * 1024
 """How large a batch of letters gets; a larger letter is alone in one."""
-LOOP_BYTES_MAX: Final = 64 * 1024
-"""More than this is decoded in a thread."""
 WRITE_TIMEOUT_MS: Final = 30_000
 """How long the replicas of a dead-letter topic may take."""
 ACKS_ALL: Final = -1
@@ -57,7 +57,7 @@ class ReadLetters(NamedTuple):
 
 
 async def read_letters(
-    led: LedSharePartition, given_up: DeadLetter, *, has_copy: bool
+    led: LedSharePartition, given_up: DeadLetter, inflating: Inflating, *, has_copy: bool
 ) -> ReadLetters:
     """Read the records of some offsets, as many as are read at once.
 
@@ -76,13 +76,12 @@ async def read_letters(
         aborted = log.aborted_transactions(offset, last + 1)
     origin = Origin(led.partition.topic, led.partition.index, led.key.group_id)
     wanted = given_up._replace(first_offset=offset)
-    if len(data) <= LOOP_BYTES_MAX:
-        return _letters(bytes(data), wanted, origin, aborted, has_copy=has_copy)
 
     def decode(chunk: bytes) -> ReadLetters:
         return _letters(chunk, wanted, origin, aborted, has_copy=has_copy)
 
-    return await asyncio.get_running_loop().run_in_executor(None, decode, bytes(data))
+    # However few bytes there are, they may inflate to many.
+    return await inflating.run(decode, bytes(data))
 
 
 def _letters(
@@ -136,6 +135,7 @@ class LetterSender:
         clock: Clock,
         peers: Peers,
         *,
+        inflating: Inflating,
         create_topic: CreateTopic,
     ) -> None:
         """`create_topic` creates a topic, or raises KafkaError if it may not or cannot."""
@@ -143,6 +143,7 @@ class LetterSender:
         self._image_of = image_of
         self._clock = clock
         self._peers = peers
+        self.inflating = inflating
         self._create_topic = create_topic
 
     async def send(self, topic_name: str, letters: Sequence[LetterRecord], origin: Origin) -> None:
@@ -188,10 +189,22 @@ class LetterSender:
         batch = builder.build()
         partition = self._replicas.find(topic.name, index)
         if partition is not None and partition.is_leader:
-            appended = partition.append(memoryview(batch), now_ms, needs_replicas=True)
+            appended = await self._append(partition, memoryview(batch), now_ms)
             await _committed(partition, appended.last_offset)
         else:
             await self._send_away(topic, index, bytes(batch))
+
+    async def _append(self, partition: Partition, batch: memoryview, now_ms: int) -> Appended:
+        try:
+            return partition.append(batch, now_ms, needs_replicas=True)
+        except CostlyBatch as costly:  # the topic keeps another codec
+            rules = partition.log.settings.rules
+            header, batch = await self.inflating.validate(batch, costly.header, rules, now_ms)
+        if not partition.is_leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has another leader now"
+            )
+        return partition.append_validated(header, batch, now_ms, needs_replicas=True)
 
     async def _send_away(self, topic: Topic, index: int, batch: bytes) -> None:
         leader = topic.partitions[index].leader

@@ -25,6 +25,7 @@ from headrace.broker.dead_letter_topics import create_dead_letter_topic, refuse_
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.handlers import SERVED, load_handler
+from headrace.broker.inflating import Inflating
 from headrace.broker.internal_topics import SHARE_STATES_TOPIC, create_internal_topic
 from headrace.broker.listeners import Listener, parse_listener
 from headrace.broker.loop_watch import LoopWatch
@@ -186,6 +187,7 @@ class Node:
         replicas = Replicas(
             self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
         )
+        inflating = Inflating(settings[config.INFLATING_THREADS])
         groups = group_coordinator(settings, lambda: quorum.image, self.clock)
         markers = MarkerWriter(replicas, groups, self.clock)
         transactions = transaction_coordinator(settings, lambda: quorum.image, self.clock, markers)
@@ -211,6 +213,7 @@ class Node:
                 lambda: quorum.image,
                 self.clock,
                 self._peers,
+                inflating=inflating,
                 create_topic=lambda name: create_dead_letter_topic(self.broker, name),
             ),
             refuse_letters=lambda led, name: refuse_dead_letter_topic(self.broker, led, name),
@@ -228,6 +231,7 @@ class Node:
                 settings[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS]
             ),
             telemetry=Telemetry(self.clock, lambda: quorum.image),
+            inflating=inflating,
             groups=groups,
             transactions=transactions,
             markers=markers,
@@ -293,17 +297,18 @@ class Node:
     def _topic_settings(self, topic: TopicName) -> TopicSettings:
         assert self._quorum is not None
         image, settings = self._quorum.image, self.settings
+        of_all = image.configs(ResourceType.BROKER, "")
+        of_this = image.configs(ResourceType.BROKER, str(self.node_id))
         configs = effective_topic_configs(
-            image.configs(ResourceType.TOPIC, topic),
-            image.configs(ResourceType.BROKER, ""),
-            image.configs(ResourceType.BROKER, str(self.node_id)),
-            settings,
+            image.configs(ResourceType.TOPIC, topic), of_all, of_this, settings
         )
+        current = settings.with_dynamic(of_all, of_this)
         log = LogSettings.from_configs(
             configs,
             jitter=random(),
             producer_id_expiration_ms=settings[config.PRODUCER_ID_EXPIRATION_MS],
-            inflated_bytes_max=settings[config.INFLATED_BATCH_MAX_BYTES],
+            inflated_bytes_max=current[config.INFLATED_BATCH_MAX_BYTES],
+            checks_records=settings[config.PRODUCE_VALIDATION] == "records",
         )
         return TopicSettings(log, int(configs[config.MIN_INSYNC_REPLICAS.name]))
 

@@ -15,6 +15,8 @@ from headrace.log.errors import ReadOnlyLog
 from headrace.log.log import Appended, Log
 from headrace.metadata.state import NO_LEADER
 from headrace.metadata.state import Partition as PartitionRow
+from headrace.records.header import BatchHeader
+from headrace.records.validation import validate_batch
 
 ANY_LEADER_EPOCH: Final = -1
 
@@ -116,22 +118,39 @@ class Partition:
     def append(self, records: memoryview, now_ms: int, *, needs_replicas: bool) -> Appended:
         """Append what a client produced; KafkaError if it is refused.
 
-        `needs_replicas` is acks=all: min.insync.replicas must be there.
+        `needs_replicas` is acks=all: min.insync.replicas must be there. CostlyBatch if the batch is
+        to be validated in a thread before `append_validated` takes it.
         """
         if needs_replicas and len(self.isr) < self.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync; "
-                f"min.insync.replicas asks for {self.min_insync_replicas}",
-            )
-        log = self.log
-        appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            raise self._too_few_replicas()
+        header, batch = validate_batch(records, self.log.settings.rules, now_ms)
+        return self._append(header, batch, now_ms)
+
+    def append_validated(
+        self, header: BatchHeader, batch: memoryview, now_ms: int, *, needs_replicas: bool
+    ) -> Appended:
+        """Append what a client produced and a thread has validated; KafkaError if it is refused."""
+        if needs_replicas and len(self.isr) < self.min_insync_replicas:
+            raise self._too_few_replicas()
+        return self._append(header, batch, now_ms)
+
+    def _append(self, header: BatchHeader, batch: memoryview, now_ms: int) -> Appended:
+        appended = self.log.append_validated(
+            header, batch, leader_epoch=self.leader_epoch, now_ms=now_ms
+        )
         if not appended.is_duplicate:
             counters = self.counters
-            counters.bytes_in += len(records)
+            counters.bytes_in += len(batch)
             counters.messages_in += appended.last_offset - appended.base_offset + 1
-            self.on_appended(len(records))
+            self.on_appended(len(batch))
         return appended
+
+    def _too_few_replicas(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync; "
+            f"min.insync.replicas asks for {self.min_insync_replicas}",
+        )
 
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
         """Append a batch that this node made; KafkaError if it is refused."""

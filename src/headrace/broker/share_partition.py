@@ -14,7 +14,7 @@ from headrace.broker.share_breakers import GroupBreaker
 from headrace.broker.share_configs import ShareGroupConfigs, duration_ms
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.log.lookup import find_timestamp
+from headrace.log.lookup import find_off_loop
 from headrace.share.durable import UNKNOWN_OFFSET, DurableState
 from headrace.share.key import SharePartitionKey
 from headrace.share.partition.changes import Change
@@ -105,30 +105,42 @@ class LedSharePartition:
         if isinstance(answer, KafkaError):
             self._home.drop(self, told_by_persister(answer))
             return
-        start_offset = answer.start_offset
-        if start_offset == UNKNOWN_OFFSET:
-            start_offset = self._first_offset()
+        if answer.start_offset != UNKNOWN_OFFSET:
+            self._begin(answer, answer.start_offset)
+            return
+        log, reset = self.partition.log, self.configs.now().offset_reset
+        back_ms = duration_ms(reset)
+        if back_ms is not None:
+            self._home.inflating.start(self._begin_some_time_ago(answer, back_ms))
+        else:
+            self._begin(answer, log.start_offset if reset == "earliest" else log.high_watermark)
+
+    async def _begin_some_time_ago(self, state: DurableState, back_ms: int) -> None:
+        """Begin with the first record of some time ago, which is looked up off the loop."""
+        log, since_ms = self.partition.log, self._home.clock.now_ms() - back_ms
+        try:
+            found = await find_off_loop(log, since_ms, self._home.inflating.run)
+        except (KafkaError, OSError) as error:
+            if self.error is None:
+                code = (
+                    error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                )
+                self._home.drop(self, KafkaError(code, f"{self.partition.name}: {error}"))
+            return
+        if self.error is None:
+            end_offset = log.high_watermark
+            self._begin(state, end_offset if found is None else min(found.offset, end_offset))
+
+    def _begin(self, state: DurableState, start_offset: int) -> None:
         try:
             self.machine.load(
-                answer, leader_epoch=self.partition.leader_epoch, start_offset=start_offset
+                state, leader_epoch=self.partition.leader_epoch, start_offset=start_offset
             )
         except KafkaError as error:
             self._home.drop(self, error)
             return
         self.is_active = True
         self._after_change()
-
-    def _first_offset(self) -> int:
-        """Say where a group begins that has read nothing of the partition."""
-        log, reset = self.partition.log, self.configs.now().offset_reset
-        if reset == "earliest":
-            return log.start_offset
-        back_ms = duration_ms(reset)
-        if back_ms is not None:
-            found = find_timestamp(log, self._home.clock.now_ms() - back_ms)
-            if found is not None and found.offset < log.high_watermark:
-                return found.offset
-        return log.high_watermark
 
     def end(self, error: KafkaError) -> None:
         """Serve no more; those who wait are told why."""

@@ -95,6 +95,7 @@ class SharePartitions:
     ) -> None:
         self.persister = persister
         self.dead_letters = DeadLetters(letters, refuse_letters)
+        self.inflating = letters.inflating
         self.clock = clock
         self.counters = ShareCounters()
         self.sessions = ShareSessions(settings[GROUP_SHARE_MAX_SHARE_SESSIONS])

@@ -1,5 +1,6 @@
 """Reading a share partition: batches of the log by their headers, and the bytes that hold them."""
 
+import logging
 from bisect import bisect_left
 from operator import attrgetter
 from struct import Struct as Layout
@@ -7,19 +8,24 @@ from typing import Final, NamedTuple
 
 from headrace.broker.share_partition import LedSharePartition
 from headrace.log.transactions import AbortedTransaction
+from headrace.records.compression import Compression, inflated_bytes_bound
 from headrace.records.errors import CorruptBatch
 from headrace.records.header import (
+    COMPRESSION_MASK,
     CONTROL_BIT,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
     TRANSACTIONAL_BIT,
 )
+from headrace.records.scan import RECORD_BYTES_MIN
 from headrace.share.partition.types import Acquired, FetchedBatch
 
 CHUNK_BYTES_MIN: Final = 4 * 1024
 CHUNK_GROWTH: Final = 4
 _EMPTY: Final = memoryview(b"")
+
+logger = logging.getLogger(__name__)
 
 
 class ShareRead(NamedTuple):
@@ -102,14 +108,14 @@ def _batches(
     transactional: list[tuple[int, int]] = []
     position, size_bytes = 0, len(records)
     while position + HEADER_BYTES <= size_bytes:
-        first, length, magic, attributes, delta, producer_id = _FIELDS.unpack_from(
+        first, length, magic, attributes, delta, producer_id, count = _FIELDS.unpack_from(
             records, position
         )
         if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
             if fetched:
                 break  # what lies before the damage can be had
             raise CorruptBatch(f"at offset {first}: magic {magic}, batch length {length}")
-        position += length + LENGTH_PREFIX_BYTES
+        begin, position = position, position + length + LENGTH_PREFIX_BYTES
         if position > size_bytes:
             break
         # Markers of transactions are acquired, as in Kafka: clients acknowledge them as gaps.
@@ -117,10 +123,32 @@ def _batches(
             transactional.append((len(ends), producer_id))
         ends.append(position)
         last = first + delta
-        fetched.append(FetchedBatch(first, last))
+        if count > length and not _is_possible(records[begin:position], attributes, count):
+            logger.error(
+                "offsets %d to %d cannot be read: %d bytes do not hold %d records; share groups "
+                "pass them over",
+                *(first, last, length, count),
+            )
+            fetched.append(FetchedBatch(first, last, is_deliverable=False, is_readable=False))
+        else:
+            fetched.append(FetchedBatch(first, last))
         if last >= enough_offset:
             break
     return ends, fetched, transactional
+
+
+def _is_possible(batch: memoryview, attributes: int, count: int) -> bool:
+    """Return whether a batch can hold as many records, given what it could inflate to at most.
+
+    What is produced now is checked; older versions took any number, and one small batch would keep
+    the members of a group busy for hours with offsets that have no records.
+    """
+    code = attributes & COMPRESSION_MASK
+    if code > max(Compression):
+        return False
+    return (
+        count <= inflated_bytes_bound(Compression(code), batch[HEADER_BYTES:]) // RECORD_BYTES_MIN
+    )
 
 
 def _withhold(
@@ -139,7 +167,7 @@ def _withhold(
             fetched[number] = batch._replace(is_deliverable=False)
 
 
-_FIELDS: Final = Layout(">qi4xb4xhi16xq")
-"""Of a header: base offset, length, magic, attributes, last offset delta, producer id."""
+_FIELDS: Final = Layout(">qi4xb4xhi16xq6xi")
+"""Of a header: base offset, length, magic, attributes, last offset delta, producer id, count."""
 _TRANSACTION_BITS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 _last_offset: Final = attrgetter("last_offset")

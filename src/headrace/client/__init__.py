@@ -16,7 +16,8 @@
         await admin.create_topic("orders", partitions=3)
 
 What a cluster refuses is a `KafkaError` with its code; a cluster that cannot be reached is a
-`NotReachable` that names host and port. `Cluster` is what they stand on: several of them can
+`NotReachable` that names host and port. Records that nobody can read are an `UnreadableBatch`,
+which says how to go on behind them. `Cluster` is what they stand on: several of them can
 share one, which then has one connection a node. A share consumer shares with nobody: brokers bind
 its locks to its connections. Names load on first use, so that an admin's program does not wait for
 compression libraries.
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.client.connection import Connection
     from headrace.client.consumer import Consumer
     from headrace.client.errors import ClientError, NotReachable
+    from headrace.client.fetched import UnreadableBatch
     from headrace.client.offsets import Start
     from headrace.client.producer import Producer
     from headrace.client.settings import ClientSettings
@@ -65,6 +67,7 @@ __all__ = [
     "ShareSettings",
     "Start",
     "TopicPartition",
+    "UnreadableBatch",
     "share_worker",
 ]
 
@@ -89,6 +92,7 @@ _HOMES: Final = {
     "ShareSettings": "share.terms",
     "Start": "offsets",
     "TopicPartition": "topics",
+    "UnreadableBatch": "fetched",
     "share_worker": "share.worker",
 }
 

@@ -7,6 +7,12 @@
 
 It knows no groups: nobody else decides what it reads, and it commits nothing. Records of a
 partition come in order; partitions take turns.
+
+What nobody can read raises UnreadableBatch, each time until you decide to go on without it:
+
+        except UnreadableBatch as damage:
+            if damage.next_offset is not None:
+                consumer.seek(damage.partition, damage.next_offset)
 """
 
 import asyncio

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from headrace.client.topics import TopicPartition
+from headrace.errors import KafkaError
 from headrace.records import scan
 from headrace.records.control import ControlType, read_control
-from headrace.records.errors import CorruptBatch
+from headrace.records.errors import CorruptBatch, RecordsError
 from headrace.records.header import BatchHeader, TimestampType, check_crc, read_headers
 from headrace.records.reader import find_records
 from headrace.records.record import Headers
@@ -28,6 +29,28 @@ class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: Headers = ()
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
+
+
+class UnreadableBatch(KafkaError):
+    """Bytes of a partition that are not records, or not those that were written.
+
+    The consumer's position stays before them, so reading on fails again: nothing is passed over in
+    silence. To go on without them, seek to `next_offset`.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, offset: int, next_offset: int | None, cause: RecordsError
+    ) -> None:
+        """`next_offset` is None where nobody can say where the next batch begins."""
+        if next_offset is None:
+            where, way_out = f"offset {offset} on", "nobody can say where the next ones begin"
+        else:
+            where = f"offsets {offset} to {next_offset - 1}"
+            way_out = f"to go on without them, seek to {next_offset}"
+        super().__init__(cause.code, f"partition {partition}, {where}: {cause.message}; {way_out}")
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 class Chunk:
@@ -55,32 +78,40 @@ class Chunk:
         self._is_begun = False
 
     def next_batch(self) -> list[ConsumedRecord] | None:
-        """Give the records of the next batch from `position` on, maybe none; None at the end.
+        """Return the records of the next batch from `position` on, maybe none; None at the end.
 
-        CorruptBatch if the bytes are not what was written.
+        UnreadableBatch if the bytes are not what was written.
         """
-        step = next(self._batches, None)
+        wanted_from = self.position
+        try:
+            step = self._next_header()
+        except RecordsError as error:
+            raise UnreadableBatch(self.partition, wanted_from, None, error) from error
         if step is None:
-            if not self._is_begun:
-                raise CorruptBatch(
-                    f"partition {self.partition}: {len(self._records)} bytes from offset "
-                    f"{self.position} on hold no whole batch"
-                )
             return None
-        self._is_begun = True
         at, header = step
-        batch = self._records[at : at + header.size_bytes]
-        check_crc(batch, header)
-        wanted_from, self.position = self.position, max(self.position, header.next_offset)
-        if self._is_hidden(batch, header):
-            return []
+        self.position = max(wanted_from, header.next_offset)
         topic, partition = self.partition
         time_type = header.timestamp_type
-        return [
-            ConsumedRecord(topic, partition, offset, timestamp, key, value, headers, time_type)
-            for offset, timestamp, key, value, headers in self._fields(batch, header)
-            if offset >= wanted_from
-        ]
+        try:
+            batch = self._records[at : at + header.size_bytes]
+            check_crc(batch, header)
+            if self._is_hidden(batch, header):
+                return []
+            return [
+                ConsumedRecord(topic, partition, offset, timestamp, key, value, headers, time_type)
+                for offset, timestamp, key, value, headers in self._fields(batch, header)
+                if offset >= wanted_from
+            ]
+        except RecordsError as error:
+            raise UnreadableBatch(self.partition, wanted_from, self.position, error) from error
+
+    def _next_header(self) -> tuple[int, BatchHeader] | None:
+        step = next(self._batches, None)
+        if step is None and not self._is_begun:
+            raise CorruptBatch(f"{len(self._records)} bytes hold no whole batch")
+        self._is_begun = True
+        return step
 
     def _is_hidden(self, batch: memoryview, header: BatchHeader) -> bool:
         """Whether a batch is none of the reader's business; keeps track of aborted producers."""

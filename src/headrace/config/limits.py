@@ -61,6 +61,22 @@ INFLATED_BATCH_MAX_BYTES: Final = int32(
     at_least=1024,
     scope=Scope.CLUSTER_WIDE,
 )
+INFLATING_THREADS: Final = int32(
+    "headrace.inflating.threads",
+    2,
+    "How many batches are inflated in threads at once, to validate what is produced and to look up "
+    "offsets by time. Each takes at most headrace.inflated.batch.max.bytes.",
+    at_least=1,
+    at_most=64,
+)
+PRODUCE_VALIDATION: Final = choice(
+    "headrace.produce.validation",
+    "batches",
+    "What is checked of every compressed batch that is produced: with 'batches' its header, its "
+    "checksum and how many records it could hold, with 'records' each record too, which inflates "
+    "it. Records of uncompressed batches are always checked.",
+    of=("batches", "records"),
+)
 RECORD_ERRORS_MAX: Final = int32(
     "headrace.record.errors.max",
     1000,

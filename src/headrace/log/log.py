@@ -29,6 +29,7 @@ from headrace.records.control import ControlRecord, read_control
 from headrace.records.errors import CorruptBatch
 from headrace.records.header import (
     HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
     BatchHeader,
     assign_offset,
     check_crc,
@@ -130,10 +131,16 @@ class Log:
         """Write what a client produced, or say where it is if it was produced before.
 
         The bytes are changed in place. KafkaError if they are refused: what `validate_batch` and
-        `ProducerStates.check` say, or ReadOnlyLog.
+        `ProducerStates.check` say, or ReadOnlyLog. CostlyBatch if they are to be validated in a
+        thread before `append_validated` takes them.
         """
-        settings = self.settings
-        header, batch = validate_batch(records, settings.rules, now_ms)
+        header, batch = validate_batch(records, self.settings.rules, now_ms)
+        return self.append_validated(header, batch, leader_epoch=leader_epoch, now_ms=now_ms)
+
+    def append_validated(
+        self, header: BatchHeader, batch: memoryview, *, leader_epoch: int, now_ms: int
+    ) -> Appended:
+        """Write what `validate_batch` accepted; KafkaError as `append` raises it."""
         if header.producer_id >= 0:
             repeated = self.producers.check(header, Origin.CLIENT)
             if repeated is not None:
@@ -146,7 +153,8 @@ class Log:
             self._dirty_since_ms = now_ms
         if header.producer_id >= 0:
             self.producers.apply(read_header(batch))
-        append_time_ms = now_ms if settings.rules.is_append_time else NO_TIMESTAMP
+        is_append_time = header.attributes & LOG_APPEND_TIME_BIT
+        append_time_ms = header.max_timestamp if is_append_time else NO_TIMESTAMP
         return Appended(base_offset, last_offset, append_time_ms, False)
 
     def append_own(

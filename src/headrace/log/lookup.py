@@ -1,14 +1,39 @@
-"""Offsets by timestamp, and by the names that ListOffsets has for some."""
+"""Offsets by timestamp, and by the names that ListOffsets has for some.
 
+To look a time up, indexes say where in a file to begin, and headers and records from there on where
+it is. The first is the loop's; the second reads the disk and inflates, which may take long, and
+touches the file alone: `find_off_loop` has threads do it. A batch that nobody can read is passed
+over, and the node's log has a line about it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple
+from functools import partial
+from struct import Struct as Layout
+from typing import Any, Final, NamedTuple
 
+from headrace.config import INFLATED_BATCH_MAX_BYTES
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import NO_TIMESTAMP
+from headrace.log.disk import DiskFile
 from headrace.log.epochs import UNDEFINED_EPOCH
+from headrace.log.errors import CorruptLog
 from headrace.log.log import Log
 from headrace.log.segment import Segment
-from headrace.records.header import BatchHeader
-from headrace.records.reader import read_records
+from headrace.records import scan
+from headrace.records.errors import RecordsError
+from headrace.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, read_header
+from headrace.records.reader import find_records
+
+CHUNK_BYTES: Final = 16 * 1024
+"""How much is read at once to get from header to header."""
+ATTEMPTS_MAX: Final = 3
+"""How often a look-up begins again as the log was cut, cleaned or compacted meanwhile."""
+REPORTED_MAX: Final = 1000
+"""How many unreadable batches are remembered, so as not to be reported again."""
+
+logger = logging.getLogger(__name__)
 
 
 class SpecialTimestamp(IntEnum):
@@ -31,12 +56,19 @@ class Found(NamedTuple):
 
 NOT_FOUND: Final = Found(-1, -1, -1)
 
+Work = Callable[[], Any]
+"""A part of a look-up that touches nothing but a file."""
+Steps = Generator[Work, Any, Found | None]
+"""A look-up: it yields work, and is sent what comes of it."""
+Run = Callable[[Work], Awaitable[Any]]
 
-def list_offset(log: Log, timestamp: int, latest_offset: int) -> Found:
-    """Answer ListOffsets; all is -1 if there is no such record.
 
-    `latest_offset` is where the asker's isolation lets it read to. Without a tier the log is all
-    local, and nothing is tiered.
+def list_offset(log: Log, timestamp: int, latest_offset: int, found: Found | None = None) -> Found:
+    """Return what ListOffsets responds; all is -1 if there is no such record.
+
+    `latest_offset` is where the client's isolation lets it read to. `found` is what `find` found
+    for a timestamp that is not at the edge of the log. Without a tier the log is all local, and
+    nothing is tiered.
     """
     match timestamp:
         case SpecialTimestamp.LATEST:
@@ -45,58 +77,201 @@ def list_offset(log: Log, timestamp: int, latest_offset: int) -> Found:
             return _named(log.start_offset, log.epochs.epoch_for_offset(log.start_offset))
         case SpecialTimestamp.LATEST_TIERED:
             return NOT_FOUND
-        case SpecialTimestamp.MAX_TIMESTAMP:
-            found = find_max_timestamp(log)
-        case _:
-            found = find_timestamp(log, timestamp)
     return NOT_FOUND if found is None or found.offset >= latest_offset else found
 
 
-def find_timestamp(log: Log, timestamp: int) -> Found | None:
+def find(log: Log, timestamp: int) -> Found | None:
+    """Find the first record from the log's start on that is as late, or of the largest timestamp.
+
+    Waits for the disk: on a loop, `find_off_loop` is for that.
+    """
+    steps = _begin(log, timestamp)
+    try:
+        work = next(steps)
+        while True:
+            work = steps.send(work())
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def find_off_loop(log: Log, timestamp: int, run: Run) -> Found | None:
+    """Find as `find` does; `run` has a thread do what takes long.
+
+    KafkaError, and the client comes again, if the log changes under it each time.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        cuts, segments = log.cuts, tuple(log.segments)
+        steps = _begin(log, timestamp)
+        try:
+            work = next(steps)
+            while True:
+                result = await run(work)
+                if _has_changed(log, cuts, segments):
+                    break
+                work = steps.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except (OSError, CorruptLog):
+            if not _has_changed(log, cuts, segments):
+                raise
+    raise KafkaError(
+        ErrorCode.LEADER_NOT_AVAILABLE, f"{log.folder} changed during {ATTEMPTS_MAX} look-ups"
+    )
+
+
+def _has_changed(log: Log, cuts: int, segments: tuple[Segment, ...]) -> bool:
+    """Return whether a file that was looked at may not be part of the log any more."""
+    return log.cuts != cuts or tuple(log.segments[: len(segments)]) != segments
+
+
+def _begin(log: Log, timestamp: int) -> Steps:
+    if timestamp == SpecialTimestamp.MAX_TIMESTAMP:
+        return _find_largest(log)
+    return _find_first(log, timestamp)
+
+
+def _find_first(log: Log, timestamp: int) -> Steps:
     """Find the first record, at or behind the log's start, that is as late as `timestamp`."""
-    for segment in log.segments:
+    for segment in tuple(log.segments):
         if segment.largest_timestamp < timestamp:
             continue
-        for position, header in segment.find_timestamp(timestamp):
-            found = _first_in_batch(segment, position, header, timestamp, log.start_offset)
-            if found is not None:
-                return found
+        index = segment.time_index.find(timestamp - 1)
+        entry = segment.time_index[index] if index >= 0 else (0, 0)
+        offset = max(segment.base_offset + entry[1], log.start_offset)
+        stretch = _stretch(segment, offset)
+        unreadable: list[str] = []
+        work = partial(_first_in, stretch, timestamp, log.start_offset, unreadable)
+        found: Found | None = yield work
+        for reason in unreadable:
+            _report(f"{log.folder}: {reason}")
+        if found is not None:
+            return found
     return None
 
 
-def find_max_timestamp(log: Log) -> Found | None:
+def _find_largest(log: Log) -> Steps:
     """Find the first record that has the largest timestamp of all, from the log's start on."""
     first, *later = log.segments
-    timestamps = [segment.largest_timestamp for segment in later]
-    if log.start_offset > first.base_offset:
-        timestamps.append(_largest_from(first, log.start_offset))
-    else:
-        timestamps.append(first.largest_timestamp)
-    largest = max(timestamps)
-    return find_timestamp(log, largest) if largest >= 0 else None
+    start_offset = log.start_offset
+    largest = max((segment.largest_timestamp for segment in later), default=NO_TIMESTAMP)
+    if first.largest_timestamp > largest:
+        if first.largest_timestamp_offset >= start_offset:
+            found = yield from _find_first(log, first.largest_timestamp)
+            if found is not None:
+                return found
+        # It was deleted: what is largest of the rest, no index says.
+        work = partial(_largest_in, _stretch(first, start_offset), start_offset)
+        largest = max(largest, (yield work))
+    return (yield from _find_first(log, largest)) if largest >= 0 else None
 
 
-def _largest_from(segment: Segment, offset: int) -> int:
-    """Give the largest timestamp of a segment's records from an offset on."""
-    largest: int = NO_TIMESTAMP
-    for position, header in segment.batches(segment.position_of(offset)):
-        if header.base_offset >= offset:
-            largest = max(largest, header.max_timestamp)
+class _Stretch(NamedTuple):
+    """A part of a segment's file, from the beginning of a batch on."""
+
+    file: DiskFile
+    begin: int
+    end: int
+
+
+class _Batch(NamedTuple):
+    """What a look-up wants to know of a batch."""
+
+    position: int
+    base_offset: int
+    size_bytes: int
+    last_offset: int
+    max_timestamp: int
+
+
+def _stretch(segment: Segment, offset: int) -> _Stretch:
+    """Return the part of a segment that has the batch with an offset and all behind it."""
+    return _Stretch(segment.file, segment.locate(offset)[0], segment.size_bytes)
+
+
+# What follows may run in any thread.
+
+
+def _first_in(
+    stretch: _Stretch, timestamp: int, start_offset: int, unreadable: list[str]
+) -> Found | None:
+    """Find the first record that is as late; name the batches that nobody can read."""
+    for batch in _batches(stretch):
+        if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
             continue
-        batch = segment.file.read(position, header.size_bytes)
-        times = [r.timestamp for r in read_records(batch, header) if r.offset >= offset]
-        largest = max(largest, *times)
+        data = stretch.file.read(batch.position, batch.size_bytes)
+        try:
+            found = scan.find_time(_measured(data), timestamp, start_offset)
+        except RecordsError as error:
+            unreadable.append(
+                f"offsets {batch.base_offset} to {batch.last_offset} cannot be read, and look-ups "
+                f"by time pass them over: {error.message}"
+            )
+            continue
+        if found is not None:
+            return Found(*found, read_header(data).leader_epoch)
+    return None
+
+
+def _largest_in(stretch: _Stretch, start_offset: int) -> int:
+    """Return the largest timestamp of the records from an offset on, or NO_TIMESTAMP."""
+    largest: int = NO_TIMESTAMP
+    for batch in _batches(stretch):
+        if batch.max_timestamp <= largest or batch.last_offset < start_offset:
+            continue
+        if batch.base_offset >= start_offset:
+            largest = batch.max_timestamp
+            continue
+        data = stretch.file.read(batch.position, batch.size_bytes)
+        try:
+            latest = scan.find_latest(_measured(data), start_offset)
+        except RecordsError:
+            continue  # nobody can read it, whatever its time
+        if latest is not None:
+            largest = max(largest, latest)
     return largest
 
 
-def _first_in_batch(
-    segment: Segment, position: int, header: BatchHeader, timestamp: int, start_offset: int
-) -> Found | None:
-    batch = segment.file.read(position, header.size_bytes)
-    for record in read_records(batch, header):
-        if record.timestamp >= timestamp and record.offset >= start_offset:
-            return Found(record.timestamp, record.offset, header.leader_epoch)
-    return None
+def _measured(data: bytes) -> scan.Segment:
+    """Return the records of a batch, inflated and checked; RecordsError if they cannot be."""
+    segment = find_records(data, 0, read_header(data), INFLATED_BATCH_MAX_BYTES.default)
+    scan.measure([segment], False)
+    return segment
+
+
+def _batches(stretch: _Stretch) -> Iterator[_Batch]:
+    """Yield the batches of a stretch; CorruptLog where none is."""
+    file, position, end = stretch
+    chunk, chunk_at = b"", position
+    while position + HEADER_BYTES <= end:
+        inner = position - chunk_at
+        if inner + HEADER_BYTES > len(chunk):
+            chunk = file.read(position, min(CHUNK_BYTES, end - position))
+            chunk_at, inner = position, 0
+            if len(chunk) < HEADER_BYTES:
+                raise CorruptLog(file.path, position, "the file ends within a batch")
+        base_offset, length, magic, last_delta, max_timestamp = _FIELDS.unpack_from(chunk, inner)
+        if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            raise CorruptLog(file.path, position, f"magic {magic}, batch length {length}")
+        size_bytes = length + LENGTH_PREFIX_BYTES
+        yield _Batch(position, base_offset, size_bytes, base_offset + last_delta, max_timestamp)
+        position += size_bytes
+
+
+_FIELDS: Final = Layout(">qi4xb6xi8xq")
+"""Of a header: base offset, length, magic, last offset delta, largest timestamp."""
+
+
+def _report(what: str) -> None:
+    """Log what was not logged before."""
+    if what in _reported:
+        return
+    if len(_reported) >= REPORTED_MAX:
+        _reported.clear()
+    _reported.add(what)
+    logger.error("%s", what)
+
+
+_reported: Final[set[str]] = set()
 
 
 def _named(offset: int, leader_epoch: int | None) -> Found:

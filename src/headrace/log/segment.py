@@ -103,6 +103,12 @@ class Segment:
             self._largest_timestamp_offset = self.base_offset + last[1]
         return self._largest_timestamp
 
+    @property
+    def largest_timestamp_offset(self) -> int:
+        """The last offset of the batch that has the largest timestamp."""
+        assert self.largest_timestamp >= NO_TIMESTAMP  # which loads both
+        return self._largest_timestamp_offset
+
     def create(self) -> None:
         """Make the log's file, so that the segment is there however few batches it gets."""
         assert self.file.size == 0, f"{self.file.path} has {self.file.size} bytes"
@@ -198,14 +204,6 @@ class Segment:
             yield from headers(self.file, position, self.size_bytes)
         except RecordsError as error:
             raise CorruptLog(self.path(".log"), position, error.message) from None
-
-    def find_timestamp(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield, in order, the batches that may hold a record of `timestamp` or later."""
-        index = self.time_index.find(timestamp - 1)
-        offset = self.base_offset + (self.time_index[index][1] if index >= 0 else 0)
-        for position, header in self.batches(self.locate(offset)[0]):
-            if header.max_timestamp >= timestamp:
-                yield position, header
 
     # Cutting
 

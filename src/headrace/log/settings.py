@@ -61,6 +61,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         jitter: float = 0.0,
         producer_id_expiration_ms: int = config.PRODUCER_ID_EXPIRATION_MS.default,
         inflated_bytes_max: int = config.INFLATED_BATCH_MAX_BYTES.default,
+        checks_records: bool = False,
     ) -> "LogSettings":
         """The settings of a topic's log by the configs that it has in effect, as text.
 
@@ -89,6 +90,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
                 timestamp_before_max_ms=value(config.MESSAGE_TIMESTAMP_BEFORE_MAX_MS),
                 timestamp_after_max_ms=value(config.MESSAGE_TIMESTAMP_AFTER_MAX_MS),
                 inflated_bytes_max=inflated_bytes_max,
+                checks_records=checks_records,
             ),
             segment_bytes=value(config.SEGMENT_BYTES) if segment_bytes is None else segment_bytes,
             segment_ms=segment_ms,

@@ -5,7 +5,7 @@ fills buffers of exactly that size. Per batch there is a little Python here, per
 The only module of the package that needs pyarrow.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -154,7 +154,7 @@ def _build(
     )
     header_keys = header_key.array(pa.string())
     if tally.headers:
-        _check_utf8(header_keys, header_ends_view, offset_view)
+        header_keys = _as_utf8(header_keys)
     header_pairs = pa.StructArray.from_arrays(
         [header_keys, header_value.array(pa.binary())], fields=HEADER_FIELDS
     )
@@ -202,18 +202,11 @@ def _allocate(count: int, item_format: Literal["B", "i", "q"]) -> tuple[pa.Buffe
 _ITEM_BYTES: Final = {"B": 1, "i": 4, "q": 8}
 
 
-def _check_utf8(keys: "pa.Array[Any]", header_ends: memoryview, offsets: memoryview) -> None:
-    """Name the record whose header key is not UTF-8, which Arrow's strings must be."""
+def _as_utf8(keys: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return header keys as the UTF-8 that Arrow's strings must be, U+FFFD for what is not."""
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
         raw_keys = keys.cast(pa.binary())
-        for index, raw_key in enumerate(raw_keys):
-            try:
-                raw_key.as_py().decode()
-            except UnicodeDecodeError:
-                row = bisect_right(header_ends, index) - 1
-                raise CorruptBatch(
-                    f"the record at offset {offsets[row]} has a header key "
-                    f"{raw_key.as_py()!r}, not UTF-8"
-                ) from None
+        return pa.array([raw.as_py().decode(errors="replace") for raw in raw_keys], pa.string())
+    return keys

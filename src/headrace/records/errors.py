@@ -3,9 +3,14 @@
 Whatever bytes this package is given, these are the only exceptions that leave it.
 """
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import ErrorCode, HeadraceError, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.records.header import BatchHeader
 
 
 class RecordsError(KafkaError):
@@ -48,3 +53,14 @@ class RefusedBatch(RecordsError):
     ) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
+
+
+class CostlyBatch(HeadraceError):
+    """A produced batch that takes more work to validate than an event loop has time for.
+
+    Not a refusal: `validation.finish_validation` does the work, in a thread.
+    """
+
+    def __init__(self, header: "BatchHeader") -> None:
+        super().__init__("the batch is to be validated in a thread")
+        self.header = header

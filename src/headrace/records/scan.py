@@ -34,6 +34,8 @@ INT64_MIN: int = -(2**63)
 INT64_MAX: int = 2**63 - 1
 RECORD_BYTES_MIN: int = 7
 """Length, attributes, two deltas, two nulls and no headers, one byte each."""
+QUICK_RECORDS_MAX: int = 500_000 if cython.compiled else 500
+"""How many records `measure` walks in a few milliseconds; more are for a thread."""
 
 
 @cython.final
@@ -52,6 +54,13 @@ class Tally:
     header_value_bytes = cython.declare(cython.longlong, visibility="readonly")
     min_timestamp = cython.declare(cython.longlong, visibility="readonly")
     max_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    # Of the segment at hand: what its header says, and what the walk over it found.
+    expected = cython.declare(cython.longlong)
+    offset_delta_max = cython.declare(cython.longlong)
+    walked = cython.declare(cython.longlong)
+    offset_delta = cython.declare(cython.longlong)
+    time_delta_min = cython.declare(cython.longlong)
+    time_delta_max = cython.declare(cython.longlong)
 
     def __init__(self) -> None:
         self.rows = 0
@@ -68,6 +77,7 @@ class Tally:
 
     @cython.cfunc
     @cython.inline
+    @cython.nogil
     @cython.exceptval(check=False)
     def _add(self, record: _Record) -> cython.void:
         self.rows += 1
@@ -93,55 +103,280 @@ def measure(segments: Sequence[Segment], is_dense: bool) -> Tally:
     gaps, so elsewhere deltas need only ascend up to the batch's last one.
     """
     tally: Tally = Tally()
-    record: _Record = _Record()
-    must_be_dense: cython.bint = is_dense
     for data, first, last, header in segments:
-        view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
-        if cython.compiled:
-            source: cython.p_const_uchar = cython.address(view[0])
-        else:
-            source = view
-        position: cython.Py_ssize_t = first
-        end: cython.Py_ssize_t = last
-        count: cython.longlong = header.record_count
-        if not 0 <= count <= (end - position) // RECORD_BYTES_MIN:
-            raise _corrupt(header, f"{count} records cannot be in {end - position} bytes")
-        offset_delta: cython.longlong = -1
-        offset_delta_max: cython.longlong = header.last_offset_delta
-        time_delta_min: cython.longlong = INT64_MAX
-        time_delta_max: cython.longlong = INT64_MIN
-        index: cython.longlong = 0
-        while index < count:
-            position = _locate(record, source, position, end)
-            if position < 0:
-                raise _corrupt(header, f"record {index}: {_FAULTS[-position]}")
-            if must_be_dense and record.offset_delta != index:
-                raise _corrupt(header, f"record {index}: its offset delta is {record.offset_delta}")
-            if not offset_delta < record.offset_delta <= offset_delta_max:
-                raise _corrupt(
-                    header,
-                    f"record {index}: offset delta {record.offset_delta} must be beyond "
-                    f"{offset_delta}, the one before, up to {offset_delta_max}, the batch's last",
-                )
-            offset_delta = record.offset_delta
-            time_delta_min = min(time_delta_min, record.timestamp_delta)
-            time_delta_max = max(time_delta_max, record.timestamp_delta)
-            tally._add(record)
-            index += 1
-        if position != end:
-            raise _corrupt(header, f"{end - position} bytes behind its {count} records")
-        if count > 0:
-            earliest = header.base_timestamp + time_delta_min
-            latest = header.base_timestamp + time_delta_max
-            if earliest < INT64_MIN or latest > INT64_MAX:
-                raise _corrupt(header, "a timestamp is beyond 64 bits")
-            tally.min_timestamp = min(tally.min_timestamp, earliest)
-            tally.max_timestamp = max(tally.max_timestamp, latest)
+        _measure_segment(tally, data, first, last, header, is_dense)
     return tally
 
 
+def measure_one(data: ReadableBuffer, first: int, last: int, header: BatchHeader) -> Tally:
+    """Check and add up the dense records of one batch, as `measure` does."""
+    tally: Tally = Tally()
+    _measure_segment(tally, data, first, last, header, True)
+    return tally
+
+
+@cython.cfunc
+def _measure_segment(  # noqa: PLR0917  a segment, field by field
+    tally: Tally,
+    data: ReadableBuffer,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    header: BatchHeader,
+    is_dense: cython.bint,
+) -> None:
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    count: cython.longlong = header.record_count
+    offset_delta_max: cython.longlong = header.last_offset_delta
+    position: cython.Py_ssize_t
+    if not 0 <= count <= (last - first) // RECORD_BYTES_MIN:
+        raise _corrupt(header, f"{count} records cannot be in {last - first} bytes")
+    if count == 0 and first != last:
+        raise _corrupt(header, f"{last - first} bytes behind its 0 records")
+    if count == 0:
+        return
+    record: _Record = _Record()
+    tally.expected = count
+    tally.offset_delta_max = offset_delta_max
+    if count > _WALKED_UNLOCKED_FROM:
+        with cython.nogil:
+            position = _walk(tally, record, source, first, last, is_dense)
+    else:
+        position = _walk(tally, record, source, first, last, is_dense)
+    if position < 0:
+        raise _corrupt(header, f"record {tally.walked}: {_describe(tally, record, position)}")
+    if position != last:
+        raise _corrupt(header, f"{last - position} bytes behind its {count} records")
+    base_timestamp: int = header.base_timestamp
+    earliest: int = base_timestamp + tally.time_delta_min
+    latest: int = base_timestamp + tally.time_delta_max
+    if earliest < INT64_MIN or latest > INT64_MAX:
+        raise _corrupt(header, "a timestamp is beyond 64 bits")
+    tally.min_timestamp = min(tally.min_timestamp, earliest)
+    tally.max_timestamp = max(tally.max_timestamp, latest)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _walk(  # noqa: PLR0917  C has no keywords
+    tally: Tally,
+    record: _Record,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    is_dense: cython.bint,
+) -> cython.Py_ssize_t:
+    """Add up the expected records; return where they end, or the fault of record `walked`."""
+    offset_delta: cython.longlong = -1
+    offset_delta_max: cython.longlong = tally.offset_delta_max
+    time_delta_min: cython.longlong = 0
+    time_delta_max: cython.longlong = 0
+    count: cython.longlong = tally.expected
+    index: cython.longlong = 0
+    while index < count:
+        position = _locate(record, source, position, end)
+        if position < 0:
+            break
+        if is_dense and record.offset_delta != index:
+            position = _NOT_DENSE
+            break
+        if record.offset_delta <= offset_delta or record.offset_delta > offset_delta_max:
+            position = _NOT_ASCENDING
+            break
+        offset_delta = record.offset_delta
+        if index == 0 or record.timestamp_delta < time_delta_min:
+            time_delta_min = record.timestamp_delta
+        if index == 0 or record.timestamp_delta > time_delta_max:
+            time_delta_max = record.timestamp_delta
+        tally._add(record)
+        index += 1
+    tally.walked = index
+    tally.offset_delta = offset_delta
+    tally.time_delta_min = time_delta_min
+    tally.time_delta_max = time_delta_max
+    return position
+
+
+def find_faulty(
+    segment: Segment, needs_keys: bool, earliest: int, latest: int, count_max: int
+) -> list[tuple[int, int, bool]]:
+    """Return index, timestamp and whether it has a key of the first records that break a rule.
+
+    A record breaks one without a key where keys are needed, or with a timestamp that is neither
+    within the bounds nor -1 for none. For a measured segment.
+    """
+    data, first, last, batch = segment
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    base: int = batch.base_timestamp
+    least: int = earliest - base
+    most: int = latest - base
+    none: int = -1 - base
+    fixed: bool = batch.attributes & LOG_APPEND_TIME_BIT != 0
+    if fixed:
+        is_right: bool = earliest <= batch.max_timestamp <= latest or batch.max_timestamp == -1
+        least, most = (INT64_MIN, INT64_MAX) if is_right else (INT64_MAX, INT64_MIN)
+        none = least
+    bounds: _Bounds = _Bounds()
+    bounds.needs_keys = needs_keys
+    bounds.delta_min = min(max(least, INT64_MIN), INT64_MAX)
+    bounds.delta_max = min(max(most, INT64_MIN), INT64_MAX)
+    bounds.delta_of_none = min(max(none, INT64_MIN), INT64_MAX)
+    record: _Record = _Record()
+    position: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t = last
+    count: cython.longlong = batch.record_count
+    bounds.index = -1
+    found: list[tuple[int, int, bool]] = []
+    while len(found) < count_max:
+        with cython.nogil:
+            position = _next_faulty(record, bounds, source, position, end, count)
+        if bounds.index == count:
+            break
+        timestamp = batch.max_timestamp if fixed else base + record.timestamp_delta
+        found.append((bounds.index, timestamp, record.key_length >= 0))
+    return found
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _next_faulty(  # noqa: PLR0917  C has no keywords
+    record: _Record,
+    bounds: _Bounds,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Go on behind record `bounds.index` to the next that breaks a rule, or to `count`."""
+    bounds.index += 1
+    while bounds.index < count:
+        position = _locate(record, source, position, end)
+        if bounds.needs_keys and record.key_length < 0:
+            return position
+        if (
+            record.timestamp_delta < bounds.delta_min or record.timestamp_delta > bounds.delta_max
+        ) and record.timestamp_delta != bounds.delta_of_none:
+            return position
+        bounds.index += 1
+    return position
+
+
+def find_time(segment: Segment, timestamp: int, from_offset: int) -> tuple[int, int] | None:
+    """Return timestamp and offset of the first record that is as late, or None.
+
+    Records before `from_offset` do not count. For a measured segment.
+    """
+    data, first, last, batch = segment
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    fixed: bool = batch.attributes & LOG_APPEND_TIME_BIT != 0
+    if fixed and batch.max_timestamp < timestamp:
+        return None
+    base: int = batch.base_timestamp
+    bounds: _Bounds = _Bounds()
+    bounds.delta_min = INT64_MIN if fixed else min(max(timestamp - base, INT64_MIN), INT64_MAX)
+    bounds.offset_min = min(max(from_offset - batch.base_offset, 0), INT64_MAX)
+    record: _Record = _Record()
+    position: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t = last
+    count: cython.longlong = batch.record_count
+    with cython.nogil:
+        bounds.index = _first_late(record, bounds, source, position, end, count)
+    if bounds.index == count:
+        return None
+    found = batch.max_timestamp if fixed else base + record.timestamp_delta
+    return found, batch.base_offset + record.offset_delta
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _first_late(  # noqa: PLR0917  C has no keywords
+    record: _Record,
+    bounds: _Bounds,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+) -> cython.longlong:
+    """Return the index of the first record within the bounds, or `count`."""
+    index: cython.longlong = 0
+    while index < count:
+        position = _locate(record, source, position, end)
+        if record.timestamp_delta >= bounds.delta_min and record.offset_delta >= bounds.offset_min:
+            break
+        index += 1
+    return index
+
+
+def find_latest(segment: Segment, from_offset: int) -> int | None:
+    """Return the largest timestamp of the records from an offset on; None if there are none.
+
+    For a measured segment.
+    """
+    data, first, last, batch = segment
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    bounds: _Bounds = _Bounds()
+    bounds.offset_min = min(max(from_offset - batch.base_offset, 0), INT64_MAX)
+    record: _Record = _Record()
+    position: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t = last
+    count: cython.longlong = batch.record_count
+    with cython.nogil:
+        bounds.index = _count_later(record, bounds, source, position, end, count)
+    if bounds.index == 0:
+        return None
+    if batch.attributes & LOG_APPEND_TIME_BIT:
+        return batch.max_timestamp
+    latest: int = batch.base_timestamp + bounds.delta_max
+    return latest
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _count_later(  # noqa: PLR0917  C has no keywords
+    record: _Record,
+    bounds: _Bounds,
+    source: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+) -> cython.longlong:
+    """Count the records from the bounds' offset on, and keep the largest delta of their times."""
+    counted: cython.longlong = 0
+    while count > 0:
+        position = _locate(record, source, position, end)
+        if record.offset_delta >= bounds.offset_min:
+            if counted == 0 or record.timestamp_delta > bounds.delta_max:
+                bounds.delta_max = record.timestamp_delta
+            counted += 1
+        count -= 1
+    return counted
+
+
 def read(segment: Segment) -> Iterator[Fields]:
-    """Yield the records of a measured segment; CorruptBatch if a header's key is not UTF-8."""
+    """Yield the records of a measured segment.
+
+    Bytes of a header's key that are not UTF-8 become U+FFFD, as they do for Kafka's own clients:
+    a batch must not be unreadable for what is only a name.
+    """
     data, first, end, batch = segment
     view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
     if cython.compiled:
@@ -166,12 +401,9 @@ def read(segment: Segment) -> Iterator[Fields]:
             length, header_end = _field(source, header_end, end)
             name = bytes(source[header_end - length : header_end])
             length, header_end = _field(source, header_end, end)
-            try:
-                headers.append((name.decode(), _field_bytes(source, header_end, length)))
-            except UnicodeDecodeError:
-                raise _corrupt(
-                    batch, f"the record at offset {offset} has a header key {name!r}, not UTF-8"
-                ) from None
+            headers.append(
+                (name.decode(errors="replace"), _field_bytes(source, header_end, length))
+            )
         yield offset, timestamp, key, value, tuple(headers)
 
 
@@ -328,6 +560,19 @@ class _Record:
     end: cython.Py_ssize_t
 
 
+@cython.final
+@cython.cclass
+class _Bounds:
+    """What records are held against, and how far a search is."""
+
+    needs_keys: cython.bint
+    delta_min: cython.longlong
+    delta_max: cython.longlong
+    delta_of_none: cython.longlong
+    offset_min: cython.longlong
+    index: cython.longlong
+
+
 # Parsers below return a position, and pass on a negative one: it stands for what went wrong.
 _FAULTS = (
     "",
@@ -338,9 +583,13 @@ _FAULTS = (
 _BAD_VARINT = cython.declare(cython.int, -1)
 _BAD_LENGTH = cython.declare(cython.int, -2)
 _BAD_END = cython.declare(cython.int, -3)
+_NOT_DENSE = cython.declare(cython.int, -4)
+_NOT_ASCENDING = cython.declare(cython.int, -5)
+_WALKED_UNLOCKED_FROM = cython.declare(cython.longlong, 1000)
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def _locate(
     record: _Record,
@@ -368,12 +617,15 @@ def _locate(
     record.headers_at = position
     if record.header_count != 0 and position >= 0:
         position = _locate_headers(record, source, position, end)
-    if position >= 0 and position != end:
+    if position < 0:
+        return position
+    if position != end:
         return _BAD_END
-    return position
+    return end  # not `position`: a processor need not wait for it to begin with the next record
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def _locate_headers(
     record: _Record,
@@ -404,6 +656,7 @@ def _locate_headers(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.returns((cython.longlong, cython.Py_ssize_t))
 @cython.exceptval(check=False)
 def _field(
@@ -423,6 +676,7 @@ def _field(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.returns((cython.longlong, cython.Py_ssize_t))
 @cython.exceptval(check=False)
 def _varint(
@@ -437,10 +691,16 @@ def _varint(
     """
     if position < 0:
         return 0, position
-    byte: cython.ulonglong
-    value: cython.ulonglong = 0
     half: cython.longlong
     sign: cython.longlong
+    byte: cython.ulonglong
+    if position < end:
+        byte = source[position]
+        if byte < 0x80:  # most are small
+            half = byte >> 1
+            sign = byte & 1
+            return half ^ -sign, position + 1
+    value: cython.ulonglong = 0
     shift: cython.int = 0
     while position < end and shift < 7 * bytes_max:
         byte = source[position]
@@ -461,6 +721,19 @@ def _field_bytes(
     source: cython.p_const_uchar, end: cython.Py_ssize_t, length: cython.longlong
 ) -> bytes | None:
     return None if length < 0 else bytes(source[end - length : end])
+
+
+@cython.cfunc
+def _describe(tally: Tally, record: _Record, fault: cython.Py_ssize_t) -> str:
+    """Say what is wrong with the record at which a walk ended."""
+    if fault == _NOT_DENSE:
+        return f"its offset delta is {record.offset_delta}"
+    if fault == _NOT_ASCENDING:
+        return (
+            f"offset delta {record.offset_delta} must be beyond {tally.offset_delta}, the one "
+            f"before, up to {tally.offset_delta_max}, the batch's last"
+        )
+    return _FAULTS[-fault]
 
 
 def _corrupt(header: BatchHeader, what: str) -> CorruptBatch:

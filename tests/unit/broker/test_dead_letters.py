@@ -1,12 +1,16 @@
 """Records that a share group gives up, in the topic that it names for them."""
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headrace.client.partitioner import partition_for_key
 from headrace.ids import TopicId
+from headrace.records import reader, validation
 from headrace.records.builder import BatchBuilder
+from headrace.records.compression import Compression, compress, decompress
 from headrace.records.control import build_end_transaction_marker
 from headrace.records.record import Headers
 from tests.unit.broker.dead_letter_topics import (
@@ -88,6 +92,39 @@ def test_a_copy_keeps_the_headers_of_its_record(harness: Any, topic_id: TopicId)
     assert record.headers[:3] == headers
     assert len(record.headers) == 9
     assert record.key is None
+
+
+def test_letters_are_read_and_written_off_the_loop_where_that_takes_long(
+    harness: Any, topic_id: TopicId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_topic(harness)
+    configs = {"compression.type": "gzip", "errors.deadletterqueue.group.enable": "true"}
+    harness.create_topic(LETTERS, configs=configs)
+    threads = set()
+
+    def note(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            threads.add((function, threading.get_ident()))
+            return function(*arguments, **named)
+
+        return run
+
+    for module, name in ((reader, "decompress"), (validation, "compress")):
+        monkeypatch.setattr(module, name, note(getattr(module, name)))
+    initialize(harness, topic_id, 0, start_offset=0)
+    builder = BatchBuilder(Compression.ZSTD)
+    builder.append(NOW_MS, b"key", bytes(100_000))
+    produce(harness, builder.build())
+    member = Member(harness, topic_id)
+    member.fetch(0, max_wait_ms=5000)
+    member.acknowledge(0, (0, 0, REJECT))
+    (letter,) = letters(harness, 1)
+    assert letter.value == bytes(100_000)
+    used = {function for function, _ in threads}
+    on_loop = {function for function, thread in threads if thread == threading.get_ident()}
+    assert {compress, decompress} <= used
+    assert compress not in on_loop
+    assert on_loop <= {decompress}  # the test's own reading of the letter
 
 
 def test_without_a_copy_a_letter_only_says_where_its_record_is(

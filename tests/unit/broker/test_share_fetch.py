@@ -3,6 +3,7 @@
 import asyncio
 from itertools import count
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from headrace.errors import ErrorCode
 from headrace.ids import TopicId
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
-from headrace.records.header import read_headers
+from headrace.records.header import assign_offset, read_headers, seal
 from headrace.wire.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -102,6 +103,40 @@ def test_members_get_different_records(harness: Any, topic_id: TopicId, member: 
     append(harness, b"c")
     assert other.fetch(0)[0].values == [b"c"]
     assert member.fetch() == {}
+
+
+@pytest.mark.parametrize("mode", [0, RECORD_LIMIT])
+@pytest.mark.parametrize("codec", [0, 1, 7])
+def test_offsets_that_cannot_have_records_are_passed_over_at_once(
+    harness: Any, member: Member, caplog: pytest.LogCaptureFixture, mode: int, codec: int
+) -> None:
+    """An older version took 101 bytes that claim 2^31-1 records."""
+    claimed = 2**31 - 1
+    append(harness, b"a")
+
+    async def run() -> None:
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"key", bytes(30))
+        batch = memoryview(builder.build())
+        batch[21:27] = pack(">hi", codec, claimed - 1)
+        batch[57:61] = pack(">i", claimed)
+        assign_offset(batch, 1, 0)
+        seal(batch)
+        partition = harness.broker.replicas.find("orders", 0)
+        partition.log.append_replicated(batch)
+        partition.on_appended(len(batch))
+
+    harness.run(run())
+    append(harness, b"b")
+    found: list[bytes | None] = []
+    while len(found) < 2:
+        row = member.fetch(max_records=1, share_acquire_mode=mode)[0]
+        found += row.values
+        member.acknowledge(0, *[(first, last, ACCEPT) for first, last, _ in row.acquired])
+    assert found == [b"a", b"b"]
+    lines = [line for line in caplog.messages if "cannot be read" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"offsets 1 to {claimed} cannot be read")
 
 
 def test_an_answer_has_only_the_batches_that_were_acquired(harness: Any, member: Member) -> None:

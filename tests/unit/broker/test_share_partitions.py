@@ -1,13 +1,16 @@
 """Share partitions of a node: where they begin, and what they outlive."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from headrace.errors import ErrorCode
 from headrace.ids import TopicId
+from headrace.log import lookup
 from headrace.metadata.ddl import DeleteTopic
+from headrace.records.reader import find_records
 from tests.unit.broker.share_client import (
     ACCEPT,
     NOW_MS,
@@ -74,6 +77,38 @@ def test_a_group_may_begin_some_time_ago(
     configure(harness, share_auto_offset_reset=f"by_duration:{duration}")
     initialize(harness, topic_id, 0)
     assert Member(harness, topic_id).fetch(0, max_wait_ms=5000)[0].values == values
+
+
+def test_where_to_begin_some_time_ago_is_looked_up_off_the_loop(
+    harness: Any, topic_id: TopicId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def read(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return find_records(*arguments)
+
+    monkeypatch.setattr(lookup, "find_records", read)
+    append(harness, b"a")
+    configure(harness, share_auto_offset_reset="by_duration:P3650D")
+    initialize(harness, topic_id, 0)
+    assert Member(harness, topic_id).fetch(0, max_wait_ms=5000)[0].values == [b"a"]
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+def test_a_disk_that_fails_then_is_said_to(
+    harness: Any, topic_id: TopicId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(5, "broken")
+
+    monkeypatch.setattr(lookup, "find_records", fail)
+    append(harness, b"a")
+    configure(harness, share_auto_offset_reset="by_duration:P3650D")
+    initialize(harness, topic_id, 0)
+    row = Member(harness, topic_id).fetch(0, max_wait_ms=5000)[0]
+    assert row.error == "KAFKA_STORAGE_ERROR"
 
 
 def test_a_time_without_records_since_is_the_end(harness: Any, topic_id: TopicId) -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headrace.client.fetched import Chunk, ConsumedRecord
+from headrace.client.fetched import Chunk, ConsumedRecord, UnreadableBatch
 from headrace.client.topics import TopicPartition
 from headrace.records.builder import BatchBuilder
 from headrace.records.compression import Compression
 from headrace.records.control import build_end_transaction_marker
-from headrace.records.errors import CorruptBatch
+from headrace.records.header import HEADER_BYTES, seal
 
 P0 = TopicPartition("topic", 0)
 
@@ -69,15 +69,30 @@ def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
 
 
 def test_bytes_without_a_whole_batch_are_an_error_and_no_endless_loop() -> None:
-    with pytest.raises(CorruptBatch, match="hold no whole batch"):
+    with pytest.raises(UnreadableBatch, match="hold no whole batch") as caught:
         chunk(batch(0, b"a")[:-1]).next_batch()
+    assert caught.value.next_offset is None
 
 
 def test_a_flipped_bit_is_found() -> None:
     data = bytearray(batch(0, b"a"))
     data[-1] ^= 1
-    with pytest.raises(CorruptBatch, match="CRC"):
+    with pytest.raises(UnreadableBatch, match="CRC"):
         chunk(bytes(data)).next_batch()
+
+
+def test_records_that_nobody_can_read_are_named_and_what_is_behind_them_can_be_had() -> None:
+    spoiled = bytearray(batch(10, b"a", b"b", b"c"))
+    spoiled[HEADER_BYTES:] = bytes(len(spoiled) - HEADER_BYTES)
+    seal(spoiled)
+    source = chunk(bytes(spoiled) + batch(13, b"d"), position=11)
+    with pytest.raises(UnreadableBatch) as caught:
+        source.next_batch()
+    error = caught.value
+    assert (error.partition, error.offset, error.next_offset) == (P0, 11, 13)
+    assert "partition topic-0, offsets 11 to 12: zstd data" in error.message
+    assert error.message.endswith("to go on without them, seek to 13")
+    assert [record.value for record in read_all(source)] == [b"d"]
 
 
 def test_markers_are_no_records_and_the_position_moves_past_them() -> None:

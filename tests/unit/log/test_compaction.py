@@ -12,6 +12,7 @@ from headrace.log.compaction import CompactionAbandoned, compact
 from headrace.log.cutting import delete_records, restart_at, truncate
 from headrace.log.errors import CorruptLog, ReadOnlyLog
 from headrace.log.log import Log
+from headrace.log.lookup import find
 from headrace.log.opening import open_log
 from headrace.log.real_disk import RealDisk
 from headrace.log.settings import LogSettings
@@ -282,8 +283,9 @@ def test_new_segment_finds_offsets_and_times_by_its_indexes() -> None:
         assert found is not None
         assert found[1].base_offset == offset
     assert segment.largest_timestamp == NOW_MS + 99
-    _, first = next(segment.find_timestamp(NOW_MS + 70))
-    assert first.base_offset == 70
+    found_time = find(log, NOW_MS + 70)
+    assert found_time is not None
+    assert found_time.offset == 70
 
 
 def test_map_that_gets_full_ends_the_pass_and_the_next_one_goes_on() -> None:

@@ -68,7 +68,7 @@ def test_the_largest_timestamp_is_not_that_of_a_deleted_record(disk: SimulatedDi
         append(log, b"", timestamp=timestamp)
     log.advance_high_watermark(4)
     cutting.delete_records(log, 1)
-    found = lookup.find_max_timestamp(log)
+    found = lookup.find(log, lookup.SpecialTimestamp.MAX_TIMESTAMP)
     assert found is not None
     assert (found.timestamp, found.offset) == (NOW_MS - 1, 2)
 

@@ -1,6 +1,7 @@
 """Every codec round, in the framings that clients write, and never beyond its bound."""
 
 import gzip
+import random
 import subprocess
 import sys
 import tracemalloc
@@ -12,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records.compression import Compression, compress, decompress
+from headrace.records.compression import (
+    Compression,
+    compress,
+    decompress,
+    inflated_bytes_bound,
+)
 from headrace.records.errors import CorruptBatch, InflatedTooLarge
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
@@ -159,3 +165,39 @@ def test_a_snappy_block_that_does_not_fit_is_named(tail: bytes) -> None:
     framed = bytes(compress(Compression.SNAPPY, b"data")) + tail
     with pytest.raises(CorruptBatch, match="snappy"):
         decompress(Compression.SNAPPY, framed, 10_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [0, 1, 1000, 1_000_000])
+def test_what_data_can_inflate_to_is_bounded_by_its_first_bytes(
+    codec: Compression, size: int
+) -> None:
+    for data in (bytes(size), random.Random(size).randbytes(size)):
+        packed = bytes(compress(codec, data))
+        assert inflated_bytes_bound(codec, memoryview(packed)) >= size
+        others = [other for other in Compression if other not in (codec, Compression.NONE)]
+        for other in others:
+            if other is not Compression.SNAPPY:
+                assert inflated_bytes_bound(other, memoryview(packed)) == 0
+
+
+def test_the_densest_data_stays_within_its_bound() -> None:
+    size = 64 * 1024 * 1024
+    for codec, level in ((Compression.ZSTD, 19), (Compression.GZIP, 9), (Compression.LZ4, 12)):
+        packed = bytes(compress(codec, bytes(size), level))
+        assert inflated_bytes_bound(codec, memoryview(packed)) >= size
+
+
+def test_a_zstd_frame_to_be_skipped_may_come_first() -> None:
+    data = b"\x50\x2a\x4d\x18\x02\x00\x00\x00ab" + bytes(compress(Compression.ZSTD, b"abc"))
+    assert inflated_bytes_bound(Compression.ZSTD, memoryview(data)) > 0
+    assert bytes(decompress(Compression.ZSTD, data, 100)) == b"abc"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_large_output_is_given_up_to_the_limit(codec: Compression) -> None:
+    size = 3 * 1024 * 1024
+    packed = bytes(compress(codec, bytes(size)))
+    assert decompress(codec, packed, size) == bytes(size)
+    with pytest.raises(InflatedTooLarge):
+        decompress(codec, packed, size - 1)

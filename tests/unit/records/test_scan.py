@@ -88,3 +88,64 @@ def test_segments_add_up() -> None:
     assert tally.rows == 8
     assert tally.null_keys == 1
     assert tally.min_timestamp == NOW_MS - 3
+
+
+@pytest.mark.parametrize("module", [scan, SOURCE])
+@given(
+    records=dense_records(50),
+    timestamp=st.sampled_from([-(2**63), -1, 0, 2**61]) | st.integers(0, 2**62),
+    from_offset=st.integers(0, 70),
+    is_append_time=st.booleans(),
+)
+def test_times_are_found(
+    module: ModuleType,
+    records: list[Record],
+    timestamp: int,
+    from_offset: int,
+    is_append_time: bool,
+) -> None:
+    batch = build_batch(records, base_offset=50)
+    if is_append_time:
+        batch[22] |= 8
+    header = read_header(batch)
+    segment = (batch, HEADER_BYTES, len(batch), header)
+    times = [
+        (header.max_timestamp if is_append_time else record.timestamp, record.offset)
+        for record in records
+        if record.offset >= from_offset
+    ]
+    expected = next((found for found in times if found[0] >= timestamp), None)
+    assert module.find_time(segment, timestamp, from_offset) == expected
+    assert module.find_latest(segment, from_offset) == max((at for at, _ in times), default=None)
+
+
+@pytest.mark.parametrize("module", [scan, SOURCE])
+@given(
+    records=dense_records(),
+    needs_keys=st.booleans(),
+    bounds=st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**62)).map(sorted),
+    count_max=st.integers(1, 5),
+    is_append_time=st.booleans(),
+)
+def test_records_that_break_a_rule_are_found(
+    module: ModuleType,
+    records: list[Record],
+    needs_keys: bool,
+    bounds: list[int],
+    count_max: int,
+    is_append_time: bool,
+) -> None:
+    batch = build_batch(records)
+    if is_append_time:
+        batch[22] |= 8
+    header = read_header(batch)
+    earliest, latest = bounds
+    expected = []
+    for index, record in enumerate(records):
+        timestamp = header.max_timestamp if is_append_time else record.timestamp
+        is_right = timestamp == -1 or earliest <= timestamp <= latest
+        if (needs_keys and record.key is None) or not is_right:
+            expected.append((index, timestamp, record.key is not None))
+    segment = (batch, HEADER_BYTES, len(batch), header)
+    found = module.find_faulty(segment, needs_keys, earliest, latest, count_max)
+    assert found == expected[:count_max]

@@ -4,6 +4,7 @@ Where the codes differ on purpose, `validation` says so.
 """
 
 from collections.abc import Callable
+from random import Random
 from struct import pack
 
 import pytest
@@ -12,12 +13,17 @@ from hypothesis import strategies as st
 
 from headrace.errors import ErrorCode
 from headrace.records.builder import BatchBuilder, build_batch
-from headrace.records.compression import Compression
-from headrace.records.errors import RecordsError, RefusedBatch
-from headrace.records.header import TimestampType, check_crc, read_header
+from headrace.records.compression import Compression, compress
+from headrace.records.errors import CostlyBatch, InflatedTooLarge, RecordsError, RefusedBatch
+from headrace.records.header import BatchHeader, TimestampType, check_crc, read_header
 from headrace.records.reader import read_records
 from headrace.records.record import Record
-from headrace.records.validation import TopicRules, validate_batch
+from headrace.records.validation import (
+    QUICK_INFLATED_BYTES_MAX,
+    TopicRules,
+    finish_validation,
+    validate_batch,
+)
 from tests.unit.records.record_values import (
     NOW_MS,
     dense_records,
@@ -34,14 +40,34 @@ COMPACTED = TopicRules(is_compacted=True)
 APPEND_TIME = TopicRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
 BOUNDED_AGE = TopicRules(timestamp_before_max_ms=1000)
 Edit = Callable[[bytearray], bytearray]
+RECORD_PARTS = [bytes((0x0C, 0, 0, 2 * index, 1, 1, 0)) for index in range(6)]
+"""The smallest records, each with the offset delta of its place."""
 
 
 def refusal(
     batch: bytearray | bytes, rules: TopicRules | None = None, now_ms: int = NOW_MS
 ) -> RecordsError:
     with pytest.raises(RecordsError) as caught:
-        validate_batch(memoryview(bytearray(batch)), rules or TopicRules(), now_ms)
+        validate(memoryview(bytearray(batch)), rules or TopicRules(), now_ms)
     return caught.value
+
+
+def validate(
+    batch: memoryview, rules: TopicRules, now_ms: int = NOW_MS
+) -> tuple[BatchHeader, memoryview]:
+    """Validate as a broker does, which leaves what is costly to a thread."""
+    try:
+        return validate_batch(batch, rules, now_ms)
+    except CostlyBatch as costly:
+        outcome = finish_validation(batch, costly.header, rules, now_ms)
+        if isinstance(outcome, RecordsError):
+            raise outcome from None
+        return outcome
+
+
+def claiming(batch: bytearray, count: int) -> bytearray:
+    """The batch with another number of records in its header."""
+    return with_bytes(with_bytes(batch, 23, pack(">i", count - 1)), 57, pack(">i", count))
 
 
 def keyed_batch(timestamps: list[int], codec: Compression = Compression.NONE) -> bytearray:
@@ -218,10 +244,13 @@ def test_a_claim_of_append_time_is_taken_back_elsewhere(rules: TopicRules) -> No
     assert header.max_timestamp == NOW_MS
 
 
+@pytest.mark.parametrize("rules", [TopicRules(), COMPACTED])
 @pytest.mark.parametrize("claim", [NOW_MS - 1, NOW_MS + 1, -1, NOW_MS + 2 * HOUR_MS])
-def test_a_wrong_largest_timestamp_is_put_right_where_records_are_looked_at(claim: int) -> None:
+def test_a_wrong_largest_timestamp_is_put_right_where_records_are_looked_at(
+    claim: int, rules: TopicRules
+) -> None:
     batch = with_bytes(keyed_batch([NOW_MS - 9, NOW_MS]), 35, pack(">q", claim))
-    header, accepted = validate_batch(memoryview(batch), COMPACTED, NOW_MS)
+    header, accepted = validate_batch(memoryview(batch), rules, NOW_MS)
     check_crc(accepted, header)
     assert header.max_timestamp == NOW_MS
 
@@ -284,3 +313,149 @@ def test_any_bounds_and_clock_make_sense(before_ms: int, after_ms: int) -> None:
         assert refusal(batch, rules, NOW_MS + 10).code is ErrorCode.INVALID_TIMESTAMP
     else:
         validate_batch(memoryview(batch), rules, NOW_MS + 10)
+
+
+GARBAGE = b"x" * 40
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec.name != "SNAPPY"])
+@pytest.mark.parametrize("count", [1, 5, 2**31 - 1])
+def test_garbage_is_refused_whatever_it_says_it_is(codec: Compression, count: int) -> None:
+    batch = with_payload(keyed_batch([NOW_MS], codec), GARBAGE)
+    assert refusal(claiming(batch, count)).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_a_batch_cannot_claim_more_records_than_it_could_inflate_to(codec: Compression) -> None:
+    batch = keyed_batch([NOW_MS] * 3, codec)
+    assert refusal(claiming(batch, 2**31 - 1)).code is ErrorCode.INVALID_RECORD
+
+
+def test_a_bound_on_inflation_bounds_the_records_that_may_be_claimed() -> None:
+    batch = with_payload(keyed_batch([NOW_MS], Compression.ZSTD), b"\x28\xb5\x2f\xfd" * 5_000)
+    rules = TopicRules(inflated_bytes_max=7 * 1000)
+    validate_batch(memoryview(claiming(batch, 1000)), rules, NOW_MS)
+    assert refusal(claiming(batch, 1001), rules).code is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_that_claims_more_records_than_it_has_bytes_is_inflated_to_see() -> None:
+    count = 5_000
+    honest = build_batch([Record(at, NOW_MS, b"", b"") for at in range(count)], Compression.ZSTD)
+    assert count > len(honest)
+    header, accepted = validate(memoryview(bytearray(honest)), TopicRules())
+    assert header.record_count == count
+    assert bytes(accepted) == honest
+    records = compress(Compression.ZSTD, bytes(7 * count))
+    assert refusal(with_payload(honest, bytes(records))).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_compressed_records_are_checked_where_the_node_says_so(codec: Compression) -> None:
+    batch = keyed_batch([NOW_MS] * 3, codec)
+    spoiled = with_payload(batch, bytes(compress(codec, b"\x0c" + bytes(40))))
+    validate_batch(memoryview(bytearray(spoiled)), TopicRules(), NOW_MS)
+    rules = TopicRules(checks_records=True)
+    assert refusal(spoiled, rules).code is ErrorCode.INVALID_RECORD
+    _, accepted = validate(memoryview(batch), rules)
+    assert len(list(read_records(accepted))) == 3
+
+
+def test_gaps_between_offsets_are_refused() -> None:
+    gaps = BatchBuilder()
+    gaps.append(NOW_MS, b"k", b"v")
+    gaps.append(NOW_MS, b"k", b"v", offset_delta=2)
+    batch = with_bytes(gaps.build(), 23, pack(">i", 1))
+    assert refusal(batch).code is ErrorCode.INVALID_RECORD
+
+
+def test_a_late_record_is_noticed_though_the_header_hides_it() -> None:
+    batch = with_bytes(keyed_batch([NOW_MS, NOW_MS + 2 * HOUR_MS]), 35, pack(">q", NOW_MS))
+    error = refusal(batch)
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert isinstance(error, RefusedBatch)
+    assert [record.batch_index for record in error.record_errors] == [1]
+
+
+def test_times_before_1970_leave_the_batch_without_one() -> None:
+    batch = with_bytes(keyed_batch([NOW_MS]), 27, pack(">qq", -(2**62), -(2**62)))
+    header, accepted = validate_batch(memoryview(batch), TopicRules(), NOW_MS)
+    check_crc(accepted, header)
+    assert header.max_timestamp == -1
+
+
+def large_batch(timestamp: int, codec: Compression, size: int = 50_000) -> bytearray:
+    return build_batch([Record(0, timestamp, b"k", bytes(size))], codec)
+
+
+@pytest.mark.parametrize(
+    ("batch", "rules"),
+    [
+        (large_batch(NOW_MS + 2 * HOUR_MS, Compression.ZSTD), TopicRules()),
+        (large_batch(NOW_MS, Compression.ZSTD), COMPACTED),
+        (large_batch(NOW_MS, Compression.GZIP), BOUNDED_AGE),
+        (large_batch(NOW_MS, Compression.LZ4), TopicRules(checks_records=True)),
+        (large_batch(NOW_MS, Compression.NONE), TopicRules(compression=Compression.GZIP)),
+        (large_batch(NOW_MS, Compression.ZSTD), TopicRules(compression=Compression.SNAPPY)),
+    ],
+)
+def test_what_inflates_far_is_left_to_a_thread_and_comes_out_the_same(
+    batch: bytearray, rules: TopicRules
+) -> None:
+    before = bytes(batch)
+    with pytest.raises(CostlyBatch) as costly:
+        validate_batch(memoryview(batch), rules, NOW_MS)
+    assert batch == before
+    outcome = finish_validation(memoryview(batch), costly.value.header, rules, NOW_MS)
+    if read_header(batch).max_timestamp > NOW_MS:
+        assert isinstance(outcome, RefusedBatch)
+        assert outcome.code is ErrorCode.INVALID_TIMESTAMP
+        assert [record.batch_index for record in outcome.record_errors] == [0]
+        assert (outcome.__traceback__, outcome.__context__) == (None, None)
+    else:
+        assert isinstance(outcome, tuple)
+        assert list(read_records(outcome[1])) == [Record(0, NOW_MS, b"k", bytes(50_000))]
+
+
+def test_what_inflates_little_is_validated_on_the_spot() -> None:
+    size = QUICK_INFLATED_BYTES_MAX - 100
+    for codec in Compression:
+        validate_batch(memoryview(large_batch(NOW_MS, codec, size)), COMPACTED, NOW_MS)
+
+
+def test_the_bound_on_inflation_holds_in_a_thread_too() -> None:
+    batch = memoryview(large_batch(NOW_MS, Compression.ZSTD))
+    rules = TopicRules(is_compacted=True, inflated_bytes_max=40_000)
+    outcome = finish_validation(batch, read_header(batch), rules, NOW_MS)
+    assert isinstance(outcome, InflatedTooLarge)
+
+
+@given(
+    st.lists(st.binary(max_size=6) | st.sampled_from(RECORD_PARTS), max_size=12).map(b"".join),
+    st.integers(1, 6),
+)
+def test_what_is_taken_uncompressed_can_be_read_at_the_offsets_of_its_header(
+    payload: bytes, count: int
+) -> None:
+    batch = with_bytes(claiming(with_payload(keyed_batch([0]), payload), count), 27, bytes(16))
+    try:
+        header, accepted = validate(memoryview(batch), TopicRules(timestamp_after_max_ms=2**62))
+    except RecordsError:
+        return
+    records = list(read_records(accepted))
+    assert [record.offset for record in records] == list(range(header.last_offset + 1))
+    assert max(record.timestamp for record in records) <= max(header.max_timestamp, -1)
+
+
+@given(dense_records(), st.randoms())
+def test_what_is_taken_of_a_bent_batch_can_be_read_at_the_offsets_of_its_header(
+    records: list[Record], random: Random
+) -> None:
+    batch = build_batch(records or plain_records(3))
+    for _ in range(random.randint(0, 2)):
+        batch[random.randrange(61, len(batch))] = random.getrandbits(8)
+    batch = with_payload(batch, bytes(batch[61:]))
+    try:
+        header, accepted = validate(memoryview(batch), TopicRules(), 2**62)
+    except RecordsError:
+        return
+    assert len(list(read_records(accepted))) == header.last_offset_delta + 1

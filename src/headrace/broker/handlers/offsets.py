@@ -4,8 +4,7 @@ ListOffsets: KIP-79 (by time), KIP-98 (isolation levels), KIP-320 (leader epochs
 largest timestamp, from 7), KIP-405 (the start of what is local, from 8; the end of what is tiered,
 from 9), KIP-1023 (the start of what waits for the tier, from 11). A name that a version does not
 have is UNSUPPORTED_VERSION for its partition. Consumers are told what they may read up to, replicas
-the end of the log. A look-up by time reads from the disk: where that is not in memory, a thread
-does it first.
+the end of the log. A look-up by time reads from the disk and inflates: a thread does both.
 
 OffsetForLeaderEpoch: KIP-320; where an epoch ended, for clients that look whether they were cut
 off.
@@ -18,7 +17,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, Final
 
 from headrace.broker.broker import Broker
@@ -26,8 +24,13 @@ from headrace.broker.partition import Partition
 from headrace.broker.request import Handler, Request
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
-from headrace.log.log import Log
-from headrace.log.lookup import NOT_FOUND, Found, SpecialTimestamp, list_offset
+from headrace.log.lookup import (
+    NOT_FOUND,
+    Found,
+    SpecialTimestamp,
+    find_off_loop,
+    list_offset,
+)
 from headrace.wire import ApiKey
 from headrace.wire.messages.list_offsets_request import (
     ListOffsetsPartition,
@@ -56,8 +59,8 @@ READ_COMMITTED: Final = 1
 EARLIEST_PENDING_UPLOAD: Final = -6
 FIRST_WITH_LEADER_EPOCH: Final = 4
 FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
-WARMED_BYTES: Final = 128 * 1024
-"""How much is read beyond where a look-up begins: some batches."""
+ROWS_A_TURN: Final = 500
+"""How many partitions are answered for before others have their turn."""
 FIRST_VERSION_OF_NAME: Final = {
     SpecialTimestamp.LATEST: 1,
     SpecialTimestamp.EARLIEST: 1,
@@ -82,10 +85,14 @@ def handle_list_offsets(
     broker: Broker, request: Request
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     body: ListOffsetsRequest = request.body
+    asked_count = 0
     for topic in body.topics:
+        asked_count += len(topic.partitions)
+        if asked_count > ROWS_A_TURN:
+            return _list_in_turns(broker, request)
         for asked in topic.partitions:
             if asked.timestamp not in _AT_THE_EDGE:
-                return _list_with_times(broker, request)
+                return _list_in_turns(broker, request)
     response = ListOffsetsResponse(topics=[])
     for topic in body.topics:
         rows = [_list_one(broker, request, topic.name, asked) for asked in _once(topic)]
@@ -93,17 +100,21 @@ def handle_list_offsets(
     return response
 
 
-async def _list_with_times(broker: Broker, request: Request) -> ListOffsetsResponse:
-    """Answer partition by partition, so that no look-up holds up the loop for long."""
+async def _list_in_turns(broker: Broker, request: Request) -> ListOffsetsResponse:
+    """Answer partition by partition, so that neither many nor large ones hold up the loop."""
     body: ListOffsetsRequest = request.body
     response = ListOffsetsResponse(topics=[])
+    listed = 0
     for topic in body.topics:
         rows = []
         for asked in _once(topic):
-            partition = broker.replicas.find(TopicName(topic.name), asked.partition_index)
-            if partition is not None and asked.timestamp not in _AT_THE_EDGE:
-                await _warm(partition.log, asked.timestamp)
-            rows.append(_list_one(broker, request, topic.name, asked))
+            if asked.timestamp in _AT_THE_EDGE:
+                rows.append(_list_one(broker, request, topic.name, asked))
+            else:
+                rows.append(await _list_by_time(broker, request, topic.name, asked))
+            listed += 1
+            if listed % ROWS_A_TURN == 0:
+                await asyncio.sleep(0)
         _add_topic(response, topic, rows)
     return response
 
@@ -133,23 +144,49 @@ def _add_topic(
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
 
 
-def _list_one(
+async def _list_by_time(
     broker: Broker, request: Request, topic: str, asked: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
+    """Answer for a partition whose files have to be read; a thread does that."""
     row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         _check_timestamp(asked.timestamp, request.version)
         partition = _find_leader(
             broker, TopicName(topic), asked.partition_index, asked.current_leader_epoch
         )
-        row.timestamp, row.offset, leader_epoch = _look_up(partition, request, asked.timestamp)
-        if request.version >= FIRST_WITH_LEADER_EPOCH:
-            row.leader_epoch = leader_epoch
+        found = await find_off_loop(partition.log, asked.timestamp, broker.inflating.run)
     except KafkaError as error:
         row.error_code = error.code
     except OSError as error:
         logger.error("%s-%d: offsets by time: %s", topic, asked.partition_index, error)
         row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        # From the start: the partition may have another leader by now.
+        return _list_one(broker, request, topic, asked, found)
+    return row
+
+
+def _list_one(
+    broker: Broker,
+    request: Request,
+    topic: str,
+    asked: ListOffsetsPartition,
+    found: Found | None = None,
+) -> ListOffsetsPartitionResponse:
+    """Answer for a partition; `found` is what a look-up by time has found."""
+    row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    try:
+        _check_timestamp(asked.timestamp, request.version)
+        partition = _find_leader(
+            broker, TopicName(topic), asked.partition_index, asked.current_leader_epoch
+        )
+        row.timestamp, row.offset, leader_epoch = _look_up(
+            partition, request, asked.timestamp, found
+        )
+        if request.version >= FIRST_WITH_LEADER_EPOCH:
+            row.leader_epoch = leader_epoch
+    except KafkaError as error:
+        row.error_code = error.code
     return row
 
 
@@ -161,12 +198,14 @@ def _check_timestamp(timestamp: int, version: int) -> None:
         )
 
 
-def _look_up(partition: Partition, request: Request, timestamp: int) -> Found:
-    """Find what a timestamp stands for; KafkaError if that cannot be known yet."""
+def _look_up(
+    partition: Partition, request: Request, timestamp: int, found_by_time: Found | None
+) -> Found:
+    """Return what a timestamp stands for; KafkaError if that cannot be known yet."""
     if timestamp == EARLIEST_PENDING_UPLOAD:
         return NOT_FOUND
     latest_offset = readable_up_to(partition, request.body.replica_id, request.body.isolation_level)
-    found = list_offset(partition.log, timestamp, latest_offset)
+    found = list_offset(partition.log, timestamp, latest_offset, found_by_time)
     is_at_end = timestamp == SpecialTimestamp.LATEST or found is NOT_FOUND
     if is_at_end and latest_offset < _epoch_start(partition):
         # A new leader does not know yet how far its predecessor's readers have come.
@@ -190,27 +229,6 @@ def readable_up_to(partition: Partition, replica_id: int, isolation_level: int) 
     raise KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {isolation_level}"
     )
-
-
-async def _warm(log: Log, timestamp: int) -> None:
-    """Have a thread read what a look-up will, unless the page cache has it.
-
-    The thread touches the file only, which may be read anywhere; the log stays the loop's.
-    """
-    if timestamp == SpecialTimestamp.MAX_TIMESTAMP:
-        timestamp = max(segment.largest_timestamp for segment in log.segments)
-    for segment in log.segments:
-        if segment.largest_timestamp >= timestamp:
-            index = segment.time_index.find(timestamp - 1)
-            relative_offset = segment.time_index[index][1] if index >= 0 else 0
-            begin, end = segment.locate(segment.base_offset + relative_offset)
-            count = end - begin + WARMED_BYTES
-            with suppress(OSError):  # the look-up itself has the same trouble, and says so
-                if segment.file.read_cached(begin, count) is None:
-                    loop = asyncio.get_running_loop()
-                    await loop.run_in_executor(None, segment.file.read, begin, count)
-            break
-    await asyncio.sleep(0)
 
 
 def _epoch_start(partition: Partition) -> int:

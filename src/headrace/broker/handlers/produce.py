@@ -5,16 +5,23 @@ in the answer). Each partition is answered for itself. acks=1 is answered once i
 acks=all once the high watermark has passed it, acks=0 never: an error then ends the connection, as
 that is the only way to say so. With flush.messages reached, all of them wait for the disk too.
 
+A batch that takes long to validate is validated in a thread, and so are those behind it in the
+request, one after the other. Later produces of the connection wait until it is in the log: see
+`Request.hold`.
+
 Transactional batches are appended once the coordinator has their partition in the transaction
 (KIP-890): until version 11 it is asked, from 12 on the partition joins by the records themselves.
 """
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.pending_produce import NO_OFFSET, PendingProduce
+from headrace.broker.handlers.costly_produce import Costly, validate_anywhere
+from headrace.broker.handlers.pending_produce import PendingProduce
+from headrace.broker.handlers.produce_rows import ACKS_ALL, ACKS_NONE, accept, refuse
 from headrace.broker.handlers.transactional_produce import (
     FIRST_JOINING,
     Joining,
@@ -22,66 +29,42 @@ from headrace.broker.handlers.transactional_produce import (
     joining_producer,
     refusal_of,
 )
-from headrace.broker.leaders import current_leader, endpoints
-from headrace.broker.partition import Partition
 from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.broker.verification import Unverified
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId, TopicName
 from headrace.records.compression import Compression
-from headrace.records.errors import RefusedBatch, UnsupportedBatch
-from headrace.records.header import (
-    COMPRESSION_MASK,
-    HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
-    MAGIC,
-    TRANSACTIONAL_BIT,
-)
+from headrace.records.errors import CostlyBatch, RefusedBatch
+from headrace.records.header import COMPRESSION_MASK, HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT
+from headrace.records.validation import validate_batch
 from headrace.txn.state import Place, Producer
 from headrace.wire import ApiKey
 from headrace.wire.messages.produce_request import ProduceRequest
 from headrace.wire.messages.produce_response import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
 from headrace.wire.schema import Buffer
 
-ACKS_NONE: Final = 0
-ACKS_ALL: Final = -1
 FIRST_WITH_TOPIC_IDS: Final = 13
 FIRST_WITH_ZSTD: Final = 7
-_LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""
-_SEEN_BEFORE_THE_LOG: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
-)
-"""Errors with which Kafka does not say where the log starts."""
-_LEADER_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+logger = logging.getLogger(__name__)
 
 
-def handle_produce(broker: Broker, request: Request) -> Answer:
+def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce passes here
+    broker: Broker, request: Request
+) -> Answer:
     body: ProduceRequest = request.body
     acks, version = body.acks, request.version
     replicas, now_ms = broker.replicas, broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     pending: PendingProduce | None = None
     joining: list[Joining] = []
+    costly: list[Costly] = []
     for topic in body.topic_data:
         rows: list[PartitionProduceResponse] = []
         name, topic_id = TopicName(topic.name), TopicId(topic.topic_id)
@@ -95,16 +78,24 @@ def handle_produce(broker: Broker, request: Request) -> Answer:
                 if partition is None or not partition.is_leader or not -1 <= acks <= 1:
                     raise _explain(broker, body, version, topic_id, name, index)
                 records = _check(data.records, version)
+                if costly:  # what is behind a batch is appended behind it
+                    costly.append(Costly.behind(partition, records, rows))
+                    continue
                 if records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT and (
                     producer := joining_producer(broker, request, partition, records)
                 ):
-                    joining.append(Joining(producer, partition, records, rows, len(rows)))
+                    header, batch = validate_batch(records, partition.log.settings.rules, now_ms)
+                    joining.append(Joining(producer, partition, header, batch, rows, len(rows)))
                     rows.append(PartitionProduceResponse(index=index))
                     continue
                 appended = partition.append(records, now_ms, needs_replicas=acks == ACKS_ALL)
+            except CostlyBatch as late:
+                assert partition is not None
+                costly.append(Costly.behind(partition, records, rows, late.header))
+                continue
             except KafkaError as error:
                 refused = partition or (name, index)
-                rows.append(_refuse(broker, request, response, refused, data.records, error))
+                rows.append(refuse(broker, request, response, refused, data.records, error))
                 continue
             log = partition.log
             row = PartitionProduceResponse(
@@ -127,8 +118,10 @@ def handle_produce(broker: Broker, request: Request) -> Answer:
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
         )
-    if joining:
-        return _join(broker, request, response, pending, joining)
+    if joining or costly:
+        pending = pending or PendingProduce(request, response if acks else None)
+        _append_later(broker, request, response, pending, joining, costly, now_ms)
+        return LATER
     if acks == ACKS_NONE or pending is None:
         return response if acks else None
     pending.start(body.timeout_ms)
@@ -154,17 +147,84 @@ def _check(records: Buffer | None, version: int) -> memoryview:
     return records
 
 
+def _append_later(  # noqa: PLR0917  the request, and what became of it
+    broker: Broker,
+    request: Request,
+    response: ProduceResponse,
+    pending: PendingProduce,
+    joining: list[Joining],
+    costly: list[Costly],
+    now_ms: int,
+) -> None:
+    """Append what has to be validated or verified first; later produces wait until it is."""
+    pending.start(request.body.timeout_ms)
+    if costly:
+        pending.hold(len(costly))
+        request.hold()  # the records of a later produce must not be in the log before these
+        work = _append_costly(broker, request, response, pending, joining, costly, now_ms)
+        broker.inflating.start(work)
+    else:
+        _join(broker, request, response, pending, joining)
+
+
+async def _append_costly(  # noqa: PLR0917  the request, and what became of it
+    broker: Broker,
+    request: Request,
+    response: ProduceResponse,
+    pending: PendingProduce,
+    joining: list[Joining],
+    costly: list[Costly],
+    now_ms: int,
+) -> None:
+    """Validate batches in threads, one after the other, and append them in their order.
+
+    What a topic's settings were when the request came counts, as does the time.
+    """
+    acks = request.body.acks
+    for each in costly:
+        partition, records = each.partition, each.records
+        try:
+            if request.peer.is_closed:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the client did not wait")
+            header, batch = await validate_anywhere(broker.inflating, each, now_ms)
+            if not partition.is_leader:
+                raise broker.replicas.explain_missing(partition.topic, partition.index)
+            if header.is_transactional and (
+                producer := joining_producer(broker, request, partition, records)
+            ):
+                rows, position = each.rows, each.position
+                joining.append(Joining(producer, partition, header, batch, rows, position))
+                continue
+            appended = partition.append_validated(
+                header, batch, now_ms, needs_replicas=acks == ACKS_ALL
+            )
+        except KafkaError as error:
+            row = refuse(broker, request, response, partition, records, error)
+            each.rows[each.position] = row
+        except Exception:
+            logger.exception("%s: records could not be appended", partition.name)
+            failed = KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "the broker failed at these records; its log has the reason",
+            )
+            row = refuse(broker, request, response, partition, records, failed)
+            each.rows[each.position] = row
+        else:
+            accept(partition, appended, each.rows[each.position], acks, pending)
+    if joining:
+        _join(broker, request, response, pending, joining)
+    pending.release(len(costly))
+
+
 def _join(
     broker: Broker,
     request: Request,
     response: ProduceResponse,
-    others: PendingProduce | None,
+    pending: PendingProduce,
     joining: list[Joining],
-) -> Answer:
+) -> None:
     """Append transactional batches once their coordinator agrees; others are in the log already."""
     version = request.version
-    pending = others or PendingProduce(request, response if request.body.acks else None)
-    pending.start(request.body.timeout_ms)
     by_producer: dict[Producer, list[Joining]] = {}
     for each in joining:
         by_producer.setdefault(each.producer, []).append(each)
@@ -181,7 +241,6 @@ def _join(
         places = [(each.partition.topic, each.partition.index) for each in asked]
         adds = version >= FIRST_JOINING
         broker.verification.ask(producer, places, partial(on_verified, asked), adds=adds)
-    return LATER
 
 
 def _append_joined(  # noqa: PLR0917  the request, and what became of it
@@ -193,39 +252,21 @@ def _append_joined(  # noqa: PLR0917  the request, and what became of it
     refused: KafkaError | None,
 ) -> None:
     partition, acks = joined.partition, request.body.acks
-    log = partition.log
     try:
         if refused is not None:
             raise refusal_of(refused, request.version)
         if not partition.is_leader:
             raise broker.replicas.explain_missing(partition.topic, partition.index)
         check_first_sequence(joined, request.version)
-        appended = partition.append(
-            joined.records, broker.clock.now_ms(), needs_replicas=acks == ACKS_ALL
+        now_ms = broker.clock.now_ms()
+        appended = partition.append_validated(
+            joined.header, joined.batch, now_ms, needs_replicas=acks == ACKS_ALL
         )
     except KafkaError as error:
-        row = _refuse(broker, request, response, partition, joined.records, error)
+        row = refuse(broker, request, response, partition, joined.batch, error)
         joined.rows[joined.position] = row
         return
-    row = joined.rows[joined.position]
-    row.base_offset = appended.base_offset
-    row.log_append_time_ms = appended.append_time_ms
-    row.log_start_offset = log.start_offset
-    partition.counters.produce_requests += 1
-    is_flush_awaited = log.wants_flush and partition.is_flush_awaited
-    if is_flush_awaited or (acks == ACKS_ALL and log.high_watermark <= appended.last_offset):
-        pending.add(partition, appended.last_offset + 1, row, is_flush_awaited=is_flush_awaited)
-
-
-def _start_offset(partition: Partition, error: KafkaError, records: Buffer | None) -> int:
-    """Give the start of a log that refused records; -1 for what Kafka sees before its log does."""
-    if error.code in _SEEN_BEFORE_THE_LOG or isinstance(error, Unverified):
-        return NO_OFFSET
-    if records is None or len(records) < HEADER_BYTES:
-        return NO_OFFSET
-    length = int.from_bytes(records[_LENGTH_AT:LENGTH_PREFIX_BYTES])
-    is_one_batch = len(records) == length + LENGTH_PREFIX_BYTES
-    return partition.log.start_offset if is_one_batch else NO_OFFSET
+    accept(partition, appended, joined.rows[joined.position], acks, pending)
 
 
 def _explain(  # noqa: PLR0917  what the error is about
@@ -236,7 +277,7 @@ def _explain(  # noqa: PLR0917  what the error is about
     name: TopicName,
     index: int,
 ) -> KafkaError:
-    """Say why a partition cannot be produced to."""
+    """Return why a partition cannot be produced to."""
     if not -1 <= body.acks <= 1:
         return KafkaError(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks={body.acks}: -1, 0 and 1 are allowed"
@@ -244,63 +285,6 @@ def _explain(  # noqa: PLR0917  what the error is about
     if version >= FIRST_WITH_TOPIC_IDS:
         return broker.replicas.explain_missing_id(topic_id, index)
     return broker.replicas.explain_missing(name, index)
-
-
-def _refuse(  # noqa: PLR0917  what was asked, and why it is not done
-    broker: Broker,
-    request: Request,
-    response: ProduceResponse,
-    refused: Partition | tuple[TopicName, int],
-    records: Buffer | None,
-    error: KafkaError,
-) -> PartitionProduceResponse:
-    """Give the row of a partition that took no records; who wants no answer is cut off."""
-    if request.body.acks == ACKS_NONE:
-        request.peer.close("a produce with acks=0 failed, which cannot be said otherwise")
-    if isinstance(refused, tuple):
-        row = _refusal(broker, request, response, refused, error)
-        row.log_start_offset = NO_OFFSET
-        return row
-    refused.counters.produce_failures += 1
-    row = _refusal(broker, request, response, (refused.topic, refused.index), error)
-    row.log_start_offset = _start_offset(refused, error, records)
-    return row
-
-
-def _refusal(
-    broker: Broker,
-    request: Request,
-    response: ProduceResponse,
-    place: tuple[TopicName, int],
-    error: KafkaError,
-) -> PartitionProduceResponse:
-    topic, index = place
-    code, record_errors = error.code, []
-    if isinstance(error, UnsupportedBatch):
-        code = ErrorCode.INVALID_RECORD  # Kafka sees an old format before its log does
-    if isinstance(error, RefusedBatch):
-        record_errors = [
-            BatchIndexAndErrorMessage(
-                batch_index=each.batch_index, batch_index_error_message=each.message
-            )
-            for each in error.record_errors
-        ]
-    row = PartitionProduceResponse(
-        index=index,
-        error_code=code,
-        base_offset=NO_OFFSET,
-        record_errors=record_errors,
-        error_message=error.message,
-    )
-    if code in _LEADER_MOVED and request.version >= 10:
-        leader = current_leader(broker.image, topic, index)
-        row.current_leader = LeaderIdAndEpoch(
-            leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
-        )
-        known = {node.node_id for node in response.node_endpoints}
-        for found in endpoints(broker.image, {leader.leader_id} - known, request.peer.listener):
-            response.node_endpoints.append(NodeEndpoint(**found._asdict()))
-    return row
 
 
 HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.PRODUCE: handle_produce}

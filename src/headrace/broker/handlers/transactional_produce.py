@@ -8,7 +8,7 @@ from headrace.broker.partition import Partition
 from headrace.broker.request import Request
 from headrace.broker.verification import Unverified, as_answered
 from headrace.errors import ErrorCode, KafkaError
-from headrace.records.header import MAGIC, read_header
+from headrace.records.header import MAGIC, BatchHeader, read_header
 from headrace.txn.state import Producer
 from headrace.wire.messages.produce_response import PartitionProduceResponse
 
@@ -23,7 +23,9 @@ class Joining(NamedTuple):
 
     producer: Producer
     partition: Partition
-    records: memoryview
+    header: BatchHeader
+    batch: memoryview
+    """Validated already."""
     rows: list[PartitionProduceResponse]
     """Where its answer belongs, at `position`."""
     position: int
@@ -68,7 +70,7 @@ def joining_producer(
 
 def check_first_sequence(joined: Joining, version: int) -> None:
     """Refuse a transaction that begins in the middle: each has an epoch of its own from 12 on."""
-    header = read_header(joined.records)
+    header = joined.header
     if version < FIRST_JOINING or header.base_sequence == 0:
         return
     if joined.partition.log.producers.get(header.producer_id) is None:

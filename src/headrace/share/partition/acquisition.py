@@ -151,6 +151,8 @@ class Acquisition:
     def _pass_over(self, first: int, batch: FetchedBatch) -> None:
         """Archive what is available of a batch that nobody is to see."""
         cause = Cause.GONE if batch.is_control else Cause.ABORTED
+        if not batch.is_readable:
+            cause = Cause.UNREADABLE
         last = batch.last_offset
         if first <= self._window.end_offset:
             archive(self._window, first, min(last, self._window.end_offset), cause)

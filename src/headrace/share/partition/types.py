@@ -31,6 +31,7 @@ class Cause(Enum):
     EXHAUSTED = "delivery count exceeded"
     LOCK_TIMED_OUT = "acquisition lock timed out"
     ABORTED = "transaction aborted"
+    UNREADABLE = "cannot be read"
     BEHIND_LOG_START = "behind the start of the log"
     GONE = "no longer in the log"
     """Compacted away, or never a record: an offset that is not there to be delivered."""
@@ -58,9 +59,10 @@ class FetchedBatch(NamedTuple):
     first_offset: int
     last_offset: int
     is_deliverable: bool = True
-    """False for control batches and those of aborted transactions."""
+    """False for control batches, those of aborted transactions and those that nobody can read."""
     is_control: bool = False
-    """Tells the two apart, for those who ask why an offset was never delivered."""
+    """Tells them apart, for those who ask why an offset was never delivered."""
+    is_readable: bool = True
 
 
 class Wanted(NamedTuple):

@@ -1,12 +1,17 @@
 """ListOffsets and OffsetForLeaderEpoch: what Kafka answers to the same."""
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
+from headrace.broker.handlers.offsets import ROWS_A_TURN
 from headrace.errors import ErrorCode
+from headrace.log import lookup
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
+from headrace.records.reader import find_records
 from headrace.wire.messages.list_offsets_request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -264,3 +269,56 @@ def test_the_end_of_an_epoch_is_asked_of_the_present_leader(orders: Any) -> None
     missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     assert end_of_epoch(orders, 0, index=9) == missing
     assert end_of_epoch(orders, 0, topic="nothing") == missing
+
+
+def test_a_look_up_by_time_reads_and_inflates_off_the_loop(
+    orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def read(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return find_records(*arguments)
+
+    monkeypatch.setattr(lookup, "find_records", read)
+    assert list_offset(orders, NOW_MS - 4500) == (0, NOW_MS - 3000, 1, 0)
+    assert list_offset(orders, -3) == (0, NOW_MS - 1000, 4, 0)
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+
+
+def test_other_clients_have_their_turn_while_many_partitions_are_answered_for(
+    harness: Any,
+) -> None:
+    harness.create_topic("many", 3 * ROWS_A_TURN)
+    partitions = [
+        ListOffsetsPartition(partition_index=index, timestamp=-1)
+        for index in range(3 * ROWS_A_TURN)
+    ]
+    topics = [ListOffsetsTopic(name="many", partitions=partitions)]
+    turns = 0
+
+    async def ask() -> Any:
+        nonlocal turns
+        asked = asyncio.ensure_future(
+            harness.ask_async(ListOffsetsRequest(replica_id=-1, topics=topics), LATEST)
+        )
+        while not asked.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return await asked
+
+    (topic,) = harness.run(ask()).topics
+    assert [row.error_code for row in topic.partitions] == [0] * 3 * ROWS_A_TURN
+    assert turns >= 3
+
+
+def test_a_disk_that_fails_is_said_to(
+    orders: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(5, "broken")
+
+    monkeypatch.setattr(lookup, "find_records", fail)
+    assert list_offset(orders, NOW_MS - 4500)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "orders-0: offsets by time: [Errno 5] broken" in caplog.text

@@ -114,6 +114,20 @@ def test_control_batches_and_aborted_ones_are_passed_over() -> None:
     assert partition.machine.start_offset == 8
 
 
+def test_a_batch_that_nobody_can_read_is_given_up_at_once_however_much_it_claims() -> None:
+    partition = Partition()
+    last = 2**31 + 3
+    unreadable = FetchedBatch(4, last, is_deliverable=False, is_readable=False)
+    batches = [FetchedBatch(0, 3), unreadable, FetchedBatch(last + 1, last + 2)]
+    got = partition.machine.acquire("a", batches, ALL, 1, fetch_offset=0)
+    assert [tuple(each) for each in got] == [(0, 3, 1)]
+    causes = [each.cause for each in partition.machine.in_flight(1)]
+    assert causes == [None, Cause.UNREADABLE]
+    partition.accept("a", 0, 3)
+    assert partition.machine.start_offset == last + 1
+    assert partition.fetch("a", (last + 1, last + 2)) == [(last + 1, last + 2, 1)]
+
+
 def test_a_partition_that_begins_with_a_control_batch_begins_behind_it() -> None:
     partition = Partition()
     batches = [FetchedBatch(0, 0, is_deliverable=False, is_control=True)]
