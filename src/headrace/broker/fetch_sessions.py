@@ -40,15 +40,12 @@ class WantedPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
-        self.topic = TopicName(topic)
-        self.topic_id = TopicId(topic_id)
+    def __init__(self, topic: TopicName, topic_id: TopicId, asked: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
         self.index = asked.partition
         self.high_watermark = _UNKNOWN
         self.log_start_offset = _UNKNOWN
-        self.update(asked)
-
-    def update(self, asked: FetchPartition) -> None:
         self.current_leader_epoch = asked.current_leader_epoch
         self.fetch_offset = asked.fetch_offset
         self.last_fetched_epoch = asked.last_fetched_epoch
@@ -199,10 +196,11 @@ def _may_take(newcomer: FetchSession, other: FetchSession) -> bool:
 
 
 def wanted_partitions(topics: list[FetchTopic]) -> dict[Key, WantedPartition]:
-    """Give what a request asks for, in its order; what it asks for twice counts as the second."""
-    wanted = {}
+    """Return what a request asks for, in its order; what it asks for twice counts as the second."""
+    wanted: dict[Key, WantedPartition] = {}
     for topic in topics:
+        name, topic_id = TopicName(topic.topic), TopicId(topic.topic_id)
+        key = topic_id if topic_id != ZERO_TOPIC_ID else name
         for asked in topic.partitions:
-            each = WantedPartition(topic.topic, topic.topic_id, asked)
-            wanted[each.key] = each
+            wanted[key, asked.partition] = WantedPartition(name, topic_id, asked)
     return wanted

@@ -261,10 +261,10 @@ class LedSharePartition:
         if not self.waiters:
             self.partition.fetch_waiters.discard(self)
 
-    def on_more(self, byte_count: int) -> None:
+    def on_more(self, partition: Partition, byte_count: int) -> None:
         self.wake_soon()
 
-    def on_change(self) -> None:
+    def on_change(self, partition: Partition) -> None:
         """Do nothing: whoever moves partitions tells the home of this one."""
 
     def wake_soon(self) -> None:

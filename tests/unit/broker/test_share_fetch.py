@@ -374,22 +374,12 @@ def test_offsets_that_compaction_took_are_passed_over(harness: Any, topic_id: To
 
 
 def test_records_that_are_not_in_memory_are_read_by_a_thread(
-    harness: Any, member: Member, monkeypatch: pytest.MonkeyPatch
+    harness: Any, member: Member, cold_files: Any
 ) -> None:
     append(harness, b"a")
-    log = harness.broker.replicas.find("orders", 0).log
-    read, is_warm = log.read, []
-
-    async def warm(offset: int, bytes_max: int) -> None:
-        is_warm.append(offset)
-
-    def read_if_warm(*arguments: Any, may_block: bool, **options: Any) -> Any:
-        return read(*arguments, may_block=may_block, **options) if is_warm else None
-
-    monkeypatch.setattr(log, "warm", warm)
-    monkeypatch.setattr(log, "read", read_if_warm)
+    cold_files.drop(harness, "orders", 0)
     assert member.fetch()[0].values == [b"a"]
-    assert is_warm == [0]
+    assert cold_files.waits == 1
 
 
 def test_batches_before_a_damaged_header_are_delivered(

@@ -2,17 +2,18 @@
 
 KIP-74 (bytes over all partitions; the first batch is whole however large), KIP-98 (isolation
 levels), KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids from 13), KIP-595
-(diverging epochs), KIP-951 (the new leader in the answer). What is asked for is read at once; if it
-is less than min_bytes, the fetch waits at its partitions and is read again when they have grown
-enough, or when its time is over. Records that are not in the page cache are brought there by a
-thread.
+(diverging epochs), KIP-951 (the new leader in the answer). What is asked for is read at once, or in
+several turns of the loop if it is much; if it is less than min_bytes, the fetch waits at its
+partitions. Those that have grown are read again, when they have grown enough or when the time is
+over. Records that are not in the page cache are read by threads, those of several partitions
+together.
 
 Left out: replicas do not fetch this way, whoever says that it is one is told that it is not, and
 no other replica is recommended (KIP-392).
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from headrace.broker.broker import Broker
@@ -21,7 +22,7 @@ from headrace.broker.fetch_reading import (
     READ_UNCOMMITTED,
     UNKNOWN,
     FetchReader,
-    Read,
+    read_together,
 )
 from headrace.broker.fetch_sessions import (
     FINAL_EPOCH,
@@ -34,7 +35,7 @@ from headrace.broker.fetch_sessions import (
 from headrace.broker.leaders import endpoints
 from headrace.broker.partition import Partition
 from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.config import COLD_READ_ATTEMPTS_MAX
+from headrace.broker.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID
 from headrace.wire import ApiKey
@@ -81,19 +82,25 @@ def handle_fetch(broker: Broker, request: Request) -> Answer:
 
 
 class Fetch:
-    """One fetch, which may wait."""
+    """One fetch, which may wait.
+
+    Each partition is read once, and again only if it changed while the fetch waited. What does not
+    belong into one turn of the loop is read in the next ones.
+    """
 
     __slots__ = (
         "_broker",
-        "_is_incremental",
-        "_is_retry_due",
+        "_changed",
+        "_is_busy",
+        "_is_last_look",
         "_missing_bytes",
         "_reader",
         "_request",
         "_session",
+        "_source",
         "_timer",
-        "_waits_at",
         "_wanted",
+        "_watched",
     )
 
     def __init__(
@@ -110,171 +117,190 @@ class Fetch:
         self._request = request
         self._wanted = wanted
         self._session = session
-        self._is_incremental = is_incremental
-        self._reader = FetchReader(broker, body, request.version)
-        self._missing_bytes = 0
-        self._is_retry_due = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._waits_at: list[Partition] = []
+        self._reader = FetchReader(broker, body, request.version, is_incremental=is_incremental)
+        self._is_last_look = body.max_wait_ms <= 0
+        # What follows there is only from the first turn that did not answer, until there is an
+        # answer: most fetches never come so far.
+        self._timer: asyncio.TimerHandle | None
+        self._source: Iterator[WantedPartition]
+        """What is still to be read before the next decision."""
+        self._is_busy: bool
+        """Whether it is being read, or about to be."""
+        self._missing_bytes: int
+        self._watched: dict[Partition, WantedPartition]
+        self._changed: dict[WantedPartition, None]
+        """What is to be read with the next look."""
 
     def begin(self) -> Answer:
         """Answer if there is enough, else wait."""
-        read = self._reader.read(self._wanted)
-        if read.cold is not None:
-            self._start_reading_cold(read)
-            return LATER
-        if self._is_enough(read):
-            return self._response(read)
-        self._wait(read)
+        reader, source = self._reader, iter(self._wanted)
+        if reader.read(source) and not reader.cold and self._is_enough():
+            return self._response()
+        self._source = iter(tuple(source))  # the session may change before it is read
+        body: FetchRequest = self._request.body
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(body.max_wait_ms / 1000, self._on_time_out)
+        self._is_busy = True
+        self._missing_bytes = 0
+        self._watched, self._changed = {}, {}
+        self._request.peer.on_close.add(self._stop)
+        self._go_on()
         return LATER
 
     # Waiting
 
-    def on_more(self, byte_count: int) -> None:
+    def on_more(self, partition: Partition, byte_count: int) -> None:
+        self._changed[self._watched[partition]] = None
         self._missing_bytes -= byte_count
         if self._missing_bytes <= 0:
-            self.on_change()
+            self._look_soon()
 
-    def on_change(self) -> None:
+    def on_change(self, partition: Partition) -> None:
+        self._changed[self._watched[partition]] = None
+        self._look_soon()
+
+    def _on_time_out(self) -> None:
+        self._is_last_look = True
+        self._look_soon()
+
+    def _look_soon(self) -> None:
         # Whatever else is appended in this turn of the loop belongs to the same answer.
-        if not self._is_retry_due:
-            self._is_retry_due = True
-            asyncio.get_running_loop().call_soon(self._retry)
+        if not self._is_busy:
+            self._is_busy = True
+            self._broker.turns.soon(self._look)
 
-    def _is_enough(self, read: Read) -> bool:
+    def _is_enough(self) -> bool:
         body: FetchRequest = self._request.body
+        reader = self._reader
         return (
-            read.byte_count >= body.min_bytes
-            or read.is_urgent
-            or body.max_wait_ms <= 0
+            reader.byte_count >= body.min_bytes
+            or self._is_last_look
+            or reader.is_urgent
             or not self._wanted
         )
 
-    def _wait(self, read: Read) -> None:
-        body: FetchRequest = self._request.body
-        self._missing_bytes = body.min_bytes - read.byte_count
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(body.max_wait_ms / 1000, self._time_out)
-            self._request.peer.on_close.add(self._stop_waiting)
-            for wanted in self._wanted:
-                partition = self._reader.find(wanted)
-                if partition is not None:
-                    self._waits_at.append(partition)
-                    partition.fetch_waiters.add(self)
+    def _watch(self) -> None:
+        """Be told of changes from now on: before anything else gets a turn."""
+        found = self._reader.found
+        for wanted, partition in found:
+            self._watched[partition] = wanted
+            partition.fetch_waiters.add(self)
+        found.clear()
 
-    def _stop_waiting(self) -> None:
+    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._request.peer.on_close.discard(self._stop_waiting)
-        for partition in self._waits_at:
+        self._request.peer.on_close.discard(self._stop)
+        for partition in self._watched:
             partition.fetch_waiters.discard(self)
-        self._waits_at.clear()
+        self._watched.clear()
 
-    def _retry(self) -> None:
-        self._is_retry_due = False
+    # Reading again, and on
+
+    def _look(self) -> int:
+        """Read what has changed, and what was there but not enough."""
         if self._timer is None:
-            return  # answered, or the client is gone
-        self._look_again(is_last_look=False)
+            return 1  # the client is gone
+        self._source, self._changed = iter(self._changed), {}
+        return self._read_on()
 
-    def _time_out(self) -> None:
-        self._look_again(is_last_look=True)
-
-    def _look_again(self, *, is_last_look: bool) -> None:
+    def _read_on(self) -> int:
+        """Read on where the last turn ended."""
+        if self._timer is None:
+            return 1
         try:
-            read = self._reader.read(self._wanted)
-            if read.cold is not None:
-                self._stop_waiting()
-                self._start_reading_cold(read)
-            elif is_last_look or self._is_enough(read):
-                self._stop_waiting()
-                self._request.answer(self._response(read))
-            else:
-                self._wait(read)
+            self._reader.read(self._source)
+            return self._go_on() + self._reader.cost
         except Exception as error:  # nobody above would answer
-            self._stop_waiting()
+            self._stop()
             self._request.peer.on_failed(self._request, error)
+            return ANSWER_COST
 
-    def _start_reading_cold(self, read: Read) -> None:
-        task = asyncio.get_running_loop().create_task(self._read_cold(read))
-        self._broker.cold_fetches.add(task)
-        task.add_done_callback(self._broker.cold_fetches.discard)
+    def _go_on(self) -> int:
+        """Decide what comes after one turn of reading; return what that cost."""
+        reader = self._reader
+        self._watch()
+        if reader.cost >= TURN_COST_MAX:
+            self._broker.turns.soon(self._read_on)
+            return 1
+        if reader.cold:
+            task = asyncio.get_running_loop().create_task(self._read_cold())
+            self._broker.cold_fetches.add(task)
+            task.add_done_callback(self._broker.cold_fetches.discard)
+            return 1
+        if self._is_enough():
+            self._stop()
+            self._request.answer(self._response())
+            return ANSWER_COST
+        body: FetchRequest = self._request.body
+        self._missing_bytes = body.min_bytes - reader.byte_count
+        self._is_busy = False
+        if self._changed:
+            self._look_soon()
+        for wanted in reader.let_go():
+            self._changed[wanted] = None
+        return 1
 
-    async def _read_cold(self, read: Read) -> None:
-        """Bring what is wanted into the page cache, and answer from there."""
+    async def _read_cold(self) -> None:
+        """Have threads read what is not in the page cache, and go on with that."""
+        reader = self._reader
         try:
-            for _ in range(COLD_READ_ATTEMPTS_MAX.default * max(len(self._wanted), 1)):
-                if read.cold is None:
-                    break
-                wanted, partition = read.cold
-                await partition.log.warm(wanted.fetch_offset, wanted.max_bytes)
-                read = self._reader.read(self._wanted)
-            if read.cold is not None:
-                read = self._reader.read(self._wanted, may_block=True)
-            if not self._request.peer.is_closed:
-                if self._is_enough(read):
-                    self._request.answer(self._response(read))
-                else:
-                    self._wait(read)
+            cold, reader.cold = reader.cold, []
+            await read_together(self._broker.cold_reads, [each.work for each in cold])
+            reader.cost = 0
+            for each in cold:
+                if not reader.take_cold(each):
+                    self._changed[each.wanted] = None
+                if reader.cost >= TURN_COST_MAX:
+                    await asyncio.sleep(0)
+                    reader.cost = 0
+            if self._timer is not None:
+                self._go_on()
         except Exception as error:  # nobody above would answer
+            self._stop()
             self._request.peer.on_failed(self._request, error)
 
     # Answering
 
-    def _response(self, read: Read) -> FetchResponse:
-        session, rows = self._session, read.rows
+    def _response(self) -> FetchResponse:
+        session, reader = self._session, self._reader
+        rows = reader.rows
         if session is not None:
-            rows = self._news(session, rows)
+            _remember(session, reader)
         response = FetchResponse(
             session_id=NO_SESSION if session is None else session.id, responses=_by_topic(rows)
         )
-        for wanted, row in rows:
-            if row.records:
-                partition = self._reader.find(wanted)
-                if partition is not None:
-                    partition.counters.bytes_out += len(row.records)
-                    partition.counters.fetch_requests += 1
-        leaders = {row.current_leader.leader_id for _, row in rows} - {UNKNOWN}
-        if leaders and not self._reader.is_stranger:  # replicas know where the others are
+        for wanted, partition in reader.given:
+            counters = partition.counters
+            counters.bytes_out += len(rows[wanted].records)  # type: ignore[arg-type]
+            counters.fetch_requests += 1
+        if reader.is_urgent and not reader.is_stranger:  # replicas know where the others are
+            leaders = {row.current_leader.leader_id for row in rows.values()} - {UNKNOWN}
             response.node_endpoints = [
                 NodeEndpoint(**found._asdict())
                 for found in endpoints(self._broker.image, leaders, self._request.peer.listener)
             ]
         return response
 
-    def _news(
-        self, session: FetchSession, rows: list[tuple[WantedPartition, PartitionData]]
-    ) -> list[tuple[WantedPartition, PartitionData]]:
-        """Leave out what an incremental fetch would hear again; remember what is told."""
-        news = []
-        for wanted, row in rows:
-            is_news = (
-                not self._is_incremental
-                or bool(row.records)
-                or row.error_code != 0
-                or row.high_watermark != wanted.high_watermark
-                or row.log_start_offset != wanted.log_start_offset
-                or row.diverging_epoch.end_offset >= 0
-            )
-            # After an error the client has to hear the rest again.
-            wanted.high_watermark = UNKNOWN if row.error_code else row.high_watermark
-            wanted.log_start_offset = row.log_start_offset
-            if is_news:
-                news.append((wanted, row))
-        for wanted, row in news:
-            if row.records:
-                session.move_back(wanted)
-        return news
+
+def _remember(session: FetchSession, reader: FetchReader) -> None:
+    """Remember what a client is told, and let partitions that gave data be the last next time."""
+    for wanted, row in reader.rows.items():
+        # After an error the client has to hear the rest again.
+        wanted.high_watermark = UNKNOWN if row.error_code else row.high_watermark
+        wanted.log_start_offset = row.log_start_offset
+    for wanted, _ in reader.given:
+        session.move_back(wanted)
 
 
 def _by_topic(
-    rows: Iterable[tuple[WantedPartition, PartitionData]],
+    rows: Mapping[WantedPartition, PartitionData],
 ) -> list[FetchableTopicResponse]:
     """Put neighbours of one topic together."""
     topics: list[FetchableTopicResponse] = []
     current: FetchableTopicResponse | None = None
-    for wanted, row in rows:
+    for wanted, row in rows.items():
         if (
             current is None
             or current.topic_id != wanted.topic_id

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.fetch_reading import read_together
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.broker.share_acknowledging import (
     Acknowledging,
@@ -280,7 +281,8 @@ class ShareFetch:
         """Bring what is wanted into the page cache, and go on from there."""
         self._cold_reads += 1
         try:
-            await led.partition.log.warm(offset, bytes_max)
+            work = led.partition.log.cold_read(offset, bytes_max, up_to=led.up_to)
+            await read_together(self._broker.cold_reads, [work])
         except OSError as error:
             self._request.peer.on_failed(self._request, error)
             return
