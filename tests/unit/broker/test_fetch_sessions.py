@@ -112,3 +112,15 @@ def test_an_idle_session_makes_place_for_anybody() -> None:
     begin(sessions, 1, 2, 3)
     assert begin(sessions, 1, now_ms=EVICTION_MS_MIN) is None
     assert begin(sessions, 1, now_ms=EVICTION_MS_MIN + 1) is not None
+
+
+def test_a_session_that_shrank_is_the_first_to_go_and_one_that_grew_is_not() -> None:
+    sessions = FetchSessions(3, Random(1))
+    grows, stays, shrinks = begin(sessions, 1), begin(sessions, 1, 2), begin(sessions, 1, 2, 3)
+    sessions.resume(request(1, 2, 3, 4, session_id=grows.id, epoch=1), WITH_IDS, 0)
+    sessions.resume(request(session_id=shrinks.id, epoch=1, forgotten=(0, 1)), WITH_IDS, 0)
+    assert begin(sessions, 1, 2, 3) is not None
+    assert sessions.resume(request(session_id=stays.id, epoch=1), WITH_IDS, 0) is stays
+    assert sessions.resume(request(session_id=grows.id, epoch=2), WITH_IDS, 0) is grows
+    with pytest.raises(KafkaError):
+        sessions.resume(request(session_id=shrinks.id, epoch=2), WITH_IDS, 0)
