@@ -89,7 +89,7 @@ def test_a_look_at_a_session_that_waits(harness: Any) -> None:
         partition = harness.broker.replicas.find(f"topic-{partitions}", partitions - 1)
         sequence = partition.log.end_offset
 
-        async def wait() -> asyncio.Future[Any]:
+        async def wait() -> Any:
             waiting = asyncio.ensure_future(harness.ask_async(request, LATEST))
             while not partition.fetch_waiters:
                 await asyncio.sleep(0)
@@ -160,7 +160,7 @@ def test_aborted_transactions_that_were_not_read(harness: Any, is_one_open_for_l
     assert_stays_flat(memoized_topics(cost), 400)
 
 
-def append_transactional(partition: Any, identity: dict[str, int]) -> None:
+def append_transactional(partition: Any, identity: dict[str, Any]) -> None:
     more = batch(base_sequence=0, is_transactional=True, **identity)
     partition.append(more, NOW_MS, needs_replicas=False)
 

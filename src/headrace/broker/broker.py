@@ -54,6 +54,8 @@ class Broker:
     share_states: ShareStateCoordinator
     persister: Persister
     share_partitions: SharePartitions
+    turns: Turns
+    """What is due in large numbers at once."""
     fetch_bytes_max: int
     """The most that one answer to a fetch holds."""
     data_path: str
@@ -64,8 +66,6 @@ class Broker:
     """Whether offsets may be committed in a transaction."""
     served_apis: tuple[Api, ...] = ()
     """What clients may ask for; the dispatcher says."""
-    turns: Turns = field(default_factory=Turns)
-    """What is due in large numbers at once."""
     cold_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COLD_READS_MAX))
     """Held while a thread reads for fetches: other work needs threads too."""
     cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.share_acknowledging import BATCHES_MAX
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId
 from tests.unit.broker.share_client import (
@@ -159,6 +160,12 @@ def test_what_no_state_makes_right_is_refused_and_undone(
     harness: Any, topic_id: TopicId, member: Member, acks: list[Ack]
 ) -> None:
     assert member.acknowledge(0, *acks) == "INVALID_REQUEST"
+    assert member.acknowledge(0, (0, 3, ACCEPT)) == "NONE"
+
+
+def test_more_than_anybody_could_hold_is_refused(harness: Any, member: Member) -> None:
+    stale: list[Ack] = [(0, 0, ACCEPT)] * (BATCHES_MAX + 1)
+    assert member.acknowledge(0, *stale) == "INVALID_REQUEST"
     assert member.acknowledge(0, (0, 3, ACCEPT)) == "NONE"
 
 

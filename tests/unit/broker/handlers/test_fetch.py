@@ -479,7 +479,7 @@ def append_aborted(harness: Any, count: int, *, first_producer: int = 1) -> None
         for producer_id in range(first_producer, first_producer + count):
             builder = BatchBuilder()
             builder.append(NOW_MS, b"key", b"x" * 100)
-            identity = {"producer_id": producer_id, "producer_epoch": 0}
+            identity: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0}
             batch = builder.build(**identity, base_sequence=0, is_transactional=True)
             partition.append(memoryview(batch), NOW_MS, needs_replicas=False)
             marker = build_end_transaction_marker(
