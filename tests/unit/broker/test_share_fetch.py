@@ -431,9 +431,6 @@ def test_what_is_in_memory_does_not_wait_for_what_is_not(
 def test_the_time_to_wait_does_not_begin_anew_after_a_cold_read(
     harness: Any, member: Member, cold_files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append(harness, b"a")
-    cold_files.drop(harness, "orders", 0)
-
     async def ask() -> list[float]:
         loop, delays = asyncio.get_running_loop(), list[float]()
         call_later = loop.call_later
@@ -444,8 +441,13 @@ def test_the_time_to_wait_does_not_begin_anew_after_a_cold_read(
 
         with monkeypatch.context() as patch:
             patch.setattr(loop, "call_later", note)
-            answer = await member.fetch_async(max_wait_ms=70, min_bytes=1_000_000)
+            waiting = asyncio.ensure_future(member.fetch_async(max_wait_ms=70, min_bytes=1_000_000))
+            await asyncio.sleep(0)
+            append_now(harness, b"a")
+            cold_files.drop(harness, "orders", 0)
+            answer = await waiting
         assert rows(answer)[0].values == [b"a"]
+        assert cold_files.waits == 1
         return delays
 
     assert harness.run(ask()).count(0.07) == 1

@@ -359,7 +359,6 @@ def test_the_time_to_wait_does_not_begin_anew_after_a_cold_read(
 ) -> None:
     topic_id = harness.create_topic("orders")
     append(harness, b"a")
-    cold_files.drop(harness, "orders", 0)
     request = fetch(topic_id, 0, max_wait_ms=70, min_bytes=1_000_000)
 
     async def ask() -> list[float]:
@@ -372,8 +371,12 @@ def test_the_time_to_wait_does_not_begin_anew_after_a_cold_read(
 
         with monkeypatch.context() as patch:
             patch.setattr(loop, "call_later", note)
-            answer = await harness.ask_async(request, LATEST)
+            waiting = asyncio.ensure_future(harness.ask_async(request, LATEST))
+            await asyncio.sleep(0)
+            cold_files.drop(harness, "orders", 0)
+            answer = await waiting
         assert base_offsets(rows(answer)[0]) == [0]
+        assert cold_files.waits == 1
         return delays
 
     assert harness.run(ask()).count(0.07) == 1
