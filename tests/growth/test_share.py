@@ -210,10 +210,11 @@ def test_a_look_at_a_session_that_waits(harness: Any) -> None:
 @one_shard
 def test_the_end_of_a_session_in_a_large_group(harness: Any) -> None:
     def cost(partitions: int) -> int:
-        topic_id = make_topic(harness, partitions)
-        everybody = Member(harness, topic_id, f"everybody-{partitions}")
+        group_id = f"group-{partitions}"
+        topic_id = make_topic(harness, partitions, group_id)
+        everybody = Member(harness, topic_id, "everybody", group_id)
         everybody.fetch(*range(partitions), max_wait_ms=20)
-        member = Member(harness, topic_id, f"member-{partitions}")
+        member = Member(harness, topic_id, "member", group_id)
         harness.run(asyncio.sleep(0))
 
         async def fill() -> None:

@@ -44,13 +44,13 @@ def read_share(
     is_first: bool,
     may_block: bool,
 ) -> ShareRead | None:
-    """Read from `offset` on, the first that can be acquired; None if that waits for the disk.
+    """Read from `offset` on, as `next_offset` returned it; None if that would wait for the disk.
 
     Whole batches, up to the one with which `records_max` offsets can be acquired, however many
     that others hold lie between them. `is_first` lets the first batch be larger than `bytes_max`,
     or nobody could ever have it.
     """
-    log, settings = led.partition.log, led.configs.now()
+    log, settings = led.partition.log, led.configs.known
     up_to = log.last_stable_offset if settings.is_committed else log.high_watermark
     enough_offset = led.machine.reach(offset, records_max, now_ms)
     # What a client is ready to take is most often far more than its number of records needs.

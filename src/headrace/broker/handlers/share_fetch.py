@@ -39,6 +39,8 @@ LOOKS_MAX: Final = 16
 """How often a fetch looks on at once after records that nobody may have."""
 READS_MAX: Final = 128
 """How many partitions give records to one fetch."""
+BATCHES_MAX: Final = 1000
+"""After so many batches of the log no other partition is read for the same fetch."""
 COLD_PARTITIONS_MAX: Final = 16
 """How many partitions threads read together for one fetch."""
 LOAD_COST: Final = 16
@@ -175,7 +177,8 @@ class ShareFetch:
             )
         self._is_last_look = body.max_wait_ms <= 0 or body.max_records <= 0
         source = iter(self._session.in_turn(body.share_session_epoch))
-        is_whole = self._find_partitions(source)
+        is_large = len(self._session.partitions) > TURN_COST_MAX
+        is_whole = self._find_partitions(source, is_large=is_large)
         if is_whole and self._look():
             return self._finish()
         self._source = iter(tuple(source))  # the session may change before it is read
@@ -191,14 +194,19 @@ class ShareFetch:
             self._broker.turns.soon(self._find_on)
         return LATER
 
-    def _find_partitions(self, source: Iterator[PartitionId]) -> bool:
-        """Find partitions, as many as belong into one turn; return whether these are all."""
+    def _find_partitions(self, source: Iterator[PartitionId], *, is_large: bool) -> bool:
+        """Find partitions, as many as belong into one turn; return whether these are all.
+
+        With `is_large`, those that have no records are not looked at later.
+        """
         shares, group_id, cost = self._broker.share_partitions, self._session.group_id, 0
+        now_ms = self._broker.clock.now_ms() if is_large else 0
         for partition_id in source:
             led = shares.lead(group_id, partition_id)
             if led is not None:
                 self._led.append(led)
-                self._ready[led] = None
+                if not is_large or led.has_records(now_ms):
+                    self._ready[led] = None
                 cost += 1 if led.is_active else LOAD_COST
                 if led.error is not None:
                     self._note_failed(led)
@@ -227,10 +235,7 @@ class ShareFetch:
         """
         for _ in range(LOOKS_MAX):
             now_ms = self._broker.clock.now_ms()
-            reads = self._read(now_ms)
-            is_enough = self._is_last_look or len(reads) >= READS_MAX
-            if not is_enough:
-                is_enough = sum(read.ends[-1] for read in reads) >= self._body.min_bytes
+            reads, is_enough = self._read(now_ms)
             if self._cold and not (reads and is_enough):
                 return False
             if not reads or not is_enough:
@@ -247,21 +252,21 @@ class ShareFetch:
             reads[0].led.wake_soon()  # others have their turn before it goes on
         return self._is_last_look or not self._led or self._is_urgent
 
-    def _read(self, now_ms: int) -> list[ShareRead]:
-        """Read as much as is wanted, of what does not have to wait for the disk."""
+    def _read(self, now_ms: int) -> tuple[list[ShareRead], bool]:
+        """Read as much as is wanted, of what does not have to wait for the disk.
+
+        Also returns whether that is enough to answer.
+        """
         body, reads = self._body, list[ShareRead]()
         records_left, bytes_missing = body.max_records, body.min_bytes
         if records_left <= 0 or self._session.is_ended:
-            return reads
-        readable = [
-            (led, offset) for led in self._ready if (offset := led.next_offset(now_ms)) is not None
-        ]
-        if len(readable) < len(self._ready):
-            self._ready = {led: None for led, _ in readable}
+            return reads, self._is_last_look
+        readable = self._find_readable(now_ms)
         if not readable:
-            return reads
+            return reads, self._is_last_look
         bytes_max = min(body.max_bytes, self._broker.fetch_bytes_max) // len(readable)
         may_block = self._cold_reads >= COLD_READ_ATTEMPTS_MAX.default
+        batches_left = BATCHES_MAX
         self._cold.clear()
         for led, offset in readable:
             try:
@@ -283,15 +288,37 @@ class ShareFetch:
                     break
             elif read.fetched:
                 reads.append(read)
+                bytes_missing -= read.ends[-1]
+                batches_left -= len(read.fetched)
+                if batches_left <= 0 or len(reads) == READS_MAX:
+                    return reads, True
                 if len(readable) == 1:
                     break
                 records_left -= led.machine.count_acquirable(
                     offset, read.fetched[-1].last_offset, now_ms
                 )
-                bytes_missing -= read.ends[-1]
-                if (records_left <= 0 and bytes_missing <= 0) or len(reads) == READS_MAX:
+                if records_left <= 0 and bytes_missing <= 0:
                     break
-        return reads
+        return reads, bytes_missing <= 0 or self._is_last_look
+
+    def _find_readable(self, now_ms: int) -> list[tuple[LedSharePartition, int]]:
+        """Return partitions that have records, and from which offset on.
+
+        Those that have none any more are looked at again when they have some.
+        """
+        readable: list[tuple[LedSharePartition, int]] = []
+        empty: list[LedSharePartition] = []
+        for led in self._ready:
+            offset = led.next_offset(now_ms)
+            if offset is None:
+                empty.append(led)
+            else:
+                readable.append((led, offset))
+                if len(readable) == READS_MAX:
+                    break
+        for led in empty:
+            del self._ready[led]
+        return readable
 
     def _acquire(self, reads: list[ShareRead], now_ms: int) -> None:
         body, session = self._body, self._session
@@ -337,7 +364,7 @@ class ShareFetch:
         """Look for the partitions that the last turn did not come to."""
         if self._timer is None:
             return 1
-        if not self._find_partitions(self._source):
+        if not self._find_partitions(self._source, is_large=True):
             self._watch()
             self._broker.turns.soon(self._find_on)
             return TURN_COST_MAX
