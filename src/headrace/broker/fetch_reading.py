@@ -54,7 +54,6 @@ class FetchReader:
 
     __slots__ = (
         "_broker",
-        "_bytes_max",
         "_has_told",
         "_is_committed",
         "_remaining_bytes",
@@ -77,7 +76,7 @@ class FetchReader:
         self._version = version
         self._has_told = is_incremental
         self._is_committed = body.isolation_level == READ_COMMITTED
-        self._bytes_max = self._remaining_bytes = min(body.max_bytes, broker.fetch_bytes_max)
+        self._remaining_bytes = min(body.max_bytes, broker.fetch_bytes_max)
         # Nobody replicates from here yet, so whoever says that it does is no replica of anything.
         self.is_stranger = body.replica_id >= 0 or body.replica_state.replica_id >= 0
         self.rows: dict[WantedPartition, PartitionData] = {}
@@ -179,14 +178,21 @@ class FetchReader:
         self.rows[wanted] = row
         return 1
 
+    @property
+    def element_count(self) -> int:
+        """How much there is to encode, about."""
+        return len(self.rows) + sum(
+            len(self.rows[wanted].aborted_transactions or ()) for wanted, _ in self.given
+        )
+
     def let_go(self) -> list[WantedPartition]:
         """Drop the records that were read, as the fetch waits for more; return whose they were."""
         given = [wanted for wanted, _ in self.given]
         for wanted in given:
             self.rows[wanted].records = _EMPTY
         self.given.clear()
+        self._remaining_bytes += self.byte_count
         self.byte_count = 0
-        self._remaining_bytes = self._bytes_max
         return given
 
     def _read_one(

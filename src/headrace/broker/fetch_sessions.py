@@ -43,9 +43,10 @@ class WantedPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: TopicName, topic_id: TopicId, asked: FetchPartition) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
+    def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
+        # No calls for the types: there may be many of these.
+        self.topic: TopicName = topic  # type: ignore[assignment]
+        self.topic_id: TopicId = topic_id  # type: ignore[assignment]
         self.index = asked.partition
         self.high_watermark = _UNKNOWN
         self.log_start_offset = _UNKNOWN
@@ -74,9 +75,9 @@ class FetchSession:
         self.used_ms = 0
         self.partitions: dict[Key, WantedPartition] = {}
 
-    def change(self, request: FetchRequest) -> None:
+    def change(self, request: FetchRequest, asked: dict[Key, WantedPartition]) -> None:
         """Add, change and forget what an incremental request says."""
-        for key, wanted in wanted_partitions(request.topics).items():
+        for key, wanted in asked.items():
             known = self.partitions.get(key)
             if known is None:
                 self.partitions[key] = wanted
@@ -121,8 +122,17 @@ class FetchSessions:
     def partition_count(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def resume(self, request: FetchRequest, version: int, now_ms: int) -> FetchSession:
-        """Give the session of an incremental request, changed as it says; KafkaError if none."""
+    def resume(
+        self,
+        request: FetchRequest,
+        asked: dict[Key, WantedPartition],
+        version: int,
+        now_ms: int,
+    ) -> FetchSession:
+        """Return the session of an incremental request, changed as it says; KafkaError if none.
+
+        `asked` are the partitions that the request names.
+        """
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(
@@ -141,7 +151,7 @@ class FetchSessions:
                 f"fetch session {session.id} was begun by a version that names topics otherwise",
             )
         size = len(session.partitions)
-        session.change(request)
+        session.change(request, asked)
         if len(session.partitions) < size:
             self._rank(session)
         session.advance()
@@ -228,8 +238,15 @@ def wanted_partitions(topics: list[FetchTopic]) -> dict[Key, WantedPartition]:
     """Return what a request asks for, in its order; what it asks for twice counts as the second."""
     wanted: dict[Key, WantedPartition] = {}
     for topic in topics:
-        name, topic_id = TopicName(topic.topic), TopicId(topic.topic_id)
+        name, topic_id = topic.topic, topic.topic_id
         key = topic_id if topic_id != ZERO_TOPIC_ID else name
         for asked in topic.partitions:
             wanted[key, asked.partition] = WantedPartition(name, topic_id, asked)
     return wanted
+
+
+def wanted_of(topic: FetchTopic, partitions: list[FetchPartition]) -> dict[Key, WantedPartition]:
+    """Return what a request asks for of some partitions of a topic."""
+    name, topic_id = topic.topic, topic.topic_id
+    key = topic_id if topic_id != ZERO_TOPIC_ID else name
+    return {(key, asked.partition): WantedPartition(name, topic_id, asked) for asked in partitions}

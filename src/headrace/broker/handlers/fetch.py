@@ -13,7 +13,8 @@ no other replica is recommended (KIP-392).
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from headrace.broker.broker import Broker
@@ -29,7 +30,9 @@ from headrace.broker.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSession,
+    Key,
     WantedPartition,
+    wanted_of,
     wanted_partitions,
 )
 from headrace.broker.leaders import endpoints
@@ -39,7 +42,7 @@ from headrace.broker.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID
 from headrace.wire import ApiKey
-from headrace.wire.messages.fetch_request import FetchRequest
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.fetch_response import (
     FetchableTopicResponse,
     FetchResponse,
@@ -48,22 +51,35 @@ from headrace.wire.messages.fetch_response import (
 )
 
 FIRST_WITH_SESSIONS: Final = 7
+LARGE_REQUEST_BYTES: Final = 64 * 1024
+"""A request may name some thousand partitions in this."""
+PARTITIONS_PER_TURN: Final = 2000
+"""How many partitions that a request names are taken note of in one turn of the loop."""
+ELEMENTS_PER_TURN: Final = 2000
+"""How many rows of a response are put together in one turn."""
 
 
-def handle_fetch(broker: Broker, request: Request) -> Answer:
+def handle_fetch(
+    broker: Broker, request: Request, asked: dict[Key, WantedPartition] | None = None
+) -> Answer:
+    """Handle a fetch. `asked` is what it names, if that was found out already."""
     body: FetchRequest = request.body
+    if asked is None:
+        if request.size_bytes > LARGE_REQUEST_BYTES:
+            _gather(broker, request)
+            return LATER
+        asked = wanted_partitions(body.topics)
     if body.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {body.isolation_level}"
         )
+    wanted: Collection[WantedPartition] = asked.values()
     session: FetchSession | None = None
     sessions = broker.fetch_sessions
     is_incremental = False
     if request.version < FIRST_WITH_SESSIONS:
-        wanted: Collection[WantedPartition] = wanted_partitions(body.topics).values()
+        pass
     elif body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        asked = wanted_partitions(body.topics)
-        wanted = asked.values()
         if body.session_id != NO_SESSION:
             sessions.end(body.session_id)
         if body.session_epoch == INITIAL_EPOCH:
@@ -74,11 +90,45 @@ def handle_fetch(broker: Broker, request: Request) -> Answer:
     else:
         is_incremental = True
         try:
-            session = sessions.resume(body, request.version, broker.clock.now_ms())
+            session = sessions.resume(body, asked, request.version, broker.clock.now_ms())
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         wanted = session.partitions.values()
     return Fetch(broker, request, wanted, session, is_incremental=is_incremental).begin()
+
+
+def _gather(broker: Broker, request: Request) -> None:
+    """Begin a fetch that names very many partitions, some of them in each turn of the loop."""
+    body: FetchRequest = request.body
+    asked: dict[Key, WantedPartition] = {}
+    topics = iter(body.topics)
+    topic: FetchTopic | None = None
+    partitions: Iterator[FetchPartition] = iter(())
+
+    def gather_some() -> int:
+        nonlocal topic, partitions
+        left = PARTITIONS_PER_TURN
+        try:
+            while left > 0:
+                if topic is not None and (some := list(islice(partitions, left))):
+                    asked.update(wanted_of(topic, some))
+                    left -= len(some)
+                elif (topic := next(topics, None)) is not None:
+                    partitions = iter(topic.partitions)
+                    left -= 1
+                else:
+                    answer = handle_fetch(broker, request, asked)
+                    if answer is not LATER:
+                        request.answer(answer)  # type: ignore[arg-type]
+                    return TURN_COST_MAX
+        except Exception as error:  # nobody above would answer
+            request.peer.on_failed(request, error)
+        else:
+            if not request.peer.is_closed:
+                broker.turns.soon(gather_some)
+        return TURN_COST_MAX
+
+    broker.turns.soon(gather_some)
 
 
 class Fetch:
@@ -96,9 +146,11 @@ class Fetch:
         "_missing_bytes",
         "_reader",
         "_request",
+        "_rest",
         "_session",
         "_source",
         "_timer",
+        "_topics",
         "_wanted",
         "_watched",
     )
@@ -130,6 +182,9 @@ class Fetch:
         self._watched: dict[Partition, WantedPartition]
         self._changed: dict[WantedPartition, None]
         """What is to be read with the next look."""
+        self._rest: Iterator[tuple[WantedPartition, PartitionData]]
+        self._topics: list[FetchableTopicResponse]
+        """Of a response that is put together in several turns: what it lacks, and what it has."""
 
     def begin(self) -> Answer:
         """Answer if there is enough, else wait."""
@@ -231,7 +286,11 @@ class Fetch:
             return 1
         if self._is_enough():
             self._stop()
-            self._request.answer(self._response())
+            if reader.element_count > ELEMENTS_PER_TURN:
+                self._rest, self._topics = iter(reader.rows.items()), []
+                self._broker.turns.soon(self._answer_on)
+            else:
+                self._request.answer(self._response())
             return ANSWER_COST
         body: FetchRequest = self._request.body
         self._missing_bytes = body.min_bytes - reader.byte_count
@@ -263,55 +322,67 @@ class Fetch:
 
     # Answering
 
+    def _answer_on(self) -> int:
+        """Put a large response together, some of it in each turn, and have a thread encode it."""
+        if self._request.peer.is_closed:
+            return 1
+        try:
+            some = list(islice(self._rest, ELEMENTS_PER_TURN))
+            if some:
+                self._add(some, self._topics)
+                self._broker.turns.soon(self._answer_on)
+                return TURN_COST_MAX
+            self._request.answer(self._whole(self._topics), is_large=True)
+        except Exception as error:  # nobody above would answer
+            self._request.peer.on_failed(self._request, error)
+        return ANSWER_COST
+
     def _response(self) -> FetchResponse:
+        return self._whole(self._add(self._reader.rows.items(), []))
+
+    def _add(
+        self,
+        rows: Iterable[tuple[WantedPartition, PartitionData]],
+        topics: list[FetchableTopicResponse],
+    ) -> list[FetchableTopicResponse]:
+        """Add rows to a response, neighbours of one topic together, and remember what is told."""
+        has_session = self._session is not None
+        current = topics[-1] if topics else None
+        for wanted, row in rows:
+            if (
+                current is None
+                or current.topic_id != wanted.topic_id
+                or (wanted.topic_id == ZERO_TOPIC_ID and current.topic != wanted.topic)
+            ):
+                current = FetchableTopicResponse(
+                    topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
+                )
+                topics.append(current)
+            current.partitions.append(row)
+            if has_session:
+                # After an error the client has to hear the rest again.
+                wanted.high_watermark = UNKNOWN if row.error_code else row.high_watermark
+                wanted.log_start_offset = row.log_start_offset
+        return topics
+
+    def _whole(self, topics: list[FetchableTopicResponse]) -> FetchResponse:
         session, reader = self._session, self._reader
-        rows = reader.rows
-        if session is not None:
-            _remember(session, reader)
         response = FetchResponse(
-            session_id=NO_SESSION if session is None else session.id, responses=_by_topic(rows)
+            session_id=NO_SESSION if session is None else session.id, responses=topics
         )
         for wanted, partition in reader.given:
             counters = partition.counters
-            counters.bytes_out += len(rows[wanted].records)  # type: ignore[arg-type]
+            counters.bytes_out += len(reader.rows[wanted].records)  # type: ignore[arg-type]
             counters.fetch_requests += 1
+            if session is not None:
+                session.move_back(wanted)
         if reader.is_urgent and not reader.is_stranger:  # replicas know where the others are
-            leaders = {row.current_leader.leader_id for row in rows.values()} - {UNKNOWN}
+            leaders = {row.current_leader.leader_id for row in reader.rows.values()} - {UNKNOWN}
             response.node_endpoints = [
                 NodeEndpoint(**found._asdict())
                 for found in endpoints(self._broker.image, leaders, self._request.peer.listener)
             ]
         return response
-
-
-def _remember(session: FetchSession, reader: FetchReader) -> None:
-    """Remember what a client is told, and let partitions that gave data be the last next time."""
-    for wanted, row in reader.rows.items():
-        # After an error the client has to hear the rest again.
-        wanted.high_watermark = UNKNOWN if row.error_code else row.high_watermark
-        wanted.log_start_offset = row.log_start_offset
-    for wanted, _ in reader.given:
-        session.move_back(wanted)
-
-
-def _by_topic(
-    rows: Mapping[WantedPartition, PartitionData],
-) -> list[FetchableTopicResponse]:
-    """Put neighbours of one topic together."""
-    topics: list[FetchableTopicResponse] = []
-    current: FetchableTopicResponse | None = None
-    for wanted, row in rows.items():
-        if (
-            current is None
-            or current.topic_id != wanted.topic_id
-            or (wanted.topic_id == ZERO_TOPIC_ID and current.topic != wanted.topic)
-        ):
-            current = FetchableTopicResponse(
-                topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
-            )
-            topics.append(current)
-        current.partitions.append(row)
-    return topics
 
 
 HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.FETCH: handle_fetch}

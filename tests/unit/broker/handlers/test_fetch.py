@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.handlers.fetch import PARTITIONS_PER_TURN
 from headrace.broker.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.errors import ErrorCode
 from headrace.records.builder import BatchBuilder
@@ -404,6 +405,38 @@ def test_a_fetch_of_very_many_partitions_lets_others_have_their_turn(harness: An
     assert len(rows(answer)) == count
     assert base_offsets(rows(answer)[count - 1]) == [0]
     assert turns > 3
+
+
+def test_a_request_that_names_very_many_partitions_is_taken_in_turns(harness: Any) -> None:
+    """Whether they exist or not."""
+    count = 3 * PARTITIONS_PER_TURN
+    topic_id = harness.create_topic("orders", partitions=2)
+    append(harness, b"a", index=1)
+
+    async def ask() -> tuple[Any, int]:
+        waiting = asyncio.ensure_future(
+            harness.ask_async(fetch(topic_id, *[0] * count, session_epoch=0), LATEST)
+        )
+        turns = 0
+        while not waiting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await waiting, turns
+
+    answer, turns = harness.run(ask())
+    found = rows(answer)
+    assert len(found) == count
+    assert base_offsets(found[1]) == [0]
+    assert ErrorCode(found[2].error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.session_id != 0
+    assert turns > count / TURN_COST_MAX
+
+
+def test_an_unknown_isolation_level_of_a_large_request_is_refused(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    request = fetch(topic_id, *[0] * 2 * PARTITIONS_PER_TURN, isolation_level=7)
+    answer = harness.ask(request, LATEST)
+    assert ErrorCode(answer.error_code) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_what_is_appended_while_the_others_are_read_is_not_missed(harness: Any) -> None:
