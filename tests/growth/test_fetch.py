@@ -67,7 +67,7 @@ def test_partitions_of_a_fetch(harness: Any) -> None:
         request = fetch(topic_id, partitions)
         return count(harness, lambda: harness.ask_async(request, LATEST))
 
-    assert_grows_linearly(memoized_topics(cost), 100)
+    assert_grows_linearly(least(cost), 100)
 
 
 def test_cold_partitions_of_a_fetch(harness: Any, cold_files: Any) -> None:
@@ -77,7 +77,7 @@ def test_cold_partitions_of_a_fetch(harness: Any, cold_files: Any) -> None:
         request = fetch(topic_id, partitions)
         return count(harness, lambda: harness.ask_async(request, LATEST))
 
-    assert_grows_linearly(memoized_topics(cost), 30)
+    assert_grows_linearly(least(cost), 30)
 
 
 def test_a_look_at_a_session_that_waits(harness: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_look_at_a_session_that_waits(harness: Any) -> None:
         harness.run(end())
         return spent
 
-    assert_stays_flat(memoized_topics(cost), 40)
+    assert_stays_flat(least(cost), 40)
 
 
 def test_partitions_of_a_session_of_which_nothing_is_new(harness: Any) -> None:
@@ -127,9 +127,9 @@ def test_partitions_of_a_session_of_which_nothing_is_new(harness: Any) -> None:
         again = fetch(topic_id, 0, session_id=first.session_id, session_epoch=1, max_wait_ms=0)
         return count(harness, lambda: harness.ask_async(again, LATEST))
 
-    memoized = memoized_topics(cost)
-    assert_grows_linearly(memoized, 50)
-    assert memoized(400) - memoized(200) < 200 * 200
+    least_cost = least(cost)
+    assert_grows_linearly(least_cost, 50)
+    assert least_cost(400) - least_cost(200) < 200 * 200
 
 
 @pytest.mark.parametrize("is_one_open_for_long", [False, True], ids=["", "one-open-for-long"])
@@ -157,7 +157,7 @@ def test_aborted_transactions_that_were_not_read(harness: Any, is_one_open_for_l
         request = fetch(topic_id, 1, isolation_level=COMMITTED)
         return count(harness, lambda: harness.ask_async(request, LATEST))
 
-    assert_stays_flat(memoized_topics(cost), 400)
+    assert_stays_flat(least(cost), 400)
 
 
 def append_transactional(partition: Any, identity: dict[str, Any]) -> None:
@@ -183,11 +183,6 @@ def test_sessions_when_one_more_is_asked_for() -> None:
     assert_stays_flat(cost, 50)
 
 
-def memoized_topics(cost: Callable[[int], int]) -> Callable[[int], int]:
-    """Return the cost of a second call: what a first one compiles and opens does not count."""
-
-    def second(size: int) -> int:
-        cost(size)
-        return cost(size)
-
-    return second
+def least(cost: Callable[[int], int]) -> Callable[[int], int]:
+    """Return the least of three costs: a node has other work now and then, and things to load."""
+    return lambda size: min(cost(size) for _ in range(3))
