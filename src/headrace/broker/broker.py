@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.broker.clock import Clock
 from headrace.broker.coordinators import Groups
@@ -16,6 +17,7 @@ from headrace.broker.share_states import ShareStateCoordinator
 from headrace.broker.telemetry import Telemetry
 from headrace.broker.transaction_markers import MarkerWriter
 from headrace.broker.transactions import Transactions
+from headrace.broker.turns import Turns
 from headrace.broker.verification import Verification
 from headrace.config import Settings
 from headrace.ids import BrokerId
@@ -25,6 +27,9 @@ from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
 from headrace.share.ports import Persister
 from headrace.wire import Api
+
+COLD_READS_MAX: Final = 4
+"""How many threads read for fetches at the same time."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,8 @@ class Broker:
     share_states: ShareStateCoordinator
     persister: Persister
     share_partitions: SharePartitions
+    turns: Turns
+    """What is due in large numbers at once."""
     fetch_bytes_max: int
     """The most that one answer to a fetch holds."""
     data_path: str
@@ -61,6 +68,8 @@ class Broker:
     """Whether offsets may be committed in a transaction."""
     served_apis: tuple[Api, ...] = ()
     """What clients may ask for; the dispatcher says."""
+    cold_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COLD_READS_MAX))
+    """Held while a thread reads for fetches: other work needs threads too."""
     cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)
     """Fetches that wait for the disk."""
     topic_creations: dict[str, asyncio.Task[None]] = field(default_factory=dict)

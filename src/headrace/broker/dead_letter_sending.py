@@ -18,12 +18,12 @@ from headrace.client.errors import refusal
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.log.log import Appended
-from headrace.log.transactions import AbortedTransaction
+from headrace.log.transactions import AbortedRanges
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Topic
 from headrace.records.builder import BatchBuilder
 from headrace.records.errors import CostlyBatch, RecordsError
-from headrace.records.header import BatchHeader, check_crc, read_headers
+from headrace.records.header import check_crc, read_headers
 from headrace.records.reader import read_records
 from headrace.records.record import Record
 from headrace.share.dead_letter_records import LetterRecord, Origin, partition_of, write_letter
@@ -36,6 +36,7 @@ from headrace.wire.messages.produce_request import (
 )
 from headrace.wire.messages.produce_response import ProduceResponse
 
+READ_BYTES_MIN: Final = 4 * 1024
 READ_BYTES_MAX: Final = 1024 * 1024
 """How much of a log is read at once for letters, but at least a batch."""
 BATCH_BYTES_MAX: Final = 256 * 1024
@@ -70,10 +71,12 @@ async def read_letters(
     if offset > last or offset >= log.end_offset:
         return ReadLetters(last, [])
     # Up to the end: what was delivered is committed, even if a new leader does not know it yet.
-    data = await log.read_cold(offset, READ_BYTES_MAX, up_to=log.end_offset)
-    aborted: list[AbortedTransaction] = []
-    if led.configs.now().is_committed:
-        aborted = log.aborted_transactions(offset, last + 1)
+    # Most letters are about few records; the first batch is whole, however large.
+    bytes_max = min(READ_BYTES_MAX, led.bytes_a_record * (last - offset + 1) + READ_BYTES_MIN)
+    data = await log.read_cold(offset, bytes_max, up_to=log.end_offset)
+    aborted = AbortedRanges(())
+    if data and led.configs.now().is_committed:
+        aborted = AbortedRanges(log.aborted_in(data, offset, last + 1))
     origin = Origin(led.partition.topic, led.partition.index, led.key.group_id)
     wanted = given_up._replace(first_offset=offset)
 
@@ -88,7 +91,7 @@ def _letters(
     chunk: bytes,
     wanted: DeadLetter,
     origin: Origin,
-    aborted: Sequence[AbortedTransaction],
+    aborted: AbortedRanges,
     *,
     has_copy: bool,
 ) -> ReadLetters:
@@ -99,7 +102,9 @@ def _letters(
         read_last = min(header.last_offset, last)
         if header.base_offset > last:
             break
-        if header.is_control or _is_aborted(header, aborted):
+        if header.is_control or (
+            header.is_transactional and aborted.hold(header.producer_id, header.base_offset)
+        ):
             continue
         batch = memoryview(chunk)[position : position + header.size_bytes]
         try:
@@ -115,14 +120,6 @@ def _letters(
                 letter = write_letter(origin, record, wanted, has_copy=has_copy)
                 letters.append(letter.without_copy(reason) if reason else letter)
     return ReadLetters(read_last, letters)
-
-
-def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bool:
-    return header.is_transactional and any(
-        each.producer_id == header.producer_id
-        and each.first_offset <= header.base_offset <= each.last_offset
-        for each in aborted
-    )
 
 
 class LetterSender:

@@ -5,6 +5,7 @@ that gave data go to the end, so that each gets its turn. The number of sessions
 one takes the place of one that is idle, or smaller than it and not a follower's.
 """
 
+from heapq import heapify, heappop, heappush, heapreplace
 from random import Random
 from typing import Final, TypeAlias
 
@@ -18,6 +19,8 @@ FINAL_EPOCH: Final = -1
 FIRST_WITH_TOPIC_IDS: Final = 13
 EVICTION_MS_MIN: Final = 120_000
 """How long a session is safe from those that are no larger."""
+RANKS_MIN: Final = 64
+"""How many entries that are out of date are kept at least before they are cleared away."""
 _EPOCH_MAX: Final = 2**31 - 1
 _UNKNOWN: Final = -1
 
@@ -41,14 +44,12 @@ class WantedPartition:
     )
 
     def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
-        self.topic = TopicName(topic)
-        self.topic_id = TopicId(topic_id)
+        # No calls for the types: there may be many of these.
+        self.topic: TopicName = topic  # type: ignore[assignment]
+        self.topic_id: TopicId = topic_id  # type: ignore[assignment]
         self.index = asked.partition
         self.high_watermark = _UNKNOWN
         self.log_start_offset = _UNKNOWN
-        self.update(asked)
-
-    def update(self, asked: FetchPartition) -> None:
         self.current_leader_epoch = asked.current_leader_epoch
         self.fetch_offset = asked.fetch_offset
         self.last_fetched_epoch = asked.last_fetched_epoch
@@ -74,9 +75,9 @@ class FetchSession:
         self.used_ms = 0
         self.partitions: dict[Key, WantedPartition] = {}
 
-    def change(self, request: FetchRequest) -> None:
+    def change(self, request: FetchRequest, asked: dict[Key, WantedPartition]) -> None:
         """Add, change and forget what an incremental request says."""
-        for key, wanted in wanted_partitions(request.topics).items():
+        for key, wanted in asked.items():
             known = self.partitions.get(key)
             if known is None:
                 self.partitions[key] = wanted
@@ -110,6 +111,9 @@ class FetchSessions:
         self._random = random or Random()
         self._sessions: dict[int, FetchSession] = {}
         """In the order of their last use."""
+        self._by_size: list[tuple[bool, int, int]] = []
+        """A heap of whether it is a follower's, size and id; a session that shrank is in it with
+        its new size too, other entries may be out of date."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -118,8 +122,17 @@ class FetchSessions:
     def partition_count(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def resume(self, request: FetchRequest, version: int, now_ms: int) -> FetchSession:
-        """Give the session of an incremental request, changed as it says; KafkaError if none."""
+    def resume(
+        self,
+        request: FetchRequest,
+        asked: dict[Key, WantedPartition],
+        version: int,
+        now_ms: int,
+    ) -> FetchSession:
+        """Return the session of an incremental request, changed as it says; KafkaError if none.
+
+        `asked` are the partitions that the request names.
+        """
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(
@@ -137,7 +150,10 @@ class FetchSessions:
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
                 f"fetch session {session.id} was begun by a version that names topics otherwise",
             )
-        session.change(request)
+        size = len(session.partitions)
+        session.change(request, asked)
+        if len(session.partitions) < size:
+            self._rank(session)
         session.advance()
         self._touch(session, now_ms)
         return session
@@ -154,6 +170,7 @@ class FetchSessions:
         session.partitions = dict(wanted)
         if not self._make_place(session, now_ms):
             return None
+        self._rank(session)
         self._touch(session, now_ms)
         return session
 
@@ -171,25 +188,44 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
-        victim: FetchSession | None = None
-        if now_ms - oldest.used_ms > EVICTION_MS_MIN:
-            victim = oldest
-        else:
-            victim = min(
-                (each for each in self._sessions.values() if _may_take(newcomer, each)),
-                key=lambda each: (each.is_privileged, len(each.partitions)),
-                default=None,
-            )
-        if victim is None:
-            return False
+        victim = oldest
+        if now_ms - oldest.used_ms <= EVICTION_MS_MIN:
+            victim = self._smallest()
+            if not _may_take(newcomer, victim):
+                return False
         del self._sessions[victim.id]
         self.evictions += 1
         return True
+
+    def _smallest(self) -> FetchSession:
+        """Return the session that is the first to go, a follower's after all others."""
+        heap = self._by_size
+        while True:
+            is_privileged, size, session_id = heap[0]
+            session = self._sessions.get(session_id)
+            if session is not None and size == len(session.partitions):
+                return session
+            if session is None:
+                heappop(heap)
+            else:  # it has changed since
+                heapreplace(heap, (is_privileged, len(session.partitions), session_id))
+
+    def _rank(self, session: FetchSession) -> None:
+        """Take note of the size of a session."""
+        heap = self._by_size
+        if len(heap) > 2 * len(self._sessions) + RANKS_MIN:
+            heap[:] = [_rank_of(each) for each in self._sessions.values()]
+            heapify(heap)
+        heappush(heap, _rank_of(session))
 
     def _new_id(self) -> int:
         while (session_id := self._random.randint(1, 2**31 - 1)) in self._sessions:
             pass
         return session_id
+
+
+def _rank_of(session: FetchSession) -> tuple[bool, int, int]:
+    return session.is_privileged, len(session.partitions), session.id
 
 
 def _may_take(newcomer: FetchSession, other: FetchSession) -> bool:
@@ -199,10 +235,18 @@ def _may_take(newcomer: FetchSession, other: FetchSession) -> bool:
 
 
 def wanted_partitions(topics: list[FetchTopic]) -> dict[Key, WantedPartition]:
-    """Give what a request asks for, in its order; what it asks for twice counts as the second."""
-    wanted = {}
+    """Return what a request asks for, in its order; what it asks for twice counts as the second."""
+    wanted: dict[Key, WantedPartition] = {}
     for topic in topics:
+        name, topic_id = topic.topic, topic.topic_id
+        key = topic_id if topic_id != ZERO_TOPIC_ID else name
         for asked in topic.partitions:
-            each = WantedPartition(topic.topic, topic.topic_id, asked)
-            wanted[each.key] = each
+            wanted[key, asked.partition] = WantedPartition(name, topic_id, asked)
     return wanted
+
+
+def wanted_of(topic: FetchTopic, partitions: list[FetchPartition]) -> dict[Key, WantedPartition]:
+    """Return what a request asks for of some partitions of a topic."""
+    name, topic_id = topic.topic, topic.topic_id
+    key = topic_id if topic_id != ZERO_TOPIC_ID else name
+    return {(key, asked.partition): WantedPartition(name, topic_id, asked) for asked in partitions}

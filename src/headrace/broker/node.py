@@ -40,6 +40,7 @@ from headrace.broker.topic_offsets import forget_offsets
 from headrace.broker.traffic import Traffic, connection_limits
 from headrace.broker.transaction_markers import MarkerWriter
 from headrace.broker.transactions import transaction_coordinator
+from headrace.broker.turns import Turns
 from headrace.broker.upkeep import Upkeep
 from headrace.broker.verification import Verification
 from headrace.config import Settings, effective_topic_configs
@@ -202,6 +203,7 @@ class Node:
             create_topic=lambda: create_internal_topic(self.broker, SHARE_STATES_TOPIC),
         )
         self._roles = CoordinatorRoles(groups, transactions, share_states)
+        turns = Turns()
         shares = SharePartitions(
             settings,
             replicas,
@@ -217,6 +219,7 @@ class Node:
                 create_topic=lambda name: create_dead_letter_topic(self.broker, name),
             ),
             refuse_letters=lambda led, name: refuse_dead_letter_topic(self.broker, led, name),
+            turns=turns,
         )
         self.clock.on_moved += [self._roles.rearm, shares.rearm]
         replicas.listeners += [self._roles, shares]
@@ -239,6 +242,7 @@ class Node:
             share_states=share_states,
             persister=self._persister,
             share_partitions=shares,
+            turns=turns,
             verify_offsets=verification.verify_offsets,
             fetch_bytes_max=settings[config.FETCH_MAX_BYTES],
             data_path=str(self.data.absolute()),

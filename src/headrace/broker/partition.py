@@ -24,11 +24,11 @@ ANY_LEADER_EPOCH: Final = -1
 class FetchWaiter(Protocol):
     """A fetch that waits for more to read."""
 
-    def on_more(self, byte_count: int) -> None:
-        """Take note that so much more can be read."""
+    def on_more(self, partition: "Partition", byte_count: int) -> None:
+        """Take note that so much more of a partition can be read."""
 
-    def on_change(self) -> None:
-        """Take note that the partition has another role, or is gone."""
+    def on_change(self, partition: "Partition") -> None:
+        """Take note that a partition has another role, or is gone."""
 
 
 class ProduceWaiter(Protocol):
@@ -102,7 +102,7 @@ class Partition:
 
     def _tell_of_change(self) -> None:
         for fetch in tuple(self.fetch_waiters):
-            fetch.on_change()
+            fetch.on_change(self)
         self._tell_producers()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
@@ -167,7 +167,7 @@ class Partition:
             log.advance_high_watermark(log.end_offset)
             if self.fetch_waiters:
                 for waiter in tuple(self.fetch_waiters):
-                    waiter.on_more(byte_count)
+                    waiter.on_more(self, byte_count)
 
     @property
     def is_flush_awaited(self) -> bool:

@@ -112,13 +112,17 @@ class Request:
         self.is_holding = False
         self.peer.on_released()
 
-    def answer(self, body: Message | None) -> None:
-        """Send the response, or with None record that there is none. Call it once."""
+    def answer(self, body: Message | None, *, is_large: bool = False) -> None:
+        """Send the response, or with None record that there is none. Call it once.
+
+        `is_large` is for what has many elements although its request is small.
+        """
         if body is None:
             self.parts = []
-        elif (
-            self.api_key not in SMALL_RESPONSES or self.size_bytes > SMALL_REQUEST_BYTES
-        ) and has_elements(body, INLINE_ELEMENTS_MAX):
+        elif is_large or (
+            (self.api_key not in SMALL_RESPONSES or self.size_bytes > SMALL_REQUEST_BYTES)
+            and has_elements(body, INLINE_ELEMENTS_MAX)
+        ):
             self._answer_from_thread(body)
             return
         else:

@@ -9,6 +9,9 @@ from headrace.ids import TopicId
 from headrace.share.partition.types import Acknowledgement, AckType
 from headrace.share.sessions import PartitionId, ShareSession
 
+BATCHES_MAX: Final = 10_000
+"""How much may be said of one partition at once: the most records that all its members hold."""
+
 
 class AcknowledgementRow(Protocol):
     """What ShareFetch and ShareAcknowledge say of some offsets."""
@@ -88,6 +91,9 @@ class Acknowledging:
         if led is None:
             reply(explain_missing(broker, partition_id) or _NOT_HOSTED)
             return
+        if len(rows) > BATCHES_MAX:
+            reply(_TOO_MANY)
+            return
         if not is_renew_allowed and any(_RENEW in row.acknowledge_types for row in rows):
             reply(_UNANNOUNCED_RENEWAL)
             return
@@ -123,6 +129,10 @@ def explain_missing(broker: Broker, partition_id: PartitionId) -> KafkaError | N
     return None
 
 
+_TOO_MANY: Final = KafkaError(
+    ErrorCode.INVALID_REQUEST,
+    f"more than {BATCHES_MAX} batches of one partition: nobody holds so many records",
+)
 _RENEW: Final = int(AckType.RENEW)
 _NOT_HOSTED: Final = KafkaError(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nobody of this group has fetched from this partition"

@@ -56,21 +56,22 @@ class ShareGroupSettings(NamedTuple):
 class ShareGroupConfigs:
     """The settings of one share group, computed again only when they were changed."""
 
-    __slots__ = ("_configs", "_group_id", "_image_of", "_known", "_settings")
+    __slots__ = ("_configs", "_group_id", "_image_of", "_settings", "known")
 
     def __init__(self, group_id: str, settings: Settings, image_of: Callable[[], Image]) -> None:
         self._group_id = group_id
         self._settings = settings
         self._image_of = image_of
         self._configs: Mapping[str, str] | None = None
-        self._known: ShareGroupSettings
+        self.known: ShareGroupSettings
+        """What `now` returned last, for those who have called it in this turn of the loop."""
 
     def now(self) -> ShareGroupSettings:
         # A change of a resource's configs puts another mapping in the place of the old one.
         configs = self._image_of().configs(ResourceType.GROUP, self._group_id)
         if configs is not self._configs:
-            self._configs, self._known = configs, _read(configs, self._settings)
-        return self._known
+            self._configs, self.known = configs, _read(configs, self._settings)
+        return self.known
 
     def limits(self) -> Limits:
         return self.now().limits

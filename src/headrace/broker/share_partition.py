@@ -6,12 +6,14 @@ something for them. All of it on the loop, with plain calls.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.broker.partition import Partition
 from headrace.broker.share_breakers import GroupBreaker
 from headrace.broker.share_configs import ShareGroupConfigs, duration_ms
+from headrace.broker.turns import TURN_COST_MAX
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.lookup import find_off_loop
@@ -40,11 +42,17 @@ UNAVAILABLE: Final = (
 PASSED_ON: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
+LOOK_COST: Final = 8
+"""What it costs to end locks, or to give back what a member holds, and to have that written."""
+RUNS_SHIFT: Final = 4
+"""Looking through this power of two of runs costs 1 more."""
+
+
 class ShareWaiter(Protocol):
     """A share fetch that waits for records."""
 
-    def look_again(self) -> None:
-        """Take what there is now."""
+    def look_again(self, led: "LedSharePartition") -> int:
+        """Take what a share partition has now; return what that cost."""
 
 
 class LedSharePartition:
@@ -52,9 +60,11 @@ class LedSharePartition:
 
     __slots__ = (
         "_home",
+        "_is_fresh_wake",
         "_is_wake_due",
         "_timer",
         "_timer_ms",
+        "_to_wake",
         "breaker",
         "bytes_a_record",
         "configs",
@@ -64,6 +74,7 @@ class LedSharePartition:
         "key",
         "machine",
         "partition",
+        "releasing",
         "waiters",
     )
 
@@ -88,8 +99,12 @@ class LedSharePartition:
         """In the order in which they came: whoever waits longest is served first."""
         self.bytes_a_record = 0
         """How large records were when they were last read, as a guess for the next time."""
+        self.releasing: set[str] = set()
+        """Members whose session is over, and whose records are given back in a later turn."""
         self._home = home
         self._is_wake_due = False
+        self._is_fresh_wake = False
+        self._to_wake: deque[ShareWaiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
 
@@ -149,19 +164,31 @@ class LedSharePartition:
         self.disarm()
         self._home.dead_letters.forget(self)
         self.partition.fetch_waiters.discard(self)
-        for waiter in tuple(self.waiters):
-            waiter.look_again()
+        if self.waiters:
+            self.wake_soon()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it could be loaded again at any time, and nobody would notice."""
+        return self.is_active and not self.waiters and self.machine.is_at_rest
 
     # What members do
 
     def has_records(self, now_ms: int) -> bool:
         """Whether a fetch would find something."""
+        return self.next_offset(now_ms) is not None
+
+    def next_offset(self, now_ms: int) -> int | None:
+        """Return where a fetch would begin to read; None if it would find nothing."""
         if not self.is_active or self.breaker.is_holding():
-            return False
+            return None
         machine, log = self.machine, self.partition.log
         if log.start_offset > machine.start_offset:
             self._on_log_start(now_ms)
-        return machine.can_acquire(now_ms) and machine.next_fetch_offset(now_ms) < self.up_to
+        offset = machine.next_fetch_offset(now_ms)
+        if offset < self.up_to and (offset <= machine.end_offset or machine.has_room()):
+            return offset
+        return None
 
     @property
     def up_to(self) -> int:
@@ -179,6 +206,8 @@ class LedSharePartition:
         fetch_offset: int,
     ) -> list[Acquired]:
         """Lease records that were read from `fetch_offset` on, in this same turn of the loop."""
+        if self.releasing and member_id in self.releasing:
+            self.release_member(member_id)  # what it held in its former session
         acquired = self.machine.acquire(
             member_id, fetched, wanted, now_ms, fetch_offset=fetch_offset
         )
@@ -204,6 +233,7 @@ class LedSharePartition:
 
     def release_member(self, member_id: str) -> None:
         """Let the others have what a member holds: its session is over."""
+        self.releasing.discard(member_id)
         if self.is_active:
             now_ms = self._home.clock.now_ms()
             self._follow(self.machine.release_member(member_id, now_ms), now_ms)
@@ -273,26 +303,39 @@ class LedSharePartition:
         if not self.waiters:
             self.partition.fetch_waiters.discard(self)
 
-    def on_more(self, byte_count: int) -> None:
+    def on_more(self, partition: Partition, byte_count: int) -> None:
         self.wake_soon()
 
-    def on_change(self) -> None:
+    def on_change(self, partition: Partition) -> None:
         """Do nothing: whoever moves partitions tells the home of this one."""
 
     def wake_soon(self) -> None:
-        """Have those who wait look again in the next turn of the loop."""
+        """Have those who wait look again, from the next turn of the loop on."""
         # Whatever else happens in this turn of the loop belongs to the same look.
+        self._is_fresh_wake = True
         if not self._is_wake_due:
             self._is_wake_due = True
-            asyncio.get_running_loop().call_soon(self._wake)
+            self._home.turns.soon(self._wake)
 
-    def _wake(self) -> None:
+    def _wake(self) -> int:
         """Let fetches have what there is, one after the other, until nothing is left."""
+        if self._is_fresh_wake:
+            self._is_fresh_wake = False
+            self._to_wake = deque(self.waiters)
+        to_wake, cost = self._to_wake, 1
+        while to_wake:
+            if self.error is None and not self.has_records(self._home.clock.now_ms()):
+                to_wake.clear()
+            elif cost >= TURN_COST_MAX:
+                self._home.turns.soon(self._wake)
+                return cost
+            elif (waiter := to_wake.popleft()) in self.waiters:
+                cost += waiter.look_again(self)
         self._is_wake_due = False
-        for waiter in tuple(self.waiters):
-            if not self.has_records(self._home.clock.now_ms()):
-                return
-            waiter.look_again()
+        if self._is_fresh_wake and self.waiters:  # there was more while they looked
+            self._is_wake_due = True
+            self._home.turns.soon(self._wake)
+        return cost
 
     def _after_change(self) -> None:
         if self.machine.has_dead_letters and self.is_active:
@@ -328,9 +371,14 @@ class LedSharePartition:
             self._timer = None
 
     def _on_timer(self) -> None:
+        # Those of many share partitions may end at the same time.
+        self._home.turns.soon(self._look_at_clock)
+
+    def _look_at_clock(self) -> int:
         self._timer = None
         if not self.is_active:
-            return
+            return 1
+        cost = LOOK_COST + (self.machine.run_count >> RUNS_SHIFT)
         now_ms = self._home.clock.now_ms()
         deadline_ms = self.machine.next_deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
@@ -342,6 +390,7 @@ class LedSharePartition:
                     each.last - each.first + 1 for each in change.outcomes
                 )
             self._follow(change, now_ms)
+        return cost
 
 
 def told_by_persister(error: KafkaError) -> KafkaError:

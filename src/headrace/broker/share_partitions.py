@@ -1,6 +1,14 @@
-"""The share partitions that this node leads: loaded on first use, dropped with the leadership."""
+"""The share partitions that this node leads: loaded on first use, dropped with the leadership.
 
+They are also dropped when their group has no session here any more, as in Kafka, which bounds what
+groups of ever new names leave behind: not before the locks of its last members would have ended,
+and only those of which everything is written. Whoever comes back loads them anew.
+"""
+
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from headrace.broker.clock import Clock
 from headrace.broker.dead_letter_sending import LetterSender
@@ -10,7 +18,8 @@ from headrace.broker.replicas import Replicas
 from headrace.broker.request import Peer
 from headrace.broker.share_breakers import GroupBreaker
 from headrace.broker.share_configs import ShareGroupConfigs, ShareGroupSettings
-from headrace.broker.share_partition import LedSharePartition
+from headrace.broker.share_partition import LOOK_COST, RUNS_SHIFT, LedSharePartition
+from headrace.broker.turns import TURN_COST_MAX, Turns
 from headrace.config import GROUP_SHARE_MAX_SHARE_SESSIONS, Settings
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import PartitionIndex
@@ -21,6 +30,11 @@ from headrace.share.partition.changes import Change
 from headrace.share.partition.types import Cause
 from headrace.share.ports import Persister
 from headrace.share.sessions import PartitionId, ShareSession, ShareSessions
+
+RELEASES_AT_ONCE: Final = 16
+"""Of how many partitions a member's records are given back in the turn that ends its session."""
+UNLOAD_RETRY_MS: Final = 1000
+"""How long to wait at least before an emptied group is looked at again."""
 
 
 class ShareCounters:
@@ -61,11 +75,17 @@ class ShareCounters:
 class _ShareGroup:
     """What is led of one group."""
 
-    __slots__ = ("breaker", "configs", "partitions")
+    __slots__ = ("breaker", "configs", "group_id", "partitions", "timer", "topics", "unload_ms")
 
     def __init__(self, group_id: str, configs: ShareGroupConfigs, home: "SharePartitions") -> None:
+        self.group_id = group_id
         self.configs = configs
         self.partitions: dict[PartitionId, LedSharePartition] = {}
+        self.topics: Counter[str] = Counter()
+        """How many partitions it has of each topic."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.unload_ms: int | None = None
+        """When to look whether it can be unloaded; None: while it has sessions."""
         self.breaker = GroupBreaker(
             group_id,
             configs.breaker_limits,
@@ -74,9 +94,20 @@ class _ShareGroup:
             on_delivery=self._wake,
         )
 
+    @property
+    def is_pausing(self) -> bool:
+        """Whether its circuit breaker is open, which would be forgotten with it."""
+        return self.breaker.pause_left_ms() is not None
+
+    def disarm(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
     def _wake(self) -> None:
         for led in self.partitions.values():
-            led.wake_soon()
+            if led.waiters:
+                led.wake_soon()
 
 
 class SharePartitions:
@@ -92,17 +123,21 @@ class SharePartitions:
         *,
         letters: LetterSender,
         refuse_letters: Refuse,
+        turns: Turns,
     ) -> None:
         self.persister = persister
         self.dead_letters = DeadLetters(letters, refuse_letters)
         self.inflating = letters.inflating
         self.clock = clock
+        self.turns = turns
         self.counters = ShareCounters()
         self.sessions = ShareSessions(settings[GROUP_SHARE_MAX_SHARE_SESSIONS])
         self._settings = settings
         self._replicas = replicas
         self._image_of = image_of
         self._groups: dict[str, _ShareGroup] = {}
+        self._by_partition: dict[PartitionId, set[LedSharePartition]] = {}
+        """Of all groups."""
 
     def __iter__(self) -> Iterator[LedSharePartition]:
         for group in self._groups.values():
@@ -130,6 +165,8 @@ class SharePartitions:
         key = SharePartitionKey(group_id, topic_id, PartitionIndex(index))
         led = LedSharePartition(key, partition, group.configs, self, group.breaker)
         group.partitions[partition_id] = led
+        group.topics[partition.topic] += 1
+        self._by_partition.setdefault(partition_id, set()).add(led)
         led.load()
         return led
 
@@ -152,9 +189,7 @@ class SharePartitions:
     def has_group_read(self, group_id: str, topic: str) -> bool:
         """Whether a group reads partitions of a topic that are led here."""
         group = self._groups.get(group_id)
-        return group is not None and any(
-            led.partition.topic == topic for led in group.partitions.values()
-        )
+        return group is not None and group.topics[topic] > 0
 
     # Sessions
 
@@ -163,6 +198,10 @@ class SharePartitions:
     ) -> ShareSession:
         """Begin a session that ends with its connection; KafkaError if there are too many."""
         session = self.sessions.begin(group_id, member_id, partitions)
+        group = self._groups.get(group_id)
+        if group is not None and group.unload_ms is not None:
+            group.unload_ms = None
+            group.disarm()
         session.client_host = peer.address.rpartition(":")[0]
 
         def on_disconnected() -> None:
@@ -173,12 +212,84 @@ class SharePartitions:
         return session
 
     def end_session(self, session: ShareSession) -> None:
-        """Forget a session, and let others have what its member holds."""
+        """Forget a session, and let others have what its member holds.
+
+        Of the first partitions at once, of the others in later turns of the loop.
+        """
+        if session.is_ended:
+            return
         self.sessions.end(session)
         group = self._groups.get(session.group_id)
-        if group is not None:
-            for led in tuple(group.partitions.values()):
-                led.release_member(session.member_id)
+        if group is None:
+            return
+        member_id, later = session.member_id, list[LedSharePartition]()
+        for number, partition_id in enumerate(session.touched):
+            if (led := group.partitions.get(partition_id)) is None:
+                continue
+            if number < RELEASES_AT_ONCE:
+                led.release_member(member_id)
+            else:
+                led.releasing.add(member_id)
+                later.append(led)
+        if later:
+            self._release_later(member_id, iter(later))
+        if not self.sessions.count_of(session.group_id):
+            self._unload_later(group)
+
+    def _release_later(self, member_id: str, leds: Iterator[LedSharePartition]) -> None:
+        def release_some() -> int:
+            cost = 0
+            for led in leds:
+                if member_id in led.releasing:
+                    led.release_member(member_id)
+                    cost += LOOK_COST + (led.machine.run_count >> RUNS_SHIFT)
+                if cost >= TURN_COST_MAX:
+                    self.turns.soon(release_some)
+                    break
+            return cost
+
+        self.turns.soon(release_some)
+
+    # Groups without sessions
+
+    def _unload_later(self, group: _ShareGroup) -> None:
+        """Look at a group again when the locks of its last member would have ended."""
+        lock_ms = group.configs.limits().lock_duration_ms
+        group.unload_ms = self.clock.now_ms() + lock_ms
+        self._arm_unloading(group)
+
+    def _arm_unloading(self, group: _ShareGroup) -> None:
+        group.disarm()
+        if group.unload_ms is not None:
+            delay_ms = max(group.unload_ms - self.clock.now_ms(), 0)
+            group.timer = asyncio.get_running_loop().call_later(
+                delay_ms / 1000, self._start_unloading, group
+            )
+
+    def _start_unloading(self, group: _ShareGroup) -> None:
+        if group.unload_ms is None:
+            return
+        if group.unload_ms > self.clock.now_ms() or group.is_pausing:
+            group.unload_ms = max(group.unload_ms, self.clock.now_ms() + UNLOAD_RETRY_MS)
+            self._arm_unloading(group)
+            return
+        leds = iter(tuple(group.partitions.values()))
+        self.turns.soon(lambda: self._unload_some(group, leds))
+
+    def _unload_some(self, group: _ShareGroup, leds: Iterator[LedSharePartition]) -> int:
+        cost = 0
+        for led in leds:
+            if group.unload_ms is None:
+                return cost  # somebody has come back
+            cost += 2 + (led.machine.run_count >> RUNS_SHIFT)
+            if led.is_idle:
+                self.drop(led, _unloaded(led))
+            if cost >= TURN_COST_MAX:
+                self.turns.soon(lambda: self._unload_some(group, leds))
+                return cost
+        if group.partitions and group.unload_ms is not None:
+            self._unload_later(group)
+        return cost
 
     # What changes
 
@@ -197,8 +308,14 @@ class SharePartitions:
         group = self._groups.get(led.key.group_id)
         if group is not None and group.partitions.get(led.id) is led:
             del group.partitions[led.id]
+            group.topics[led.partition.topic] -= 1
+            same = self._by_partition[led.id]
+            same.discard(led)
+            if not same:
+                del self._by_partition[led.id]
             if not group.partitions:
                 group.breaker.disarm()
+                group.disarm()
                 del self._groups[led.key.group_id]
         led.end(error)
 
@@ -212,14 +329,13 @@ class SharePartitions:
         self._drop_all(partition, is_deleted=is_deleted)
 
     def _drop_all(self, partition: Partition, *, is_deleted: bool = False) -> None:
-        if not self._groups:
+        same = self._by_partition.get((partition.topic_id, int(partition.index)))
+        if not same:
             return
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_deleted else ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = KafkaError(code, f"{partition.name} is no longer led here")
-        partition_id = partition.topic_id, int(partition.index)
-        for group in tuple(self._groups.values()):
-            if (led := group.partitions.get(partition_id)) is not None:
-                self.drop(led, error)
+        for led in tuple(same):
+            self.drop(led, error)
 
     def rearm(self) -> None:
         """Look at the clock again: it was moved."""
@@ -227,12 +343,21 @@ class SharePartitions:
             led.rearm()
         for group in tuple(self._groups.values()):
             group.breaker.rearm()
+            self._arm_unloading(group)
 
     def close(self) -> None:
         """Do nothing more by itself."""
         self.dead_letters.close()
         for group in self._groups.values():
             group.breaker.disarm()
+            group.disarm()
         for led in tuple(self):
             led.is_active = False
             led.disarm()
+
+
+def _unloaded(led: LedSharePartition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        f"{led.partition.name} was unloaded: nobody of group {led.key.group_id!r} fetches here",
+    )

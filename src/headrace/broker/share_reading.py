@@ -7,7 +7,7 @@ from struct import Struct as Layout
 from typing import Final, NamedTuple
 
 from headrace.broker.share_partition import LedSharePartition
-from headrace.log.transactions import AbortedTransaction
+from headrace.log.transactions import AbortedRanges
 from headrace.records.compression import Compression, inflated_bytes_bound
 from headrace.records.errors import CorruptBatch
 from headrace.records.header import (
@@ -39,31 +39,29 @@ class ShareRead(NamedTuple):
     """Where each batch ends in the bytes."""
     fetched: list[FetchedBatch]
 
-    @property
-    def offset_count(self) -> int:
-        return self.fetched[-1].last_offset - self.offset + 1 if self.fetched else 0
-
 
 def read_share(
     led: LedSharePartition,
+    offset: int,
     now_ms: int,
+    *,
     bytes_max: int,
     records_max: int,
-    *,
     is_first: bool,
     may_block: bool,
 ) -> ShareRead | None:
-    """Read from the first offset that can be acquired; None if that would wait for the disk.
+    """Read from `offset` on, as `next_offset` returned it; None if that would wait for the disk.
 
-    Whole batches, up to the one that has `records_max` offsets behind the first. `is_first` lets
-    the first batch be larger than `bytes_max`, or nobody could ever have it.
+    Whole batches, up to the one with which `records_max` offsets can be acquired, however many
+    that others hold lie between them. `is_first` lets the first batch be larger than `bytes_max`,
+    or nobody could ever have it.
     """
-    log, settings = led.partition.log, led.configs.now()
+    log, settings = led.partition.log, led.configs.known
     up_to = log.last_stable_offset if settings.is_committed else log.high_watermark
-    offset = led.machine.next_fetch_offset(now_ms)
-    enough_offset = offset + records_max - 1
+    enough_offset = led.machine.reach(offset, records_max, now_ms)
     # What a client is ready to take is most often far more than its number of records needs.
-    chunk_bytes = min(bytes_max, led.bytes_a_record * records_max + CHUNK_BYTES_MIN)
+    chunk_bytes = led.bytes_a_record * (enough_offset - offset + 1) + CHUNK_BYTES_MIN
+    chunk_bytes = min(bytes_max, chunk_bytes)
     while True:
         records = log.read(
             offset, chunk_bytes, up_to=up_to, is_first_whole=is_first, may_block=may_block
@@ -76,10 +74,11 @@ def read_share(
             break
         chunk_bytes = min(chunk_bytes * CHUNK_GROWTH, bytes_max)
     if fetched:
-        count = fetched[-1].last_offset - fetched[0].first_offset + 1
-        led.bytes_a_record = ends[-1] // count + 1
-    if transactional and settings.is_committed:
-        _withhold(fetched, transactional, log.aborted_transactions(offset, up_to))
+        last_offset = fetched[-1].last_offset
+        led.bytes_a_record = ends[-1] // (last_offset - fetched[0].first_offset + 1) + 1
+        if transactional and settings.is_committed:
+            aborted = log.aborted_transactions(offset, min(last_offset + 1, up_to))
+            _withhold(fetched, transactional, AbortedRanges(aborted))
     return ShareRead(led, offset, records, ends, fetched)
 
 
@@ -152,18 +151,12 @@ def _is_possible(batch: memoryview, attributes: int, count: int) -> bool:
 
 
 def _withhold(
-    fetched: list[FetchedBatch],
-    transactional: list[tuple[int, int]],
-    aborted: list[AbortedTransaction],
+    fetched: list[FetchedBatch], transactional: list[tuple[int, int]], aborted: AbortedRanges
 ) -> None:
     """Say of the batches of aborted transactions that nobody may have them."""
     for number, producer_id in transactional:
         batch = fetched[number]
-        if any(
-            each.producer_id == producer_id
-            and each.first_offset <= batch.first_offset <= each.last_offset
-            for each in aborted
-        ):
+        if aborted.hold(producer_id, batch.first_offset):
             fetched[number] = batch._replace(is_deliverable=False)
 
 

@@ -26,12 +26,14 @@ def read_segment(
     bytes_max: int,
     is_first_whole: bool,
     may_block: bool,
+    located: tuple[int, int] | None = None,
 ) -> memoryview | None:
     """Read batches from the one with `offset`, or the first beyond, up to `end_position`.
 
     Empty if there is none; None if the page cache does not have it all and it may not block.
+    `located` is what `Segment.locate` returned, for a thread that may not look it up.
     """
-    begin, latest_start = segment.locate(offset)
+    begin, latest_start = located or segment.locate(offset)
     read = segment.file.read if may_block else segment.file.read_cached
     while begin + HEADER_BYTES <= end_position:
         count = min(latest_start - begin + max(bytes_max, HEADER_BYTES), end_position - begin)
@@ -49,6 +51,61 @@ def read_segment(
         if batch_bytes:
             return view[start : start + bytes_max]
     return _EMPTY
+
+
+class ColdRead:
+    """One read that waits for the disk. `run` is for any thread, all else for the loop's.
+
+    What it needs to know of the log is looked up when it is made; only the file is used later.
+    """
+
+    __slots__ = ("_arguments", "_cuts", "_data", "_error", "bytes_max", "offset")
+
+    def __init__(
+        self,
+        segment: Segment,
+        offset: int,
+        end_position: int,
+        bytes_max: int,
+        *,
+        is_first_whole: bool,
+        cuts: int,
+    ) -> None:
+        """`cuts` is how often the end of the log was cut off so far."""
+        located = segment.locate(offset)
+        self._arguments = (segment, offset, end_position, is_first_whole, located)
+        self._cuts = cuts
+        self._data = _EMPTY
+        self._error: OSError | CorruptLog | None = None
+        self.offset = offset
+        self.bytes_max = max(min(bytes_max, end_position - located[0]), 0)
+        """No more than this is read, unless the first batch is larger."""
+
+    def run(self) -> None:
+        segment, offset, end_position, is_first_whole, located = self._arguments
+        try:
+            found = read_segment(
+                segment,
+                offset,
+                end_position,
+                bytes_max=self.bytes_max,
+                is_first_whole=is_first_whole,
+                may_block=True,
+                located=located,
+            )
+        except (OSError, CorruptLog) as error:
+            self._error = error
+        else:
+            assert found is not None
+            self._data = found
+
+    def result(self, cuts: int) -> memoryview | None:
+        """Return what was read; None if the log was cut off since, OSError or CorruptLog if so."""
+        if cuts != self._cuts:
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._data
 
 
 def _skip_to(segment: Segment, view: memoryview, begin: int, offset: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from headrace.ids import NO_TIMESTAMP
 from headrace.log.disk import Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
-from headrace.log.fetch import read_segment
+from headrace.log.fetch import ColdRead, read_segment
 from headrace.log.flushing import Flusher, LostWrites
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -317,7 +317,7 @@ class Log:
         before to behind the offset.
         """
         if not self.start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(self.folder, offset, self.start_offset, self.end_offset)
+            self.check_offset(offset)
         for index in range(self.segment_index(offset), len(self.segments)):
             segment = self.segments[index]
             if segment.base_offset >= up_to:
@@ -334,33 +334,62 @@ class Log:
                 return found
         return _EMPTY
 
+    def check_offset(self, offset: int) -> None:
+        """Raise OffsetOutOfRange if the log does not reach from before to behind an offset."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(self.folder, offset, self.start_offset, self.end_offset)
+
+    def cold_read(
+        self, offset: int, bytes_max: int, *, up_to: int, is_first_whole: bool = True
+    ) -> ColdRead:
+        """Return the read that `read` would not do without waiting, for a thread to do.
+
+        It is a read of one segment, the first that is not known to have nothing.
+        """
+        index = self.segment_index(offset)
+        while True:
+            segment, end_position = self.segments[index], self._position_in(index, up_to)
+            index += 1
+            if index == len(self.segments) or self.segments[index].base_offset >= up_to:
+                break
+            found = read_segment(
+                segment,
+                offset,
+                end_position,
+                bytes_max=HEADER_BYTES,
+                is_first_whole=False,
+                may_block=False,
+            )
+            if found is None or found:
+                break
+        return ColdRead(
+            segment,
+            offset,
+            end_position,
+            bytes_max,
+            is_first_whole=is_first_whole,
+            cuts=self.cuts,
+        )
+
     async def read_cold(
         self, offset: int, bytes_max: int, *, up_to: int, is_first_whole: bool = True
     ) -> memoryview:
-        """Read as `read` does; a thread waits for the disk, while the loop goes on.
-
-        The thread brings the bytes into the page cache, and they are read from there, so that
-        nothing of the log is touched outside of its loop. Should they be gone again each time,
-        the loop waits in the end.
-        """
+        """Read as `read` does; a thread waits for the disk, while the loop goes on."""
+        loop = asyncio.get_running_loop()
         for _ in range(COLD_READ_ATTEMPTS_MAX.default):
             found = self.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
             if found is not None:
                 return found
-            await self.warm(offset, bytes_max)
+            cold = self.cold_read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
+            await loop.run_in_executor(None, cold.run)
+            found = cold.result(self.cuts)
+            if found and offset >= self.start_offset:
+                return found
         found = self.read(
             offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole, may_block=True
         )
         assert found is not None
         return found
-
-    async def warm(self, offset: int, bytes_max: int) -> None:
-        """Bring what a read would give into the page cache; a thread waits for the disk."""
-        segment = self.segments[self.segment_index(offset)]
-        begin, end = segment.locate(offset)
-        count = end - begin + max(bytes_max, HEADER_BYTES)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, segment.file.read, begin, count)
 
     def segment_index(self, offset: int) -> int:
         """Give the index of the segment that has `offset`, or the first if all begin later."""
@@ -382,14 +411,29 @@ class Log:
         return position
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """Give the aborted transactions that records from `offset` up to `up_to` may be of."""
+        """Return the aborted transactions that records from `offset` up to `up_to` may be of."""
         found: list[AbortedTransaction] = []
-        for segment in self.segments[self.segment_index(offset) :]:
-            transactions, is_complete = segment.transaction_index.find_aborted(offset, up_to)
+        for number in range(self.segment_index(offset), len(self.segments)):
+            index = self.segments[number].transaction_index
+            if index.is_known_empty:
+                continue
+            transactions, is_complete = index.find_aborted(offset, up_to)
             found += transactions
             if is_complete:
                 break
         return found
+
+    def aborted_in(self, records: memoryview, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that what a read of `offset` returned may be of.
+
+        Those of a few batches behind it may be among them: its end is found by the index.
+        """
+        first = max(offset, int.from_bytes(records[:8]))
+        index = self.segment_index(first)
+        end = self.segments[index].offset_behind(first, len(records))
+        if end is None and index + 1 < len(self.segments):
+            end = self.segments[index + 1].base_offset
+        return self.aborted_transactions(offset, up_to if end is None else min(end, up_to))
 
     # Durability
 

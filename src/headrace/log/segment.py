@@ -5,6 +5,7 @@ says where the batch that ends with some offset begins, and which is the largest
 there. From the entry on, batch headers lead the way.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from struct import Struct as Layout
 from typing import Final
@@ -185,6 +186,19 @@ class Segment:
         begin = entries[index][1] if index >= 0 else 0
         end = entries[index + 1][1] if index + 1 < len(entries) else self.size_bytes
         return begin, end
+
+    def offset_behind(self, offset: int, byte_count: int) -> int | None:
+        """Return an offset behind so many bytes of batches, from the one with `offset` on.
+
+        The next one that the index knows; None if that is the end of the segment.
+        """
+        entries = self.offset_index
+        low, high = entries.find(offset - self.base_offset) + 1, len(entries)
+        if low == high:
+            return None
+        position = entries[low][1] + byte_count
+        number = bisect_left(range(high), position, low, key=lambda each: entries[each][1])
+        return None if number == high else self.base_offset + entries[number][0]
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Find the first batch that ends with `offset` or a later one."""

@@ -5,8 +5,8 @@ touch the offsets that it got. Entries are in the order of their markers, 34 byt
 KIP-98. Committed transactions leave no entry, so most segments have no file.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from struct import Struct as Layout
 from typing import Final
@@ -35,6 +35,9 @@ class AbortedTransaction(Struct, frozen=True, gc=False):
 ENTRY: Final = Layout(">hqqqq")
 ENTRY_BYTES: Final = ENTRY.size
 VERSION: Final = 0
+BLOCK_ENTRIES: Final = 256
+"""How many entries are passed over at once."""
+BLOCK_BYTES: Final = BLOCK_ENTRIES * ENTRY_BYTES
 
 
 def encode_entry(transaction: AbortedTransaction) -> bytes:
@@ -54,19 +57,62 @@ def read_entries(index: Buffer, first: int = 0) -> Iterator[AbortedTransaction]:
 
 
 def find_aborted(
-    index: Buffer, fetch_offset: int, end_offset: int
+    index: Buffer, fetch_offset: int, end_offset: int, minima: dict[int, int] | None = None
 ) -> tuple[list[AbortedTransaction], bool]:
-    """Give the transactions that touch `fetch_offset` up to but without `end_offset`.
+    """Return the transactions that touch `fetch_offset` up to but without `end_offset`.
 
     Also says whether these are all: if not, then entries of later segments may touch them too.
+
+    While one transaction was open for long, entries of thousands of others may follow which none
+    says are beyond the end. `minima` remembers the smallest first offset of each block of entries,
+    so that such a block is read once, and passed over from then on.
     """
-    found = []
-    for transaction in read_entries(index, first_ending_at(index, fetch_offset)):
-        if transaction.first_offset < end_offset:
-            found.append(transaction)
-        if transaction.last_stable_offset >= end_offset:
-            return found, True
+    found: list[AbortedTransaction] = []
+    count = len(index) // ENTRY_BYTES
+    number = first_ending_at(index, fetch_offset)
+    if minima is None:
+        minima = {}
+    with memoryview(index) as view:
+        while number < count:
+            block = number // BLOCK_ENTRIES
+            block_end = (block + 1) * BLOCK_ENTRIES
+            if (least := minima.get(block)) is None or least < end_offset:
+                if least is None and block_end <= count:
+                    entries = view[block * BLOCK_BYTES : block_end * ENTRY_BYTES]
+                    minima[block] = min(entry[2] for entry in ENTRY.iter_unpack(entries))
+                end = min(block_end, count)
+                entries = view[number * ENTRY_BYTES : end * ENTRY_BYTES]
+                for _, producer_id, first, last, stable in ENTRY.iter_unpack(entries):
+                    if first < end_offset:
+                        found.append(AbortedTransaction(producer_id, first, last, stable))
+                    if stable >= end_offset:
+                        return found, True
+            elif _STABLE_OFFSET.unpack_from(view, block_end * ENTRY_BYTES - 8)[0] >= end_offset:
+                return found, True
+            number = block_end
     return found, False
+
+
+class AbortedRanges:
+    """Aborted transactions by producer, to ask whether a batch belongs to one."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
+        for each in aborted:  # in the order of their markers: those of one producer do not overlap
+            firsts, lasts = self._by_producer.setdefault(each.producer_id, ([], []))
+            firsts.append(each.first_offset)
+            lasts.append(each.last_offset)
+
+    def hold(self, producer_id: int, offset: int) -> bool:
+        """Return whether a producer wrote an offset in a transaction that it aborted."""
+        ranges = self._by_producer.get(producer_id)
+        if ranges is None:
+            return False
+        firsts, lasts = ranges
+        number = bisect_right(firsts, offset) - 1
+        return number >= 0 and offset <= lasts[number]
 
 
 def first_ending_at(index: Buffer, offset: int) -> int:
@@ -97,7 +143,7 @@ def check_index(index: Buffer, base_offset: int, path: str) -> None:
 class TransactionIndex:
     """The index of one segment; its file is opened on first use and made by the first abort."""
 
-    __slots__ = ("_disk", "_file", "_is_missing", "_map", "_pending", "path")
+    __slots__ = ("_disk", "_file", "_is_missing", "_map", "_minima", "_pending", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
@@ -105,7 +151,14 @@ class TransactionIndex:
         self._file: DiskFile | None = None
         self._map: Buffer | None = None
         self._is_missing = False
+        self._minima: dict[int, int] = {}
+        """The smallest first offset of whole blocks of entries, as far as they were looked at."""
         self._pending = bytearray()
+
+    @property
+    def is_known_empty(self) -> bool:
+        """Whether there is no entry, as was found out before."""
+        return self._is_missing and not self._pending
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Add a transaction whose marker is beyond those of all before.
@@ -134,8 +187,8 @@ class TransactionIndex:
     def find_aborted(
         self, fetch_offset: int, end_offset: int
     ) -> tuple[list[AbortedTransaction], bool]:
-        """Do as the function of this name does."""
-        return find_aborted(self._bytes(), fetch_offset, end_offset)
+        """Return what the function of this name does."""
+        return find_aborted(self._bytes(), fetch_offset, end_offset, self._minima)
 
     def entries(self) -> list[AbortedTransaction]:
         return list(read_entries(self._bytes()))
@@ -165,6 +218,7 @@ class TransactionIndex:
             self._file = None
 
     def _cut(self, size: int) -> None:
+        self._minima.clear()
         file = self._opened()
         file_bytes = 0 if file is None else file.size
         del self._pending[max(size - file_bytes, 0) :]
@@ -203,4 +257,5 @@ class TransactionIndex:
 
 
 _LAST_OFFSET: Final = Layout(">q")
+_STABLE_OFFSET: Final = _LAST_OFFSET
 _LAST_AT: Final = 18

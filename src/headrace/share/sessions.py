@@ -34,6 +34,7 @@ class ShareSession:
         "member_id",
         "on_ended",
         "partitions",
+        "touched",
     )
 
     def __init__(
@@ -44,6 +45,8 @@ class ShareSession:
         self.epoch = 1
         """What the next request must have."""
         self.partitions: dict[PartitionId, None] = dict.fromkeys(partitions)
+        self.touched: dict[PartitionId, None] = {}
+        """The partitions that the member got records of, and may still hold some."""
         self.client_id: str | None = None
         """What its client calls itself, for those who look."""
         self.client_host = ""
@@ -81,6 +84,12 @@ class ShareSessions:
     def __init__(self, sessions_max: int) -> None:
         self._sessions_max = sessions_max
         self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._counts: dict[str, int] = {}
+        """How many each group has."""
+
+    def count_of(self, group_id: str) -> int:
+        """Return how many sessions a group has."""
+        return self._counts.get(group_id, 0)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -101,7 +110,10 @@ class ShareSessions:
                 "(group.share.max.share.sessions)",
             )
         session = ShareSession(group_id, member_id, partitions)
+        if former is not None:
+            session.touched = former.touched
         self._sessions[group_id, member_id] = session
+        self._counts[group_id] = self._counts.get(group_id, 0) + 1
         return session
 
     def resume(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
@@ -138,6 +150,10 @@ class ShareSessions:
         if session.is_ended:
             return
         session.is_ended = True
-        del self._sessions[session.group_id, session.member_id]
+        group_id = session.group_id
+        del self._sessions[group_id, session.member_id]
+        self._counts[group_id] -= 1
+        if not self._counts[group_id]:
+            del self._counts[group_id]
         if session.on_ended is not None:
             session.on_ended()

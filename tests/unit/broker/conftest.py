@@ -151,5 +151,38 @@ def harness(
     harness.close()
 
 
+class ColdFiles:
+    """Files of logs that are not in the page cache until somebody waits for the disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits = 0
+        """How often somebody waited."""
+        self._cold: set[str] = set()
+        read, read_cached = real_disk.RealFile.read, real_disk.RealFile.read_cached
+
+        def wait(file: real_disk.RealFile, position: int, count: int) -> Any:
+            self.waits += file.path in self._cold
+            self._cold.discard(file.path)
+            return read(file, position, count)
+
+        def look(file: real_disk.RealFile, position: int, count: int) -> Any:
+            return None if file.path in self._cold else read_cached(file, position, count)
+
+        monkeypatch.setattr(real_disk.RealFile, "read", wait)
+        monkeypatch.setattr(real_disk.RealFile, "read_cached", look)
+
+    def drop(self, harness: Harness, topic: str, *indexes: int) -> None:
+        """Have the records of some partitions dropped from the page cache."""
+        for index in indexes:
+            partition = harness.broker.replicas.find(TopicName(topic), index)
+            assert partition is not None
+            self._cold.update(segment.file.path for segment in partition.log.segments)
+
+
+@pytest.fixture
+def cold_files(monkeypatch: pytest.MonkeyPatch) -> ColdFiles:
+    return ColdFiles(monkeypatch)
+
+
 def _leave_to_the_kernel(descriptor: int) -> None:
     """Sync nothing."""

@@ -4,7 +4,12 @@ from random import Random
 
 import pytest
 
-from headrace.broker.fetch_sessions import EVICTION_MS_MIN, FetchSessions, wanted_partitions
+from headrace.broker.fetch_sessions import (
+    EVICTION_MS_MIN,
+    FetchSession,
+    FetchSessions,
+    wanted_partitions,
+)
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire.messages.fetch_request import (
     FetchPartition,
@@ -33,6 +38,10 @@ def request(
     )
 
 
+def resume(sessions: FetchSessions, again: FetchRequest, version: int, now_ms: int) -> FetchSession:
+    return sessions.resume(again, wanted_partitions(again.topics), version, now_ms)
+
+
 def begin(sessions: FetchSessions, *offsets: int, now_ms: int = 0, is_privileged: bool = False):  # type: ignore[no-untyped-def]
     wanted = wanted_partitions(request(*offsets).topics)
     return sessions.begin(wanted, WITH_IDS, now_ms, is_privileged=is_privileged)
@@ -41,14 +50,14 @@ def begin(sessions: FetchSessions, *offsets: int, now_ms: int = 0, is_privileged
 def test_a_session_remembers_what_is_not_said_again() -> None:
     sessions = FetchSessions(10, Random(1))
     session = begin(sessions, 5, 6)
-    again = sessions.resume(request(7, session_id=session.id, epoch=1), WITH_IDS, 0)
+    again = resume(sessions, request(7, session_id=session.id, epoch=1), WITH_IDS, 0)
     assert [each.fetch_offset for each in again.partitions.values()] == [7, 6]
 
 
 def test_forgotten_partitions_are_read_no_more() -> None:
     sessions = FetchSessions(10, Random(1))
     session = begin(sessions, 5, 6)
-    again = sessions.resume(request(session_id=session.id, epoch=1, forgotten=(0,)), WITH_IDS, 0)
+    again = resume(sessions, request(session_id=session.id, epoch=1, forgotten=(0,)), WITH_IDS, 0)
     assert [each.index for each in again.partitions.values()] == [1]
 
 
@@ -74,7 +83,7 @@ def test_a_request_that_does_not_fit_its_session_is_refused(
     session = begin(sessions, 5)
     asked = request(session_id=session_id or session.id, epoch=epoch)
     with pytest.raises(KafkaError) as refused:
-        sessions.resume(asked, version, 0)
+        resume(sessions, asked, version, 0)
     assert refused.value.code is code
 
 
@@ -82,7 +91,7 @@ def test_epochs_begin_again_behind_the_largest() -> None:
     sessions = FetchSessions(10, Random(1))
     session = begin(sessions, 5)
     session.epoch = 2**31 - 1
-    assert sessions.resume(request(session_id=session.id, epoch=2**31 - 1), WITH_IDS, 0).epoch == 1
+    assert resume(sessions, request(session_id=session.id, epoch=2**31 - 1), WITH_IDS, 0).epoch == 1
 
 
 def test_a_full_cache_gives_no_session_to_one_of_the_same_size() -> None:
@@ -97,7 +106,7 @@ def test_a_larger_session_takes_the_place_of_a_smaller_one() -> None:
     assert begin(sessions, 1, 2) is not None
     assert (len(sessions), sessions.evictions) == (1, 1)
     with pytest.raises(KafkaError):
-        sessions.resume(request(session_id=small.id, epoch=1), WITH_IDS, 0)
+        resume(sessions, request(session_id=small.id, epoch=1), WITH_IDS, 0)
 
 
 def test_a_follower_keeps_its_session_however_large_another_is() -> None:
@@ -112,3 +121,15 @@ def test_an_idle_session_makes_place_for_anybody() -> None:
     begin(sessions, 1, 2, 3)
     assert begin(sessions, 1, now_ms=EVICTION_MS_MIN) is None
     assert begin(sessions, 1, now_ms=EVICTION_MS_MIN + 1) is not None
+
+
+def test_a_session_that_shrank_is_the_first_to_go_and_one_that_grew_is_not() -> None:
+    sessions = FetchSessions(3, Random(1))
+    grows, stays, shrinks = begin(sessions, 1), begin(sessions, 1, 2), begin(sessions, 1, 2, 3)
+    resume(sessions, request(1, 2, 3, 4, session_id=grows.id, epoch=1), WITH_IDS, 0)
+    resume(sessions, request(session_id=shrinks.id, epoch=1, forgotten=(0, 1)), WITH_IDS, 0)
+    assert begin(sessions, 1, 2, 3) is not None
+    assert resume(sessions, request(session_id=stays.id, epoch=1), WITH_IDS, 0) is stays
+    assert resume(sessions, request(session_id=grows.id, epoch=2), WITH_IDS, 0) is grows
+    with pytest.raises(KafkaError):
+        resume(sessions, request(session_id=shrinks.id, epoch=2), WITH_IDS, 0)

@@ -1,14 +1,18 @@
 """ShareAcknowledge: what becomes of records, and of the requests that cannot be right."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from headrace.broker.share_acknowledging import BATCHES_MAX
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId
+from headrace.records.builder import BatchBuilder
 from tests.unit.broker.share_client import (
     ACCEPT,
+    NOW_MS,
     REJECT,
     RELEASE,
     RENEW,
@@ -104,6 +108,37 @@ def test_a_lock_that_runs_out_gives_its_records_to_who_waits(
     assert member.acknowledge(0, (0, 3, ACCEPT)) == "INVALID_RECORD_STATE"
 
 
+def test_locks_of_many_partitions_that_end_together_end_some_in_each_turn(harness: Any) -> None:
+    count = 100
+    many_id = harness.create_topic("many", partitions=count)
+    initialize(harness, many_id, *range(count), start_offset=0)
+    member = Member(harness, many_id)
+
+    async def fill() -> None:
+        for index in range(count):
+            builder = BatchBuilder()
+            builder.append(NOW_MS, b"key", b"value")
+            partition = harness.broker.replicas.find("many", index)
+            partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+
+    harness.run(fill())
+    member.fetch(*range(count), max_wait_ms=9000)
+    while member.fetch(max_wait_ms=20):
+        pass
+    shares = harness.broker.share_partitions
+
+    async def wait() -> list[int]:
+        harness.clock.advance(LOCK_MS)
+        left = [count]
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(sum(led.machine.next_fetch_offset(0) > 0 for led in shares))
+        return left
+
+    left = harness.run(wait())
+    assert max(before - after for before, after in pairwise(left)) < count / 3
+
+
 def test_a_lock_lasts_as_long_as_the_group_says(
     harness: Any, topic_id: TopicId, member: Member
 ) -> None:
@@ -159,6 +194,12 @@ def test_what_no_state_makes_right_is_refused_and_undone(
     harness: Any, topic_id: TopicId, member: Member, acks: list[Ack]
 ) -> None:
     assert member.acknowledge(0, *acks) == "INVALID_REQUEST"
+    assert member.acknowledge(0, (0, 3, ACCEPT)) == "NONE"
+
+
+def test_more_than_anybody_could_hold_is_refused(harness: Any, member: Member) -> None:
+    stale: list[Ack] = [(0, 0, ACCEPT)] * (BATCHES_MAX + 1)
+    assert member.acknowledge(0, *stale) == "INVALID_REQUEST"
     assert member.acknowledge(0, (0, 3, ACCEPT)) == "NONE"
 
 

@@ -1,13 +1,14 @@
 """ShareFetch: which records a member gets, when, and in which bytes."""
 
 import asyncio
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from struct import pack
 from typing import Any
 
 import pytest
 
+from headrace.broker.turns import TURN_COST_MAX
 from headrace.errors import ErrorCode
 from headrace.ids import TopicId
 from headrace.records.builder import BatchBuilder
@@ -94,6 +95,34 @@ def append_transaction(
 
 
 # What is acquired
+
+
+def test_records_between_those_that_others_hold_are_found_in_one_fetch(
+    harness: Any, topic_id: TopicId, member: Member
+) -> None:
+    for number in range(200):
+        append(harness, b"%d" % number)
+    member.fetch(max_records=200)
+    released = range(0, 200, 10)
+    assert member.acknowledge(0, *((offset, offset, RELEASE) for offset in released)) == "NONE"
+    other = Member(harness, topic_id, "member-2")
+    got = other.fetch(0, max_records=10)[0]
+    assert [first for first, _, _ in got.acquired] == list(released)[:10]
+
+
+def test_records_of_partitions_are_counted_by_what_can_be_acquired(
+    harness: Any, topic_id: TopicId, member: Member
+) -> None:
+    """A partition of which little is left does not use up what another one could give."""
+    for number in range(20):
+        append(harness, b"%d" % number)
+    member.fetch(max_records=20)
+    assert member.acknowledge(0, (0, 0, RELEASE), (15, 15, RELEASE)) == "NONE"
+    append(harness, b"a", index=1)
+    other = Member(harness, topic_id, "member-2")
+    got = other.fetch(0, 1, max_records=10)
+    assert [first for first, _, _ in got[0].acquired] == [0, 15]
+    assert got[1].values == [b"a"]
 
 
 def test_members_get_different_records(harness: Any, topic_id: TopicId, member: Member) -> None:
@@ -409,22 +438,54 @@ def test_offsets_that_compaction_took_are_passed_over(harness: Any, topic_id: To
 
 
 def test_records_that_are_not_in_memory_are_read_by_a_thread(
-    harness: Any, member: Member, monkeypatch: pytest.MonkeyPatch
+    harness: Any, member: Member, cold_files: Any
 ) -> None:
     append(harness, b"a")
-    log = harness.broker.replicas.find("orders", 0).log
-    read, is_warm = log.read, []
-
-    async def warm(offset: int, bytes_max: int) -> None:
-        is_warm.append(offset)
-
-    def read_if_warm(*arguments: Any, may_block: bool, **options: Any) -> Any:
-        return read(*arguments, may_block=may_block, **options) if is_warm else None
-
-    monkeypatch.setattr(log, "warm", warm)
-    monkeypatch.setattr(log, "read", read_if_warm)
+    cold_files.drop(harness, "orders", 0)
     assert member.fetch()[0].values == [b"a"]
-    assert is_warm == [0]
+    assert cold_files.waits == 1
+
+
+def test_what_is_in_memory_does_not_wait_for_what_is_not(
+    harness: Any, member: Member, cold_files: Any
+) -> None:
+    for index in range(3):
+        append(harness, b"%d" % index, index=index)
+    cold_files.drop(harness, "orders", 0, 1)
+
+    async def ask() -> Any:
+        answer = await member.fetch_async()
+        await asyncio.gather(*harness.broker.cold_fetches)
+        return answer
+
+    assert list(rows(harness.run(ask()))) == [2]
+    assert cold_files.waits == 2
+    assert sorted(member.fetch()) == [0, 1]
+
+
+def test_the_time_to_wait_does_not_begin_anew_after_a_cold_read(
+    harness: Any, member: Member, cold_files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> list[float]:
+        loop, delays = asyncio.get_running_loop(), list[float]()
+        call_later = loop.call_later
+
+        def note(delay: float, *arguments: Any, **options: Any) -> Any:
+            delays.append(delay)
+            return call_later(delay, *arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_later", note)
+            waiting = asyncio.ensure_future(member.fetch_async(max_wait_ms=70, min_bytes=1_000_000))
+            await asyncio.sleep(0)
+            append_now(harness, b"a")
+            cold_files.drop(harness, "orders", 0)
+            answer = await waiting
+        assert rows(answer)[0].values == [b"a"]
+        assert cold_files.waits == 1
+        return delays
+
+    assert harness.run(ask()).count(0.07) == 1
 
 
 def test_batches_before_a_damaged_header_are_delivered(
@@ -440,3 +501,85 @@ def test_batches_before_a_damaged_header_are_delivered(
         file.write(written)
     assert member.fetch(0)[0].values == [b"a"]
     assert member.fetch(0, acks={0: [(0, 0, ACCEPT)]})[0].error == "CORRUPT_MESSAGE"
+
+
+# Much at once
+
+
+def test_one_append_wakes_many_fetches_some_in_each_turn(
+    harness: Any, topic_id: TopicId, member: Member
+) -> None:
+    members = [Member(harness, topic_id, f"other-{number}") for number in range(100)]
+    led = harness.broker.share_partitions.find("group", (topic_id, 0))
+
+    async def ask() -> list[int]:
+        waiting = [
+            asyncio.ensure_future(each.fetch_async(0, max_wait_ms=60_000, max_records=1))
+            for each in members
+        ]
+        while len(led.waiters) < len(members):
+            await asyncio.sleep(0)
+        for _ in members:
+            append_now(harness, b"a")
+        left = []
+        while led.waiters:
+            await asyncio.sleep(0)
+            left.append(len(led.waiters))
+        acquired = [rows(each)[0].acquired for each in await asyncio.gather(*waiting)]
+        assert acquired == [[(offset, offset, 1)] for offset in range(len(members))]
+        return left
+
+    left = [len(members), *harness.run(ask())]
+    assert max(before - after for before, after in pairwise(left)) < len(members) / 3
+
+
+def test_a_session_of_very_many_partitions_is_looked_through_in_turns(harness: Any) -> None:
+    count = 3 * TURN_COST_MAX
+    many_id = harness.create_topic("many", partitions=count)
+    initialize(harness, many_id, *range(count), start_offset=0)
+    member = Member(harness, many_id)
+    last = harness.broker.replicas.find("many", count - 1)
+
+    async def ask(*named: int) -> tuple[Any, int]:
+        waiting = asyncio.ensure_future(member.fetch_async(*named, max_wait_ms=60_000))
+        turns = 0
+        while not waiting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await waiting, turns
+
+    async def append_last() -> None:
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"key", b"a")
+        last.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+
+    harness.run(append_last())
+    answer, turns = harness.run(ask(*range(count)))
+    assert rows(answer)[count - 1].values == [b"a"]
+    assert turns > 3
+    harness.run(append_last())
+    answer, turns = harness.run(ask())
+    assert list(rows(answer)) == [count - 1]
+    assert turns > 3
+
+
+def test_what_a_fetch_acknowledges_is_done_when_its_handler_returns(
+    harness: Any, topic_id: TopicId, member: Member
+) -> None:
+    append(harness, b"a", b"b")
+    member.fetch()
+    led = harness.broker.share_partitions.find("group", (topic_id, 0))
+
+    async def ask() -> str:
+        fetching = asyncio.ensure_future(
+            member.fetch_async(acks={0: [(0, 0, ACCEPT)]}, max_wait_ms=60_000)
+        )
+        await asyncio.sleep(0)  # the request is dispatched, and waits for records
+        assert not fetching.done()
+        again = await member.acknowledge_async({0: [(0, 0, ACCEPT)]}, epoch=member.epoch + 1)
+        append_now(harness, b"c")
+        assert rows(await fetching)[0].ack_error == "NONE"
+        return ErrorCode(again.responses[0].partitions[0].error_code).name
+
+    assert harness.run(ask()) == "INVALID_RECORD_STATE"
+    assert led.machine.start_offset == 1

@@ -20,10 +20,12 @@ from tests.unit.broker.share_client import (
     configure,
     finished_up_to,
     initialize,
+    move_clock,
     rows,
 )
 
 HOUR_MS = 3_600_000
+LOCK_MS = 30_000
 
 pytestmark = pytest.mark.parametrize(
     "harness", [{"share.coordinator.state.topic.num.partitions": "1"}], indirect=True, ids=[""]
@@ -216,3 +218,122 @@ def test_a_full_window_waits_until_its_start_moves(harness: Any, topic_id: Topic
 
     assert rows(harness.run(run()))[0].acquired == [(100, 149, 1)]
     assert finished_up_to(harness, topic_id) == 50
+
+
+# Groups without sessions
+
+
+def loaded(harness: Any) -> list[str]:
+    return [led.key.group_id for led in harness.broker.share_partitions]
+
+
+def test_a_group_without_sessions_is_unloaded_and_goes_on_where_it_was(
+    harness: Any, topic_id: TopicId
+) -> None:
+    member = begin(harness, topic_id, b"a", b"b", b"c", b"d")
+    assert member.acknowledge(0, (0, 0, ACCEPT), (2, 2, ACCEPT), (3, 3, RELEASE)) == "NONE"
+    member.fetch(epoch=-1)  # gives back offset 1
+    move_clock(harness, LOCK_MS - 1000)
+    assert loaded(harness) == ["group"]
+    move_clock(harness, 2000)
+    assert loaded(harness) == []
+    assert harness.broker.share_partitions.breaker_of("group") is None
+    got = Member(harness, topic_id, "member-2").fetch(0, max_wait_ms=9000)[0]
+    assert got.acquired == [(1, 1, 2), (3, 3, 2)]
+
+
+def test_groups_of_ever_new_names_leave_nothing_behind(harness: Any, topic_id: TopicId) -> None:
+    for number in range(5):
+        initialize(harness, topic_id, 0, group_id=f"group-{number}", start_offset=0)
+        member = Member(harness, topic_id, group_id=f"group-{number}")
+        member.fetch(0, max_wait_ms=10)
+        member.disconnect()
+    assert len(loaded(harness)) == 5
+    move_clock(harness, LOCK_MS)
+    assert loaded(harness) == []
+
+
+def test_a_group_with_a_session_stays_loaded(harness: Any, topic_id: TopicId) -> None:
+    leaving = begin(harness, topic_id, b"a")
+    staying = Member(harness, topic_id, "member-2")
+    staying.fetch(0)
+    leaving.disconnect()
+    move_clock(harness, 10 * LOCK_MS)
+    assert loaded(harness) == ["group"]
+    staying.disconnect()
+    move_clock(harness, LOCK_MS)
+    assert loaded(harness) == []
+
+
+def test_a_group_that_comes_back_in_time_is_not_loaded_again(
+    harness: Any, topic_id: TopicId
+) -> None:
+    begin(harness, topic_id, b"a").disconnect()
+    (before,) = harness.broker.share_partitions
+    move_clock(harness, LOCK_MS // 2)
+    Member(harness, topic_id, "member-2").fetch(0)
+    move_clock(harness, 10 * LOCK_MS)
+    (after,) = harness.broker.share_partitions
+    assert after is before
+
+
+def test_a_group_stays_loaded_until_what_it_said_is_written(
+    harness: Any, topic_id: TopicId
+) -> None:
+    member = begin(harness, topic_id, b"a")
+    shares = harness.broker.share_partitions
+    persister, held = shares.persister, HeldPersister(shares.persister)
+    shares.persister = held
+
+    async def leave() -> None:
+        asyncio.ensure_future(member.acknowledge_async({0: [(0, 0, ACCEPT)]}))  # noqa: RUF006
+        await asyncio.sleep(0)
+        member.peer.close("gone")
+
+    harness.run(leave())
+    move_clock(harness, 3 * LOCK_MS)
+    assert loaded(harness) == ["group"]
+    shares.persister = persister
+
+    async def write() -> None:
+        held.release()
+
+    harness.run(write())
+    harness.run(asyncio.sleep(0.01))
+    move_clock(harness, 3 * LOCK_MS)
+    assert loaded(harness) == []
+    assert finished_up_to(harness, topic_id) == 1
+
+
+class HeldPersister:
+    """Writes states when it is told to."""
+
+    def __init__(self, persister: Any) -> None:
+        self._persister = persister
+        self._calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._persister, name)
+
+    def write_state(self, *call: Any) -> None:
+        self._calls.append(call)
+
+    def release(self) -> None:
+        for call in self._calls:
+            self._persister.write_state(*call)
+
+
+def test_a_group_stays_loaded_while_its_records_rest(harness: Any, topic_id: TopicId) -> None:
+    configure(
+        harness,
+        headrace_share_release_backoff_ms="90000",
+        headrace_share_release_backoff_max_ms="90000",
+    )
+    member = begin(harness, topic_id, b"a")
+    assert member.acknowledge(0, (0, 0, RELEASE)) == "NONE"
+    member.disconnect()
+    move_clock(harness, LOCK_MS + 1000)
+    assert loaded(harness) == ["group"]
+    move_clock(harness, 60_000)
+    move_clock(harness, LOCK_MS)
+    assert loaded(harness) == []

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.share_partitions import RELEASES_AT_ONCE
 from headrace.errors import ErrorCode
+from headrace.records.builder import BatchBuilder
 from tests.unit.broker.share_client import (
     ACCEPT,
+    NOW_MS,
     RENEW,
     Member,
     append,
@@ -201,3 +204,47 @@ def test_a_share_partition_that_no_group_began_cannot_be_read(
 ) -> None:
     stranger = Member(harness, topic_id, group_id="never-joined")
     assert stranger.fetch(0, max_wait_ms=5000)[0].error == "UNKNOWN_SERVER_ERROR"
+
+
+def test_what_a_member_of_very_many_partitions_holds_is_given_back_in_turns(harness: Any) -> None:
+    count = 5 * RELEASES_AT_ONCE
+    many_id = harness.create_topic("many", partitions=count)
+    initialize(harness, many_id, *range(count), start_offset=0)
+    fill(harness, count)
+    member = Member(harness, many_id)
+    first = take_all(member, count)
+    assert first == dict.fromkeys(range(count), (0, 0, 1))
+
+    async def come_back() -> None:
+        """Have a session end and begin anew before everything was given back."""
+        member.peer.close("gone")
+        member.peer = type(member.peer)(harness.node.dispatcher)
+        member.epoch = 0
+
+    harness.run(come_back())
+    again = take_all(member, count)
+    assert again == dict.fromkeys(range(count), (0, 0, 2))
+    for index in range(count):  # nothing of it was given back with the rest
+        assert member.acknowledge(index, (0, 0, 1)) == "NONE"
+
+
+def fill(harness: Any, count: int) -> None:
+    async def run() -> None:
+        for index in range(count):
+            builder = BatchBuilder()
+            builder.append(NOW_MS, b"key", b"value")
+            partition = harness.broker.replicas.find("many", index)
+            partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+
+    harness.run(run())
+
+
+def take_all(member: Member, count: int) -> dict[int, tuple[int, int, int]]:
+    """Fetch until there is one range of every partition."""
+    taken: dict[int, tuple[int, int, int]] = {}
+    named = range(count)
+    while len(taken) < count:
+        got = member.fetch(*named, max_wait_ms=9000)
+        taken |= {index: row.acquired[0] for index, row in got.items() if row.acquired}
+        named = range(0)
+    return taken

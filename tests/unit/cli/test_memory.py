@@ -25,7 +25,7 @@ def settled() -> Iterator[None]:
 
 @pytest.mark.usefixtures("settled")
 def test_what_survived_a_full_collection_is_not_looked_at_again() -> None:
-    kept = [[[]] for _ in range(100_000)]
+    kept: list[list[list[int]]] = [[[]] for _ in range(100_000)]
     gc.collect()
     assert len(gc.get_objects(generation=2)) < len(kept) // 10
 

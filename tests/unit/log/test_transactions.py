@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from headrace.log.errors import CorruptLog
 from headrace.log.real_disk import RealDisk
 from headrace.log.transactions import (
+    BLOCK_ENTRIES,
+    AbortedRanges,
     AbortedTransaction,
     TransactionIndex,
     check_index,
@@ -118,3 +120,66 @@ def test_clear_leaves_an_empty_index(disk: RealDisk) -> None:
     index.append(FIRST)
     index.clear()
     assert index.entries() == []
+
+
+# Many of them
+
+LONG = AbortedTransaction(
+    producer_id=1, first_offset=0, last_offset=100_000, last_stable_offset=100_001
+)
+
+
+def entries_behind_a_long_one(count: int) -> list[AbortedTransaction]:
+    """Return transactions that were aborted while another was open, and that one."""
+    short = [
+        AbortedTransaction(
+            producer_id=2 + number,
+            first_offset=2 * number + 1,
+            last_offset=2 * number + 2,
+            last_stable_offset=0,
+        )
+        for number in range(count)
+    ]
+    return [*short, LONG]
+
+
+@given(st.integers(0, 2500), st.integers(1, 600), st.sampled_from([0, 1, 255, 256, 257, 1000]))
+def test_blocks_are_passed_over_without_losing_any(offset: int, span: int, count: int) -> None:
+    entries = entries_behind_a_long_one(count)
+    index = b"".join(map(encode_entry, entries))
+    end_offset = offset + span
+    expected = [
+        each for each in entries if each.last_offset >= offset and each.first_offset < end_offset
+    ]
+    minima: dict[int, int] = {}
+    for _ in range(2):  # the second time with what the first one remembered
+        assert find_aborted(index, offset, end_offset, minima) == (expected, True)
+
+
+def test_what_is_remembered_of_blocks_goes_with_what_is_cut_off(disk: RealDisk) -> None:
+    index = TransactionIndex(disk, NAME)
+    late = entries_behind_a_long_one(2 * BLOCK_ENTRIES)[:-1]
+    for each in late:
+        index.append(each)
+    assert index.find_aborted(0, 10)[0] == late[:5]
+    index.truncate_to(late[BLOCK_ENTRIES].last_offset)
+    early = AbortedTransaction(
+        producer_id=0, first_offset=5, last_offset=5000, last_stable_offset=0
+    )
+    index.append(early)
+    for number in range(BLOCK_ENTRIES):
+        index.append(AbortedTransaction(9000 + number, 5001, 5001 + number, 0))
+    assert index.find_aborted(0, 10)[0] == [*late[:5], early]
+
+
+def test_a_batch_is_aborted_if_its_producer_aborted_what_it_wrote_there() -> None:
+    aborted = AbortedRanges(
+        [
+            AbortedTransaction(7, 2, 5, 0),
+            AbortedTransaction(8, 3, 9, 0),
+            AbortedTransaction(7, 8, 11, 0),
+        ]
+    )
+    assert [offset for offset in range(14) if aborted.hold(7, offset)] == [2, 3, 4, 5, 8, 9, 10, 11]
+    assert [offset for offset in range(14) if aborted.hold(8, offset)] == list(range(3, 10))
+    assert not aborted.hold(9, 4)

@@ -2,17 +2,19 @@
 
 KIP-74 (bytes over all partitions; the first batch is whole however large), KIP-98 (isolation
 levels), KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids from 13), KIP-595
-(diverging epochs), KIP-951 (the new leader in the answer). What is asked for is read at once; if it
-is less than min_bytes, the fetch waits at its partitions and is read again when they have grown
-enough, or when its time is over. Records that are not in the page cache are brought there by a
-thread.
+(diverging epochs), KIP-951 (the new leader in the answer). What is asked for is read at once, or in
+several turns of the loop if it is much; if it is less than min_bytes, the fetch waits at its
+partitions. Those that have grown are read again, when they have grown enough or when the time is
+over. Records that are not in the page cache are read by threads, those of several partitions
+together.
 
 Left out: replicas do not fetch this way, whoever says that it is one is told that it is not, and
 no other replica is recommended (KIP-392).
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from headrace.broker.broker import Broker
@@ -21,24 +23,26 @@ from headrace.broker.fetch_reading import (
     READ_UNCOMMITTED,
     UNKNOWN,
     FetchReader,
-    Read,
+    read_together,
 )
 from headrace.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSession,
+    Key,
     WantedPartition,
+    wanted_of,
     wanted_partitions,
 )
 from headrace.broker.leaders import endpoints
 from headrace.broker.partition import Partition
 from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.config import COLD_READ_ATTEMPTS_MAX
+from headrace.broker.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID
 from headrace.wire import ApiKey
-from headrace.wire.messages.fetch_request import FetchRequest
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.fetch_response import (
     FetchableTopicResponse,
     FetchResponse,
@@ -47,22 +51,35 @@ from headrace.wire.messages.fetch_response import (
 )
 
 FIRST_WITH_SESSIONS: Final = 7
+LARGE_REQUEST_BYTES: Final = 64 * 1024
+"""A request may name some thousand partitions in this."""
+PARTITIONS_PER_TURN: Final = 2000
+"""How many partitions that a request names are taken note of in one turn of the loop."""
+ELEMENTS_PER_TURN: Final = 2000
+"""How many rows of a response are put together in one turn."""
 
 
-def handle_fetch(broker: Broker, request: Request) -> Answer:
+def handle_fetch(
+    broker: Broker, request: Request, asked: dict[Key, WantedPartition] | None = None
+) -> Answer:
+    """Handle a fetch. `asked` is what it names, if that was found out already."""
     body: FetchRequest = request.body
+    if asked is None:
+        if request.size_bytes > LARGE_REQUEST_BYTES:
+            _gather(broker, request)
+            return LATER
+        asked = wanted_partitions(body.topics)
     if body.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {body.isolation_level}"
         )
+    wanted: Collection[WantedPartition] = asked.values()
     session: FetchSession | None = None
     sessions = broker.fetch_sessions
     is_incremental = False
     if request.version < FIRST_WITH_SESSIONS:
-        wanted: Collection[WantedPartition] = wanted_partitions(body.topics).values()
+        pass
     elif body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        asked = wanted_partitions(body.topics)
-        wanted = asked.values()
         if body.session_id != NO_SESSION:
             sessions.end(body.session_id)
         if body.session_epoch == INITIAL_EPOCH:
@@ -73,27 +90,69 @@ def handle_fetch(broker: Broker, request: Request) -> Answer:
     else:
         is_incremental = True
         try:
-            session = sessions.resume(body, request.version, broker.clock.now_ms())
+            session = sessions.resume(body, asked, request.version, broker.clock.now_ms())
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         wanted = session.partitions.values()
     return Fetch(broker, request, wanted, session, is_incremental=is_incremental).begin()
 
 
+def _gather(broker: Broker, request: Request) -> None:
+    """Begin a fetch that names very many partitions, some of them in each turn of the loop."""
+    body: FetchRequest = request.body
+    asked: dict[Key, WantedPartition] = {}
+    topics = iter(body.topics)
+    topic: FetchTopic | None = None
+    partitions: Iterator[FetchPartition] = iter(())
+
+    def gather_some() -> int:
+        nonlocal topic, partitions
+        left = PARTITIONS_PER_TURN
+        try:
+            while left > 0:
+                if topic is not None and (some := list(islice(partitions, left))):
+                    asked.update(wanted_of(topic, some))
+                    left -= len(some)
+                elif (topic := next(topics, None)) is not None:
+                    partitions = iter(topic.partitions)
+                    left -= 1
+                else:
+                    answer = handle_fetch(broker, request, asked)
+                    if answer is not LATER:
+                        request.answer(answer)  # type: ignore[arg-type]
+                    return TURN_COST_MAX
+        except Exception as error:  # nobody above would answer
+            request.peer.on_failed(request, error)
+        else:
+            if not request.peer.is_closed:
+                broker.turns.soon(gather_some)
+        return TURN_COST_MAX
+
+    broker.turns.soon(gather_some)
+
+
 class Fetch:
-    """One fetch, which may wait."""
+    """One fetch, which may wait.
+
+    Each partition is read once, and again only if it changed while the fetch waited. What does not
+    belong into one turn of the loop is read in the next ones.
+    """
 
     __slots__ = (
         "_broker",
-        "_is_incremental",
-        "_is_retry_due",
+        "_changed",
+        "_is_busy",
+        "_is_last_look",
         "_missing_bytes",
         "_reader",
         "_request",
+        "_rest",
         "_session",
+        "_source",
         "_timer",
-        "_waits_at",
+        "_topics",
         "_wanted",
+        "_watched",
     )
 
     def __init__(
@@ -110,182 +169,220 @@ class Fetch:
         self._request = request
         self._wanted = wanted
         self._session = session
-        self._is_incremental = is_incremental
-        self._reader = FetchReader(broker, body, request.version)
-        self._missing_bytes = 0
-        self._is_retry_due = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._waits_at: list[Partition] = []
+        self._reader = FetchReader(broker, body, request.version, is_incremental=is_incremental)
+        self._is_last_look = body.max_wait_ms <= 0
+        # What follows there is only from the first turn that did not answer, until there is an
+        # answer: most fetches never come so far.
+        self._timer: asyncio.TimerHandle | None
+        self._source: Iterator[WantedPartition]
+        """What is still to be read before the next decision."""
+        self._is_busy: bool
+        """Whether it is being read, or about to be."""
+        self._missing_bytes: int
+        self._watched: dict[Partition, WantedPartition]
+        self._changed: dict[WantedPartition, None]
+        """What is to be read with the next look."""
+        self._rest: Iterator[tuple[WantedPartition, PartitionData]]
+        self._topics: list[FetchableTopicResponse]
+        """Of a response that is put together in several turns: what it lacks, and what it has."""
 
     def begin(self) -> Answer:
         """Answer if there is enough, else wait."""
-        read = self._reader.read(self._wanted)
-        if read.cold is not None:
-            self._start_reading_cold(read)
-            return LATER
-        if self._is_enough(read):
-            return self._response(read)
-        self._wait(read)
+        reader, source = self._reader, iter(self._wanted)
+        if reader.read(source) and not reader.cold and self._is_enough():
+            return self._response()
+        self._source = iter(tuple(source))  # the session may change before it is read
+        body: FetchRequest = self._request.body
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(body.max_wait_ms / 1000, self._on_time_out)
+        self._is_busy = True
+        self._missing_bytes = 0
+        self._watched, self._changed = {}, {}
+        self._request.peer.on_close.add(self._stop)
+        self._go_on()
         return LATER
 
     # Waiting
 
-    def on_more(self, byte_count: int) -> None:
+    def on_more(self, partition: Partition, byte_count: int) -> None:
+        self._changed[self._watched[partition]] = None
         self._missing_bytes -= byte_count
         if self._missing_bytes <= 0:
-            self.on_change()
+            self._look_soon()
 
-    def on_change(self) -> None:
+    def on_change(self, partition: Partition) -> None:
+        self._changed[self._watched[partition]] = None
+        self._look_soon()
+
+    def _on_time_out(self) -> None:
+        self._is_last_look = True
+        self._look_soon()
+
+    def _look_soon(self) -> None:
         # Whatever else is appended in this turn of the loop belongs to the same answer.
-        if not self._is_retry_due:
-            self._is_retry_due = True
-            asyncio.get_running_loop().call_soon(self._retry)
+        if not self._is_busy:
+            self._is_busy = True
+            self._broker.turns.soon(self._look)
 
-    def _is_enough(self, read: Read) -> bool:
+    def _is_enough(self) -> bool:
         body: FetchRequest = self._request.body
+        reader = self._reader
         return (
-            read.byte_count >= body.min_bytes
-            or read.is_urgent
-            or body.max_wait_ms <= 0
+            reader.byte_count >= body.min_bytes
+            or self._is_last_look
+            or reader.is_urgent
             or not self._wanted
         )
 
-    def _wait(self, read: Read) -> None:
-        body: FetchRequest = self._request.body
-        self._missing_bytes = body.min_bytes - read.byte_count
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(body.max_wait_ms / 1000, self._time_out)
-            self._request.peer.on_close.add(self._stop_waiting)
-            for wanted in self._wanted:
-                partition = self._reader.find(wanted)
-                if partition is not None:
-                    self._waits_at.append(partition)
-                    partition.fetch_waiters.add(self)
+    def _watch(self) -> None:
+        """Be told of changes from now on: before anything else gets a turn."""
+        found = self._reader.found
+        for wanted, partition in found:
+            self._watched[partition] = wanted
+            partition.fetch_waiters.add(self)
+        found.clear()
 
-    def _stop_waiting(self) -> None:
+    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._request.peer.on_close.discard(self._stop_waiting)
-        for partition in self._waits_at:
+        self._request.peer.on_close.discard(self._stop)
+        for partition in self._watched:
             partition.fetch_waiters.discard(self)
-        self._waits_at.clear()
+        self._watched.clear()
 
-    def _retry(self) -> None:
-        self._is_retry_due = False
+    # Reading again, and on
+
+    def _look(self) -> int:
+        """Read what has changed, and what was there but not enough."""
         if self._timer is None:
-            return  # answered, or the client is gone
-        self._look_again(is_last_look=False)
+            return 1  # the client is gone
+        self._source, self._changed = iter(self._changed), {}
+        return self._read_on()
 
-    def _time_out(self) -> None:
-        self._look_again(is_last_look=True)
-
-    def _look_again(self, *, is_last_look: bool) -> None:
+    def _read_on(self) -> int:
+        """Read on where the last turn ended."""
+        if self._timer is None:
+            return 1
         try:
-            read = self._reader.read(self._wanted)
-            if read.cold is not None:
-                self._stop_waiting()
-                self._start_reading_cold(read)
-            elif is_last_look or self._is_enough(read):
-                self._stop_waiting()
-                self._request.answer(self._response(read))
-            else:
-                self._wait(read)
+            self._reader.read(self._source)
+            return self._go_on() + self._reader.cost
         except Exception as error:  # nobody above would answer
-            self._stop_waiting()
+            self._stop()
             self._request.peer.on_failed(self._request, error)
+            return ANSWER_COST
 
-    def _start_reading_cold(self, read: Read) -> None:
-        task = asyncio.get_running_loop().create_task(self._read_cold(read))
-        self._broker.cold_fetches.add(task)
-        task.add_done_callback(self._broker.cold_fetches.discard)
+    def _go_on(self) -> int:
+        """Decide what comes after one turn of reading; return what that cost."""
+        reader = self._reader
+        self._watch()
+        if reader.cost >= TURN_COST_MAX:
+            self._broker.turns.soon(self._read_on)
+            return 1
+        if reader.cold:
+            task = asyncio.get_running_loop().create_task(self._read_cold())
+            self._broker.cold_fetches.add(task)
+            task.add_done_callback(self._broker.cold_fetches.discard)
+            return 1
+        if self._is_enough():
+            self._stop()
+            if reader.element_count > ELEMENTS_PER_TURN:
+                self._rest, self._topics = iter(reader.rows.items()), []
+                self._broker.turns.soon(self._answer_on)
+            else:
+                self._request.answer(self._response())
+            return ANSWER_COST
+        body: FetchRequest = self._request.body
+        self._missing_bytes = body.min_bytes - reader.byte_count
+        self._is_busy = False
+        if self._changed:
+            self._look_soon()
+        for wanted in reader.let_go():
+            self._changed[wanted] = None
+        return 1
 
-    async def _read_cold(self, read: Read) -> None:
-        """Bring what is wanted into the page cache, and answer from there."""
+    async def _read_cold(self) -> None:
+        """Have threads read what is not in the page cache, and go on with that."""
+        reader = self._reader
         try:
-            for _ in range(COLD_READ_ATTEMPTS_MAX.default * max(len(self._wanted), 1)):
-                if read.cold is None:
-                    break
-                wanted, partition = read.cold
-                await partition.log.warm(wanted.fetch_offset, wanted.max_bytes)
-                read = self._reader.read(self._wanted)
-            if read.cold is not None:
-                read = self._reader.read(self._wanted, may_block=True)
-            if not self._request.peer.is_closed:
-                if self._is_enough(read):
-                    self._request.answer(self._response(read))
-                else:
-                    self._wait(read)
+            cold, reader.cold = reader.cold, []
+            await read_together(self._broker.cold_reads, [each.work for each in cold])
+            reader.cost = 0
+            for each in cold:
+                if not reader.take_cold(each):
+                    self._changed[each.wanted] = None
+                if reader.cost >= TURN_COST_MAX:
+                    await asyncio.sleep(0)
+                    reader.cost = 0
+            if self._timer is not None:
+                self._go_on()
         except Exception as error:  # nobody above would answer
+            self._stop()
             self._request.peer.on_failed(self._request, error)
 
     # Answering
 
-    def _response(self, read: Read) -> FetchResponse:
-        session, rows = self._session, read.rows
-        if session is not None:
-            rows = self._news(session, rows)
-        response = FetchResponse(
-            session_id=NO_SESSION if session is None else session.id, responses=_by_topic(rows)
-        )
+    def _answer_on(self) -> int:
+        """Put a large response together, some of it in each turn, and have a thread encode it."""
+        if self._request.peer.is_closed:
+            return 1
+        try:
+            some = list(islice(self._rest, ELEMENTS_PER_TURN))
+            if some:
+                self._add(some, self._topics)
+                self._broker.turns.soon(self._answer_on)
+                return TURN_COST_MAX
+            self._request.answer(self._whole(self._topics), is_large=True)
+        except Exception as error:  # nobody above would answer
+            self._request.peer.on_failed(self._request, error)
+        return ANSWER_COST
+
+    def _response(self) -> FetchResponse:
+        return self._whole(self._add(self._reader.rows.items(), []))
+
+    def _add(
+        self,
+        rows: Iterable[tuple[WantedPartition, PartitionData]],
+        topics: list[FetchableTopicResponse],
+    ) -> list[FetchableTopicResponse]:
+        """Add rows to a response, neighbours of one topic together, and remember what is told."""
+        has_session = self._session is not None
+        current = topics[-1] if topics else None
         for wanted, row in rows:
-            if row.records:
-                partition = self._reader.find(wanted)
-                if partition is not None:
-                    partition.counters.bytes_out += len(row.records)
-                    partition.counters.fetch_requests += 1
-        leaders = {row.current_leader.leader_id for _, row in rows} - {UNKNOWN}
-        if leaders and not self._reader.is_stranger:  # replicas know where the others are
+            if (
+                current is None
+                or current.topic_id != wanted.topic_id
+                or (wanted.topic_id == ZERO_TOPIC_ID and current.topic != wanted.topic)
+            ):
+                current = FetchableTopicResponse(
+                    topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
+                )
+                topics.append(current)
+            current.partitions.append(row)
+            if has_session:
+                # After an error the client has to hear the rest again.
+                wanted.high_watermark = UNKNOWN if row.error_code else row.high_watermark
+                wanted.log_start_offset = row.log_start_offset
+        return topics
+
+    def _whole(self, topics: list[FetchableTopicResponse]) -> FetchResponse:
+        session, reader = self._session, self._reader
+        response = FetchResponse(
+            session_id=NO_SESSION if session is None else session.id, responses=topics
+        )
+        for wanted, partition in reader.given:
+            counters = partition.counters
+            counters.bytes_out += len(reader.rows[wanted].records)  # type: ignore[arg-type]
+            counters.fetch_requests += 1
+            if session is not None:
+                session.move_back(wanted)
+        if reader.is_urgent and not reader.is_stranger:  # replicas know where the others are
+            leaders = {row.current_leader.leader_id for row in reader.rows.values()} - {UNKNOWN}
             response.node_endpoints = [
                 NodeEndpoint(**found._asdict())
                 for found in endpoints(self._broker.image, leaders, self._request.peer.listener)
             ]
         return response
-
-    def _news(
-        self, session: FetchSession, rows: list[tuple[WantedPartition, PartitionData]]
-    ) -> list[tuple[WantedPartition, PartitionData]]:
-        """Leave out what an incremental fetch would hear again; remember what is told."""
-        news = []
-        for wanted, row in rows:
-            is_news = (
-                not self._is_incremental
-                or bool(row.records)
-                or row.error_code != 0
-                or row.high_watermark != wanted.high_watermark
-                or row.log_start_offset != wanted.log_start_offset
-                or row.diverging_epoch.end_offset >= 0
-            )
-            # After an error the client has to hear the rest again.
-            wanted.high_watermark = UNKNOWN if row.error_code else row.high_watermark
-            wanted.log_start_offset = row.log_start_offset
-            if is_news:
-                news.append((wanted, row))
-        for wanted, row in news:
-            if row.records:
-                session.move_back(wanted)
-        return news
-
-
-def _by_topic(
-    rows: Iterable[tuple[WantedPartition, PartitionData]],
-) -> list[FetchableTopicResponse]:
-    """Put neighbours of one topic together."""
-    topics: list[FetchableTopicResponse] = []
-    current: FetchableTopicResponse | None = None
-    for wanted, row in rows:
-        if (
-            current is None
-            or current.topic_id != wanted.topic_id
-            or (wanted.topic_id == ZERO_TOPIC_ID and current.topic != wanted.topic)
-        ):
-            current = FetchableTopicResponse(
-                topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
-            )
-            topics.append(current)
-        current.partitions.append(row)
-    return topics
 
 
 HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.FETCH: handle_fetch}

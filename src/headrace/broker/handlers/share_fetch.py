@@ -11,10 +11,11 @@ Unlike Kafka, which fails the whole request, a topic id that nobody knows has an
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Coroutine, Iterable, Iterator
+from typing import Any, Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.fetch_reading import read_together
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.broker.share_acknowledging import (
     Acknowledging,
@@ -22,8 +23,9 @@ from headrace.broker.share_acknowledging import (
     explain_missing,
 )
 from headrace.broker.share_answers import ShareFetchAnswer
-from headrace.broker.share_partition import LedSharePartition
+from headrace.broker.share_partition import LOOK_COST, LedSharePartition
 from headrace.broker.share_reading import ShareRead, covering, read_share
+from headrace.broker.turns import TURN_COST_MAX
 from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId
@@ -35,6 +37,14 @@ from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 
 LOOKS_MAX: Final = 16
 """How often a fetch looks on at once after records that nobody may have."""
+READS_MAX: Final = 128
+"""How many partitions give records to one fetch."""
+BATCHES_MAX: Final = 1000
+"""After so many batches of the log no other partition is read for the same fetch."""
+COLD_PARTITIONS_MAX: Final = 16
+"""How many partitions threads read together for one fetch."""
+LOAD_COST: Final = 16
+"""What it costs to ask for the state of a share partition, as `Turns` counts."""
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Errors that can wait for the records of other partitions, as nothing comes of them."""
 _MODES: Final = {int(mode): mode for mode in AcquireMode}
@@ -77,20 +87,33 @@ def _session(broker: Broker, request: Request) -> tuple[ShareSession, Collection
 
 
 class ShareFetch:
-    """One share fetch, which may wait."""
+    """One share fetch, which may wait.
+
+    Its partitions are looked at once, in several turns of the loop if they are very many, and then
+    those only that have something.
+    """
 
     __slots__ = (
         "_acknowledging",
         "_answer",
         "_body",
         "_broker",
+        "_cold",
         "_cold_reads",
         "_errors",
+        "_failed",
+        "_is_busy",
+        "_is_last_look",
+        "_is_urgent",
+        "_is_woken",
         "_led",
         "_new",
+        "_ready",
         "_request",
         "_session",
+        "_source",
         "_timer",
+        "_watched_count",
     )
 
     def __init__(
@@ -108,123 +131,211 @@ class ShareFetch:
         """Partitions that the answer names even if there is nothing to say of them."""
         self._acknowledging = Acknowledging()
         self._led: list[LedSharePartition] = []
+        self._ready: dict[LedSharePartition, None] = {}
+        """Those that may have records."""
         self._errors: dict[PartitionId, KafkaError] = {}
         """Of partitions that cannot be read."""
+        self._failed: list[LedSharePartition] = []
+        """Those that serve no more."""
+        self._is_urgent = False
+        """Whether there is something that a client must hear at once."""
+        self._cold: list[tuple[LedSharePartition, int]] = []
+        """Partitions whose records a thread has to read, and how many bytes."""
         self._answer = ShareFetchAnswer(broker)
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_last_look: bool
+        # What follows there is only from the first turn that did not answer, until there is an
+        # answer: most fetches never come so far.
+        self._timer: asyncio.TimerHandle | None
+        self._source: Iterator[PartitionId]
+        """Partitions that are still to be looked at."""
         self._cold_reads = 0
+        self._watched_count: int
+        self._is_busy: bool
+        """Whether it is being read, or about to be."""
+        self._is_woken: bool
+        """Whether there was something new meanwhile."""
 
     def begin(self) -> Answer:
-        """Answer if there is enough and nothing is to be written, else wait."""
-        body, shares = self._body, self._broker.share_partitions
+        """Answer if there is enough and nothing is to be written, else wait.
+
+        What the request says of records is done when this returns, in any case.
+        """
+        body = self._body
         if body.topics:
             self._acknowledging.begin(
                 self._broker, self._session, body.topics, is_renew_allowed=body.is_renew_ack
             )
         if body.share_session_epoch == FINAL_EPOCH:
-            shares.end_session(self._session)
-        elif not body.is_renew_ack:
-            if body.share_acquire_mode not in _MODES:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"there is no acquire mode {body.share_acquire_mode}",
-                )
-            self._find_partitions()
-            if not self._look(is_last=body.max_wait_ms <= 0 or body.max_records <= 0):
-                return LATER
-        return self._finish()
+            self._broker.share_partitions.end_session(self._session)
+            return self._finish()
+        if body.is_renew_ack:
+            return self._finish()
+        if body.share_acquire_mode not in _MODES:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"there is no acquire mode {body.share_acquire_mode}",
+            )
+        self._is_last_look = body.max_wait_ms <= 0 or body.max_records <= 0
+        source = iter(self._session.in_turn(body.share_session_epoch))
+        is_large = len(self._session.partitions) > TURN_COST_MAX
+        is_whole = self._find_partitions(source, is_large=is_large)
+        if is_whole and self._look():
+            return self._finish()
+        self._source = iter(tuple(source))  # the session may change before it is read
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(body.max_wait_ms, 0) / 1000, self._on_time_out)
+        self._request.peer.on_close.add(self._stop)
+        self._watched_count = 0
+        self._is_busy, self._is_woken = True, False
+        if is_whole:
+            self._wait()
+        else:
+            self._watch()
+            self._broker.turns.soon(self._find_on)
+        return LATER
 
-    def _find_partitions(self) -> None:
-        shares, session = self._broker.share_partitions, self._session
-        for partition_id in session.in_turn(self._body.share_session_epoch):
-            led = shares.lead(session.group_id, partition_id)
+    def _find_partitions(self, source: Iterator[PartitionId], *, is_large: bool) -> bool:
+        """Find partitions, as many as belong into one turn; return whether these are all.
+
+        With `is_large`, those that have no records are not looked at later.
+        """
+        shares, group_id, cost = self._broker.share_partitions, self._session.group_id, 0
+        now_ms = self._broker.clock.now_ms() if is_large else 0
+        for partition_id in source:
+            led = shares.lead(group_id, partition_id)
             if led is not None:
                 self._led.append(led)
+                if not is_large or led.has_records(now_ms):
+                    self._ready[led] = None
+                cost += 1 if led.is_active else LOAD_COST
+                if led.error is not None:
+                    self._note_failed(led)
             elif (error := explain_missing(self._broker, partition_id)) is not None:
-                self._errors[partition_id] = error
+                self._fail(partition_id, error)
+                cost += 1
+            if cost >= TURN_COST_MAX:
+                return False
+        return True
+
+    def _fail(self, partition_id: PartitionId, error: KafkaError) -> None:
+        self._errors[partition_id] = error
+        if error.code not in _NOT_THERE:
+            self._is_urgent = True
+
+    def _note_failed(self, led: LedSharePartition) -> None:
+        self._failed.append(led)
+        self._is_urgent = True
 
     # Looking
 
-    def _look(self, *, is_last: bool, may_block: bool = False) -> bool:
-        """Acquire what there is, if it is enough; whether the fetch has ended with that.
+    def _look(self) -> bool:
+        """Acquire what there is, if it is enough; return whether the fetch has ended with that.
 
-        If not, it waits, or its records are being brought into the page cache.
+        If not, it is to wait, or for threads first if any partition is `_cold`.
         """
         for _ in range(LOOKS_MAX):
             now_ms = self._broker.clock.now_ms()
-            reads = self._read(now_ms, may_block=may_block)
-            if reads is None:
+            reads, is_enough = self._read(now_ms)
+            if self._cold and not (reads and is_enough):
                 return False
-            size_bytes = sum(read.ends[-1] for read in reads)
-            if not reads or (size_bytes < self._body.min_bytes and not is_last):
+            if not reads or not is_enough:
                 break
             self._acquire(reads, now_ms)
             if self._answer.has_records:
+                if self._cold:
+                    self._spawn(self._warm())  # for the next fetch
                 return True
             if not any(read.offset != read.led.machine.next_fetch_offset(now_ms) for read in reads):
                 break
         else:
             assert reads
             reads[0].led.wake_soon()  # others have their turn before it goes on
-        if is_last or not self._led or self._has_failed():
-            return True
-        self._wait()
-        return False
+        return self._is_last_look or not self._led or self._is_urgent
 
-    def _has_failed(self) -> bool:
-        """Whether there is something that a client must hear at once."""
-        return any(led.error is not None for led in self._led) or any(
-            error.code not in _NOT_THERE for error in self._errors.values()
-        )
+    def _read(self, now_ms: int) -> tuple[list[ShareRead], bool]:
+        """Read as much as is wanted, of what does not have to wait for the disk.
 
-    def _read(self, now_ms: int, *, may_block: bool) -> list[ShareRead] | None:
-        """Read as much as is wanted; None if that has to wait for the disk."""
+        Also returns whether that is enough to answer.
+        """
         body, reads = self._body, list[ShareRead]()
         records_left, bytes_missing = body.max_records, body.min_bytes
         if records_left <= 0 or self._session.is_ended:
-            return reads
-        readable = [led for led in self._led if led.has_records(now_ms)]
+            return reads, self._is_last_look
+        readable = self._find_readable(now_ms)
         if not readable:
-            return reads
+            return reads, self._is_last_look
         bytes_max = min(body.max_bytes, self._broker.fetch_bytes_max) // len(readable)
-        for led in readable:
+        may_block = self._cold_reads >= COLD_READ_ATTEMPTS_MAX.default
+        batches_left = BATCHES_MAX
+        self._cold.clear()
+        for led, offset in readable:
             try:
                 read = read_share(
                     led,
+                    offset,
                     now_ms,
-                    bytes_max,
-                    max(records_left, 1),
+                    bytes_max=bytes_max,
+                    records_max=max(records_left, 1),
                     is_first=not reads,
                     may_block=may_block,
                 )
             except KafkaError as error:
-                self._errors[led.id] = error
+                self._fail(led.id, error)
                 continue
             if read is None:
-                self._start_reading_cold(led, now_ms, bytes_max)
-                return None
-            if read.fetched:
+                self._cold.append((led, bytes_max))
+                if len(self._cold) == COLD_PARTITIONS_MAX:
+                    break
+            elif read.fetched:
                 reads.append(read)
-                records_left -= read.offset_count
                 bytes_missing -= read.ends[-1]
+                batches_left -= len(read.fetched)
+                if batches_left <= 0 or len(reads) == READS_MAX:
+                    return reads, True
+                if len(readable) == 1:
+                    break
+                records_left -= led.machine.count_acquirable(
+                    offset, read.fetched[-1].last_offset, now_ms
+                )
                 if records_left <= 0 and bytes_missing <= 0:
                     break
-        return reads
+        return reads, bytes_missing <= 0 or self._is_last_look
+
+    def _find_readable(self, now_ms: int) -> list[tuple[LedSharePartition, int]]:
+        """Return partitions that have records, and from which offset on.
+
+        Those that have none any more are looked at again when they have some.
+        """
+        readable: list[tuple[LedSharePartition, int]] = []
+        empty: list[LedSharePartition] = []
+        for led in self._ready:
+            offset = led.next_offset(now_ms)
+            if offset is None:
+                empty.append(led)
+            else:
+                readable.append((led, offset))
+                if len(readable) == READS_MAX:
+                    break
+        for led in empty:
+            del self._ready[led]
+        return readable
 
     def _acquire(self, reads: list[ShareRead], now_ms: int) -> None:
-        body, member_id = self._body, self._session.member_id
+        body, session = self._body, self._session
         records_left = body.max_records
         for read in reads:
+            led = read.led
             wanted = Wanted(records_left, max(body.batch_size, 1), _MODES[body.share_acquire_mode])
-            acquired = read.led.acquire(
-                member_id, read.fetched, wanted, now_ms, fetch_offset=read.offset
+            acquired = led.acquire(
+                session.member_id, read.fetched, wanted, now_ms, fetch_offset=read.offset
             )
             if not acquired:
                 continue
+            session.touched[led.id] = None
             records = covering(read, acquired)
-            self._answer.acquire(read.led.id, records, acquired)
+            self._answer.acquire(led.id, records, acquired)
             records_left -= sum(each.last_offset - each.first_offset + 1 for each in acquired)
-            counters = read.led.partition.counters
+            counters = led.partition.counters
             counters.bytes_out += len(records)
             counters.fetch_requests += 1
             if records_left <= 0:
@@ -233,60 +344,103 @@ class ShareFetch:
 
     # Waiting
 
-    def look_again(self) -> None:
-        """Take what there is now: a partition has records again, or serves no more."""
-        if self._timer is not None:
-            self._conclude(is_last=False)
+    def look_again(self, led: LedSharePartition) -> int:
+        """Take what a partition has now, or note that it serves no more; return the cost."""
+        if led.error is not None:
+            self._note_failed(led)
+        self._ready[led] = None
+        if self._is_busy:
+            self._is_woken = True
+            return 1
+        return self._conclude()
 
-    def _wait(self) -> None:
+    def _on_time_out(self) -> None:
+        self._is_last_look = True
+        if not self._is_busy:
+            self._is_busy = True
+            self._broker.turns.soon(self._conclude)
+
+    def _find_on(self) -> int:
+        """Look for the partitions that the last turn did not come to."""
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._body.max_wait_ms / 1000, self._time_out)
-            self._request.peer.on_close.add(self._stop_waiting)
-            for led in self._led:
-                led.wait(self)
+            return 1
+        if not self._find_partitions(self._source, is_large=True):
+            self._watch()
+            self._broker.turns.soon(self._find_on)
+            return TURN_COST_MAX
+        return self._conclude()
 
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._request.peer.on_close.discard(self._stop_waiting)
-            for led in self._led:
-                led.stop_waiting(self)
-
-    def _time_out(self) -> None:
-        self._conclude(is_last=True)
-
-    def _conclude(self, *, is_last: bool, may_block: bool = False) -> None:
-        """Look, and answer if that ends the fetch."""
+    def _conclude(self) -> int:
+        """Look, and answer if that ends the fetch; return what it cost."""
+        if self._timer is None:
+            return 1  # the client is gone
+        self._is_busy, self._is_woken = True, False
         try:
-            if self._look(is_last=is_last, may_block=may_block):
-                self._stop_waiting()
+            if self._look():
+                self._stop()
                 answer = self._finish()
                 if answer is not LATER:
                     self._request.answer(answer)  # type: ignore[arg-type]
+            else:
+                self._wait()
         except Exception as error:  # nobody above would answer
-            self._stop_waiting()
+            self._stop()
             self._request.peer.on_failed(self._request, error)
+        return LOOK_COST
 
-    def _start_reading_cold(self, led: LedSharePartition, now_ms: int, bytes_max: int) -> None:
-        self._stop_waiting()
-        work = self._read_cold(led, led.machine.next_fetch_offset(now_ms), bytes_max)
+    def _wait(self) -> None:
+        """Wait for threads, or for something new."""
+        self._watch()
+        if self._cold:
+            self._cold_reads += 1
+            self._spawn(self._read_cold())
+        elif self._is_woken:
+            self._broker.turns.soon(self._conclude)
+        else:
+            self._is_busy = False
+
+    def _watch(self) -> None:
+        """Be told of changes from now on: before anything else gets a turn."""
+        for led in self._led[self._watched_count :]:
+            led.wait(self)
+        self._watched_count = len(self._led)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._request.peer.on_close.discard(self._stop)
+            for led in self._led[: self._watched_count]:
+                led.stop_waiting(self)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._broker.cold_fetches.add(task)
         task.add_done_callback(self._broker.cold_fetches.discard)
 
-    async def _read_cold(self, led: LedSharePartition, offset: int, bytes_max: int) -> None:
+    async def _warm(self) -> None:
+        """Have threads bring records into the page cache."""
+        now_ms = self._broker.clock.now_ms()
+        reads = [
+            led.partition.log.cold_read(
+                led.machine.next_fetch_offset(now_ms), bytes_max, up_to=led.up_to
+            )
+            for led, bytes_max in self._cold
+            if led.is_active
+        ]
+        self._cold.clear()
+        # One that fails does so again on the loop, where somebody can be told.
+        await read_together(self._broker.cold_reads, reads)
+
+    async def _read_cold(self) -> None:
         """Bring what is wanted into the page cache, and go on from there."""
-        self._cold_reads += 1
         try:
-            await led.partition.log.warm(offset, bytes_max)
-        except OSError as error:
+            await self._warm()
+        except Exception as error:  # nobody above would answer
+            self._stop()
             self._request.peer.on_failed(self._request, error)
-            return
-        if not self._request.peer.is_closed:
-            limit = COLD_READ_ATTEMPTS_MAX.default * len(self._led)
-            self._conclude(is_last=False, may_block=self._cold_reads >= limit)
+        else:
+            self._conclude()
 
     # Answering
 
@@ -303,11 +457,13 @@ class ShareFetch:
 
     def _response(self) -> ShareFetchResponse:
         answer = self._answer
-        for led in self._led:
+        if self._new:
+            for led in self._led:
+                if led.is_active and led.id in self._new:
+                    answer.row(led.id)
+        for led in self._failed:
             if led.error is not None and not answer.has(led.id):
                 self._errors[led.id] = led.error
-            elif led.is_active and led.id in self._new:
-                answer.row(led.id)
         for partition_id, error in self._errors.items():
             answer.fail(partition_id, error)
         for partition_id, failure in self._acknowledging.errors.items():

@@ -115,7 +115,7 @@ class Acquisition:
                 and before.delivery_count == count
                 and last - before.first_offset < self._batch_size
             ):
-                self._known[-1] = before._replace(last_offset=last)
+                self._known[-1] = Acquired(before.first_offset, last, count)
                 return
         self._known.append(Acquired(first, last, count))
 

@@ -86,15 +86,41 @@ class SharePartition:
         """Give the first offset that could be acquired: inside the window, or behind it."""
         return self._window.next_available(now_ms)
 
+    def reach(self, offset: int, count: int, now_ms: int) -> int:
+        """Return how far to read from `offset` on, to have so many that can be acquired."""
+        if offset > self._window.end_offset:
+            return offset + count - 1
+        return self._window.reach(offset, count, now_ms)
+
+    def count_acquirable(self, first_offset: int, last_offset: int, now_ms: int) -> int:
+        """Return how many of some offsets can be acquired."""
+        if first_offset > self._window.end_offset:
+            return last_offset - first_offset + 1
+        return self._window.count_available(first_offset, last_offset, now_ms)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all there is to know is written: nothing is leased, rests or is under way.
+
+        A partition that is loaded anew then goes on as this one would.
+        """
+        return not self._writes.are_under_way and self._window.is_at_rest()
+
+    @property
+    def run_count(self) -> int:
+        """How much there is to look through."""
+        return len(self._window.runs)
+
     def can_acquire(self, now_ms: int) -> bool:
         """Tell whether there is any use in reading the log.
 
         There is none if the window is full and nothing in it is available.
         """
-        return (
-            self.in_flight_count < self._limits().in_flight_max
-            or self._window.next_available(now_ms) <= self._window.end_offset
-        )
+        return self.has_room() or self._window.next_available(now_ms) <= self._window.end_offset
+
+    def has_room(self) -> bool:
+        """Return whether the window may be extended."""
+        return self.in_flight_count < self._limits().in_flight_max
 
     def acquire(
         self,

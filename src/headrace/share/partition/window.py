@@ -256,6 +256,36 @@ class Window:
             self._available_from = self.end_offset + 1
         return self.end_offset + 1
 
+    def reach(self, offset: int, count: int, now_ms: int) -> int:
+        """Return the offset by which so many, from `offset` on, may be acquired.
+
+        All that lie behind the end may be.
+        """
+        for index in range(self.index_of(offset), len(self.runs)):
+            run = self.runs[index]
+            if run.state == AVAILABLE and run.until_ms <= now_ms:
+                first = max(run.first, offset)
+                if run.last - first + 1 >= count:
+                    return first + count - 1
+                count -= run.last - first + 1
+        return self.end_offset + count
+
+    def count_available(self, first: int, last: int, now_ms: int) -> int:
+        """Return how many of some offsets may be acquired; all behind the end may be."""
+        count = max(last - max(first, self.end_offset + 1) + 1, 0)
+        for run in self.overlapping(first, min(last, self.end_offset)):
+            if run.state == AVAILABLE and run.until_ms <= now_ms:
+                count += min(run.last, last) - max(run.first, first) + 1
+        return count
+
+    def is_at_rest(self) -> bool:
+        """Return whether nothing here waits for anything: no member, no time, no write."""
+        return all(
+            run.change is None
+            and (IS_COMPLETE[run.state] or (run.state == AVAILABLE and run.until_ms == 0))
+            for run in self.runs
+        )
+
     def _cut(self, offset: int) -> int:
         """Have a run begin at an offset; give its index, or how many there are if behind."""
         index = bisect_right(self._firsts, offset) - 1

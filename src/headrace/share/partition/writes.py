@@ -24,6 +24,10 @@ class Writes:
         self._left_behind: list[StateBatch] = []
         """What holds although it could not be written."""
 
+    @property
+    def are_under_way(self) -> bool:
+        return bool(self._under_way)
+
     def begin(self, outcomes: list[Outcome], *, is_release: bool = False) -> Change:
         """Begin what holds once it is written; the records stay acquired until then."""
         change = Change(outcomes, is_applied=False, is_release=is_release)

@@ -1,10 +1,13 @@
 """Fetch: what is read, when it is answered, and what a session leaves out."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from headrace.broker.handlers.fetch import PARTITIONS_PER_TURN
+from headrace.broker.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.errors import ErrorCode
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
@@ -276,19 +279,291 @@ def test_committed_readers_stop_at_an_open_transaction_and_hear_of_aborted_ones(
     assert [(a.producer_id, a.first_offset) for a in aborted.aborted_transactions] == [(5, 1)]
 
 
-def test_what_is_not_in_the_page_cache_is_read_all_the_same(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
+# What is not in the page cache
+
+
+def test_what_is_not_in_the_page_cache_is_read_all_the_same(harness: Any, cold_files: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"a")
+    cold_files.drop(harness, "orders", 0)
+    assert base_offsets(rows(harness.ask(fetch(topic_id, 0), LATEST))[0]) == [0]
+    assert cold_files.waits == 1
+
+
+def test_cold_and_warm_partitions_come_together_in_the_order_of_the_request(
+    harness: Any, cold_files: Any
+) -> None:
+    topic_id = harness.create_topic("orders", partitions=40)
+    for index in range(40):
+        append(harness, b"x" * 100, index=index)
+    cold_files.drop(harness, "orders", *range(0, 40, 2))
+    found = rows(harness.ask(fetch(topic_id, *[0] * 40), LATEST))
+    assert [base_offsets(found[index]) for index in range(40)] == [[0]] * 40
+    assert cold_files.waits == 20
+
+
+def test_a_cold_partition_keeps_its_part_of_the_bytes(harness: Any, cold_files: Any) -> None:
+    topic_id = harness.create_topic("orders", partitions=3)
+    for index in range(3):
+        append(harness, b"x" * 1000, index=index)
+    cold_files.drop(harness, "orders", 0)
+    found = rows(harness.ask(fetch(topic_id, 0, 0, 0, max_bytes=2500), LATEST))
+    assert [bool(found[index].records) for index in range(3)] == [True, True, False]
+
+
+def test_a_cold_first_batch_comes_however_small_the_limits_are(
+    harness: Any, cold_files: Any
+) -> None:
+    topic_id = harness.create_topic("orders", partitions=2)
+    append(harness, b"x" * 1000)
+    append(harness, b"y" * 1000, index=1)
+    cold_files.drop(harness, "orders", 0, 1)
+    answer = harness.ask(fetch(topic_id, 0, 0, max_bytes=1, partition_max_bytes=1), LATEST)
+    found = rows(answer)
+    assert [len(found[index].records) > 1000 for index in range(2)] == [True, False]
+
+
+def test_a_cold_partition_that_cannot_be_read_is_an_error_of_its_own(
+    harness: Any, cold_files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = harness.create_topic("orders", partitions=2)
+    for index in range(2):
+        append(harness, b"a", index=index)
+    cold_files.drop(harness, "orders", 0)
+    broken = harness.broker.replicas.find("orders", 0).log.segments[0].file
+    read = type(broken).read
+
+    def read_unless_broken(file: Any, position: int, count: int) -> Any:
+        if file is broken:
+            raise OSError(5, "broken disk")
+        return read(file, position, count)
+
+    monkeypatch.setattr(type(broken), "read", read_unless_broken)
+    found = rows(harness.ask(fetch(topic_id, 0, 0), LATEST))
+    assert ErrorCode(found[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert base_offsets(found[1]) == [0]
+
+
+def test_records_behind_an_empty_cold_segment_are_found(harness: Any, cold_files: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    for value in (b"a", b"b"):
+        append(harness, value)
+        log = harness.broker.replicas.find("orders", 0).log
+        log.roll(log.end_offset)
+    log.segments[0].truncate(0)  # as if compaction had taken all of it
+    cold_files.drop(harness, "orders", 0)
+    assert base_offsets(rows(harness.ask(fetch(topic_id, 0, max_wait_ms=9000), LATEST))[0]) == [1]
+
+
+def test_the_time_to_wait_does_not_begin_anew_after_a_cold_read(
+    harness: Any, cold_files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic_id = harness.create_topic("orders")
     append(harness, b"a")
-    log = harness.broker.replicas.find("orders", 0).log
-    read, cold = log.read, [2]
+    request = fetch(topic_id, 0, max_wait_ms=70, min_bytes=1_000_000)
 
-    def read_cold_twice(*arguments: Any, may_block: bool = False, **options: Any) -> Any:
-        if cold[0] and not may_block:
-            cold[0] -= 1
-            return None
-        return read(*arguments, may_block=may_block, **options)
+    async def ask() -> list[float]:
+        loop, delays = asyncio.get_running_loop(), list[float]()
+        call_later = loop.call_later
 
-    monkeypatch.setattr(log, "read", read_cold_twice)
-    assert base_offsets(rows(harness.ask(fetch(topic_id, 0), LATEST))[0]) == [0]
+        def note(delay: float, *arguments: Any, **options: Any) -> Any:
+            delays.append(delay)
+            return call_later(delay, *arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_later", note)
+            waiting = asyncio.ensure_future(harness.ask_async(request, LATEST))
+            await asyncio.sleep(0)
+            cold_files.drop(harness, "orders", 0)
+            answer = await waiting
+        assert base_offsets(rows(answer)[0]) == [0]
+        assert cold_files.waits == 1
+        return delays
+
+    assert harness.run(ask()).count(0.07) == 1
+
+
+# Much at once
+
+
+def test_a_fetch_of_very_many_partitions_lets_others_have_their_turn(harness: Any) -> None:
+    count = 3 * TURN_COST_MAX
+    topic_id = harness.create_topic("orders", partitions=count)
+    append(harness, b"a", index=count - 1)
+
+    async def ask() -> tuple[Any, int]:
+        waiting = asyncio.ensure_future(
+            harness.ask_async(fetch(topic_id, *[0] * count, max_wait_ms=60_000), LATEST)
+        )
+        turns = 0
+        while not waiting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await waiting, turns
+
+    answer, turns = harness.run(ask())
+    assert len(rows(answer)) == count
+    assert base_offsets(rows(answer)[count - 1]) == [0]
+    assert turns > 3
+
+
+def test_a_request_that_names_very_many_partitions_is_taken_in_turns(harness: Any) -> None:
+    """Whether they exist or not."""
+    count = 3 * PARTITIONS_PER_TURN
+    topic_id = harness.create_topic("orders", partitions=2)
+    append(harness, b"a", index=1)
+
+    async def ask() -> tuple[Any, int]:
+        waiting = asyncio.ensure_future(
+            harness.ask_async(fetch(topic_id, *[0] * count, session_epoch=0), LATEST)
+        )
+        turns = 0
+        while not waiting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await waiting, turns
+
+    answer, turns = harness.run(ask())
+    found = rows(answer)
+    assert len(found) == count
+    assert base_offsets(found[1]) == [0]
+    assert ErrorCode(found[2].error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.session_id != 0
+    assert turns > count / TURN_COST_MAX
+
+
+def test_an_unknown_isolation_level_of_a_large_request_is_refused(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    request = fetch(topic_id, *[0] * 2 * PARTITIONS_PER_TURN, isolation_level=7)
+    answer = harness.ask(request, LATEST)
+    assert ErrorCode(answer.error_code) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_what_is_appended_while_the_others_are_read_is_not_missed(harness: Any) -> None:
+    count = 3 * TURN_COST_MAX
+    topic_id = harness.create_topic("orders", partitions=count)
+
+    async def ask() -> Any:
+        waiting = asyncio.ensure_future(
+            harness.ask_async(fetch(topic_id, *[0] * count, max_wait_ms=60_000), LATEST)
+        )
+        first = harness.broker.replicas.find("orders", 0)
+        while not first.fetch_waiters:
+            await asyncio.sleep(0)
+        assert not harness.broker.replicas.find("orders", count - 1).fetch_waiters
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"key", b"value")
+        first.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+        return await waiting
+
+    assert base_offsets(rows(harness.run(ask()))[0]) == [0]
+
+
+def test_one_append_wakes_many_fetches_some_in_each_turn(harness: Any) -> None:
+    count = 200
+    topic_id = harness.create_topic("orders")
+
+    async def ask() -> list[int]:
+        waiting = [
+            asyncio.ensure_future(harness.ask_async(fetch(topic_id, 0, max_wait_ms=60_000), LATEST))
+            for _ in range(count)
+        ]
+        partition = harness.broker.replicas.find("orders", 0)
+        while len(partition.fetch_waiters) < count:
+            await asyncio.sleep(0)
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"key", b"value")
+        partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+        left = []
+        while partition.fetch_waiters:
+            await asyncio.sleep(0)
+            left.append(len(partition.fetch_waiters))
+        for answer in await asyncio.gather(*waiting):
+            assert base_offsets(rows(answer)[0]) == [0]
+        return left
+
+    left = [count, *harness.run(ask())]
+    assert max(before - after for before, after in pairwise(left)) <= TURN_COST_MAX / ANSWER_COST
+
+
+def test_a_session_that_waits_hears_of_the_partition_that_changed_only(harness: Any) -> None:
+    topic_id = harness.create_topic("orders", partitions=3)
+    first = harness.ask(fetch(topic_id, 0, 0, 0, session_epoch=0), LATEST)
+    request = fetch(topic_id, session_id=first.session_id, session_epoch=1, max_wait_ms=60_000)
+
+    async def ask() -> Any:
+        waiting = asyncio.ensure_future(harness.ask_async(request, LATEST))
+        partition = harness.broker.replicas.find("orders", 1)
+        while not partition.fetch_waiters:
+            await asyncio.sleep(0)
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"key", b"value")
+        partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
+        return await waiting
+
+    assert list(rows(harness.run(ask()))) == [1]
+
+
+# Aborted transactions
+
+
+def append_aborted(harness: Any, count: int, *, first_producer: int = 1) -> None:
+    """Append transactions of one record each, and abort them."""
+
+    async def run() -> None:
+        partition = harness.broker.replicas.find("orders", 0)
+        for producer_id in range(first_producer, first_producer + count):
+            builder = BatchBuilder()
+            builder.append(NOW_MS, b"key", b"x" * 100)
+            identity: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0}
+            batch = builder.build(**identity, base_sequence=0, is_transactional=True)
+            partition.append(memoryview(batch), NOW_MS, needs_replicas=False)
+            marker = build_end_transaction_marker(
+                NOW_MS, is_commit=False, coordinator_epoch=0, **identity
+            )
+            partition.append_own(memoryview(marker))
+
+    harness.run(run())
+
+
+def test_only_aborted_transactions_of_what_was_read_are_named(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    append_aborted(harness, 500)
+    request = fetch(topic_id, 100, isolation_level=1, partition_max_bytes=10_000)
+    row = rows(harness.ask(request, LATEST))[0]
+    offsets = base_offsets(row)
+    named = {each.first_offset for each in row.aborted_transactions}
+    assert {offset for offset in offsets if offset % 2 == 0} <= named
+    assert len(named) < 2 * len(offsets)
+
+
+def test_a_transaction_aborted_segments_later_is_named(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+
+    async def run() -> None:
+        partition = harness.broker.replicas.find("orders", 0)
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"key", b"open for long")
+        batch = builder.build(
+            producer_id=9000, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        partition.append(memoryview(batch), NOW_MS, needs_replicas=False)
+        partition.log.roll(partition.log.end_offset)
+
+    harness.run(run())
+    append_aborted(harness, 300)
+
+    async def end() -> None:
+        partition = harness.broker.replicas.find("orders", 0)
+        marker = build_end_transaction_marker(
+            NOW_MS, is_commit=False, producer_id=9000, producer_epoch=0, coordinator_epoch=0
+        )
+        partition.append_own(memoryview(marker))
+
+    harness.run(end())
+    for offset in (0, 1, 301):
+        request = fetch(topic_id, offset, isolation_level=1, partition_max_bytes=100)
+        row = rows(harness.ask(request, LATEST))[0]
+        named = [each.producer_id for each in row.aborted_transactions]
+        assert 9000 in named
+        assert len(named) < 100

@@ -3,7 +3,14 @@
 import pytest
 
 from headrace.share.durable import DeliveryState, StateBatch
-from headrace.share.partition.types import AcquireMode, Cause, FetchedBatch, Limits, Wanted
+from headrace.share.partition.types import (
+    AckType,
+    AcquireMode,
+    Cause,
+    FetchedBatch,
+    Limits,
+    Wanted,
+)
 from tests.unit.share.partition.share_partitions import ALL, LIMITS, LOCK_MS, Partition
 
 EXACT = AcquireMode.RECORD_LIMIT
@@ -229,3 +236,48 @@ def test_a_window_that_is_smaller_now_is_left_as_it_is() -> None:
     assert not partition.machine.can_acquire(1)
     partition.accept("a", 0, 95)
     assert partition.fetch("a", (100, 109)) == [(100, 109, 1)]
+
+
+# How far to read
+
+
+def test_reading_reaches_as_far_as_enough_can_be_acquired() -> None:
+    partition = Partition()
+    partition.fetch("a", (0, 9))
+    for offset in (2, 3, 7):
+        partition.release("a", offset)
+    reach = partition.machine.reach
+    assert [reach(2, count, 1) for count in range(1, 6)] == [2, 3, 7, 10, 11]
+    assert [reach(3, count, 1) for count in range(1, 4)] == [3, 7, 10]
+    assert reach(10, 5, 1) == 14
+    assert [partition.machine.count_acquirable(2, last, 1) for last in (2, 6, 7, 9, 12)] == [
+        *(1, 2, 3, 3, 6)
+    ]
+
+
+def test_records_that_rest_are_not_counted_on() -> None:
+    limits = LIMITS._replace(release_backoff_ms=50, release_backoff_max_ms=50)
+    partition = Partition(limits=limits)
+    partition.fetch("a", (0, 9))
+    partition.release("a", 0, 4)
+    assert partition.machine.reach(0, 2, 1) == 11
+    assert partition.machine.count_acquirable(0, 9, 1) == 0
+    assert partition.machine.reach(0, 2, 60) == 1
+
+
+def test_a_partition_is_at_rest_when_nothing_is_held_written_or_to_be_sent() -> None:
+    partition = Partition(limits=LIMITS._replace(has_dead_letters=True))
+    assert partition.machine.is_at_rest
+    partition.fetch("a", (0, 3))
+    assert not partition.machine.is_at_rest
+    change = partition.say("a", AckType.ACCEPT, 0, 1)
+    partition.release("a", 2)
+    partition.reject("a", 3)
+    assert not partition.machine.is_at_rest
+    partition.done(change)
+    assert not partition.machine.is_at_rest  # offset 3 is on its way to the dead letters
+    (letter,) = partition.machine.dead_letters()
+    written = partition.machine.dead_lettered(letter, 1)
+    assert not partition.machine.is_at_rest
+    partition.done(written)
+    assert partition.machine.is_at_rest
