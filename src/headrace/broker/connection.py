@@ -173,28 +173,31 @@ class Connection(asyncio.BufferedProtocol):
     def _may_take(self, frame: memoryview) -> bool:
         """Say whether a request may be handled now: it sees what every earlier one has done."""
         waiting = self._waiting
+        if self._decoding_bytes:
+            return False
         if not waiting:
-            return not self._decoding_bytes
+            return True
         last = waiting[-1]
         return last.api_key == PRODUCE and not last.is_holding and is_produce(frame)
 
     def _take(self, frame: memoryview, now_ns: int) -> None:
+        dispatcher = self._dispatcher
         if len(frame) > INLINE_FRAME_BYTES_MAX and not is_produce(frame):
-            self._take_large(frame, now_ns)
+            self._take_when_read(len(frame), dispatcher.read_in_thread(self, frame, now_ns))
             return
         try:
-            request = self._dispatcher.read(self, frame, now_ns)
+            request = dispatcher.read(self, frame, now_ns)
         except Undecodable as error:
             self.close(str(error))
+            return
+        if request is None:
+            self._take_when_read(len(frame), dispatcher.prepare_and_read(self, frame, now_ns))
         else:
             self._handle(request)
 
-    def _take_large(self, frame: memoryview, now_ns: int) -> None:
-        self._decoding_bytes = len(frame)
-        self._traffic.in_flight_bytes += len(frame)
-        decoding = asyncio.get_running_loop().run_in_executor(
-            None, self._dispatcher.read, self, frame, now_ns
-        )
+    def _take_when_read(self, size_bytes: int, decoding: "asyncio.Future[Request]") -> None:
+        self._decoding_bytes = size_bytes
+        self._traffic.in_flight_bytes += size_bytes
         decoding.add_done_callback(self._on_decoded)
 
     def _on_decoded(self, decoding: "asyncio.Future[Request]") -> None:
@@ -204,6 +207,8 @@ class Connection(asyncio.BufferedProtocol):
         self._decoding_bytes = 0
         error = decoding.exception()
         if error is not None:
+            if not isinstance(error, Undecodable):
+                logger.error("a request from %s cannot be read", self.address, exc_info=error)
             self.close(str(error))
             return
         self._handle(decoding.result())

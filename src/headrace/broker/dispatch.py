@@ -3,20 +3,24 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import CoroutineType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from headrace.broker.failures import failure_response
 from headrace.broker.request import LATER, Handler, Peer, Request
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.wire import APIS, Api, ApiKey, WireError, decode_from, read_request_start
+from headrace.wire.codec import prepare
 from headrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 BROKER_LISTENER: Final = "broker"
+
+Reading: TypeAlias = "asyncio.Future[Request]"
 
 logger = logging.getLogger(__name__)
 
@@ -43,36 +47,67 @@ class Dispatcher:
         self._broker = broker
         self._load = load
         self._handlers: dict[int, Handler] = {}
-        self._requests: dict[int, type[Message]] = {}
+        self._ready: dict[tuple[int, int], type[Message]] = {}
+        """Versions of APIs that were used before, and their requests."""
         self._versions = {int(key): served_versions(APIS[key]) for key in served}
         broker.served_apis = tuple(APIS[key] for key in sorted(self._versions))
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="headrace-prepare")
         self._tasks: set[asyncio.Task[None]] = set()
         self._incidents = count(1)
 
-    def read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request:
-        """Give the request in a frame; Undecodable if there is none that can be answered."""
+    def read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request | None:
+        """Return the request in a frame; raise Undecodable if there is none that can be answered.
+
+        None if this version of its API was never used before: what that takes would hold up the
+        loop, so use `prepare_and_read`.
+        """
         try:
             api, version, correlation_id, client_id, position = read_request_start(frame)
             key = int(api.key)
-            versions = self._versions.get(key)
-            if versions is None or version not in versions:
+            kind = self._ready.get((key, version))
+            if kind is not None:
+                # What follows the body is ignored, as Kafka does.
+                body, _ = decode_from(kind, frame, version, position)
+            else:
+                versions = self._versions.get(key)
+                if versions is not None and version in versions:
+                    return None
                 if key != ApiKey.API_VERSIONS:
                     raise self._refuse(peer, api, version, client_id)
                 # Version 0 is the only one that any client can read (KIP-511); its empty body
                 # is how the handler knows.
                 version, body = 0, None
-            else:
-                # What follows the body is ignored, as Kafka does.
-                kind = self._requests.get(key) or self._load_request(api)
-                body, _ = decode_from(kind, frame, version, position)
         except (WireError, UnicodeDecodeError) as error:
             self._broker.counters.undecodable_requests += 1
             raise Undecodable(f"{error} (from {_name(peer)})") from None
         return Request(peer, key, version, correlation_id, client_id, body, len(frame), now_ns)
 
-    def _load_request(self, api: Api) -> type[Message]:
-        kind = self._requests[api.key] = api.request
-        return kind
+    def prepare_and_read(self, peer: Peer, frame: memoryview, now_ns: int) -> "Reading":
+        """Read a request of a kind that is new, in the order in which such requests came."""
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._preparing, self._read_anyway, peer, frame, now_ns)
+
+    def read_in_thread(self, peer: Peer, frame: memoryview, now_ns: int) -> "Reading":
+        """Read a large request."""
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(None, self._read_anyway, peer, frame, now_ns)
+
+    def _read_anyway(self, peer: Peer, frame: memoryview, now_ns: int) -> Request:
+        request = self.read(peer, frame, now_ns)
+        if request is None:
+            api, version, *_ = read_request_start(frame)
+            self.prepare(api, version)
+            request = self.read(peer, frame, now_ns)
+        assert request is not None
+        return request
+
+    def prepare(self, api: Api, version: int) -> None:
+        """Load and compile what a version of an API needs."""
+        key = int(api.key)
+        if key not in self._handlers:
+            self._handlers[key] = self._load(api.key)
+        prepare(api.request, api.response, version)
+        self._ready[key, version] = api.request
 
     def dispatch(self, request: Request) -> None:
         """Have a request handled; its answer may be there when this returns, or come later."""
@@ -93,6 +128,10 @@ class Dispatcher:
         """Wait until no task of a handler runs."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+    def close(self) -> None:
+        """End the thread that prepares requests of a new kind."""
+        self._preparing.shutdown(wait=False)
 
     def _handle(self, request: Request) -> None:
         try:

@@ -83,6 +83,7 @@ class Node:
         self._disk: RealDisk | None = None
         self._quorum: MetadataQuorum | None = None
         self._broker: Broker | None = None
+        self._dispatcher: Dispatcher | None = None
 
     @property
     def broker(self) -> Broker:
@@ -90,6 +91,13 @@ class Node:
         if self._broker is None:
             raise RuntimeError("the node has not been started")
         return self._broker
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What calls handlers; there is one from `start` on."""
+        if self._dispatcher is None:
+            raise RuntimeError("the node has not been started")
+        return self._dispatcher
 
     @property
     def bootstrap(self) -> str:
@@ -145,6 +153,8 @@ class Node:
             listener.close()
         for connection in tuple(self.traffic.connections):
             connection.close("the node is gone")
+        if self._dispatcher is not None:
+            self._dispatcher.close()
         if self._disk is not None:
             self._disk.close()
 
@@ -236,7 +246,7 @@ class Node:
         await replicas.settle()
         self._limit_traffic()
         self.traffic.on_room_changed = self._limit_fetches
-        self.dispatcher = Dispatcher(self._broker, SERVED, load_handler)
+        self._dispatcher = Dispatcher(self._broker, SERVED, load_handler)
         for listener in self.listeners:
             await listener.serve(self._connector(listener.name))
         self.upkeep = Upkeep(self._broker, self.traffic)
@@ -311,6 +321,7 @@ class Node:
                     await connection.drained.wait()
         for connection in tuple(self.traffic.connections):
             connection.close("the node stops")
+        self.dispatcher.close()
 
 
 class _Connector:

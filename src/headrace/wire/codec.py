@@ -80,6 +80,14 @@ def encode_to(parts: list[Part], message: Message, version: int) -> None:
     raise explained
 
 
+def prepare(request: type[Message], response: type[Message], version: int) -> None:
+    """Compile what one version of an API needs, which takes milliseconds, before it is used."""
+    if (request, version) not in _decoders:
+        _compile_decoder(request, version)
+    if (response, version) not in _encoders:
+        _compile_encoder(response, version)
+
+
 _Key: TypeAlias = tuple[type[Message], int]
 _decoders: dict[_Key, Callable[..., Any]] = {}
 _encoders: dict[_Key, Callable[..., Any]] = {}

@@ -11,11 +11,11 @@ import pytest
 
 from headrace.broker.connection import Connection
 from headrace.broker.counters import Counters
-from headrace.broker.dispatch import Dispatcher
+from headrace.broker.dispatch import Dispatcher, served_versions
 from headrace.broker.request import INLINE_ELEMENTS_MAX, LATER, Request
 from headrace.broker.traffic import STUCK_NS, Traffic
 from headrace.errors import ErrorCode, KafkaError
-from headrace.wire import ApiKey, FrameReader
+from headrace.wire import APIS, ApiKey, FrameReader
 from headrace.wire.exchange import read_response, request_parts
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersionsResponse
@@ -70,7 +70,7 @@ class Wire(asyncio.Transport):
 class World:
     """Connections with a dispatcher whose handlers are the test's."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, *, is_prepared: bool = True, **limits: int) -> None:
         self.counters = Counters()
         defaults = {"request_bytes_max": FRAME_BYTES_MAX, "requests_max": 100}
         self.traffic = Traffic(self.counters, **{**defaults, **limits})
@@ -84,6 +84,9 @@ class World:
         }
         broker: Any = SimpleNamespace(counters=self.counters)
         self.dispatcher = Dispatcher(broker, handlers, handlers.__getitem__)
+        for key in handlers if is_prepared else ():
+            for version in served_versions(APIS[key]):
+                self.dispatcher.prepare(APIS[key], version)
         self.error: Exception = RuntimeError("out of luck")
 
     def connect(self, host: str = "10.0.0.1") -> "Client":
@@ -275,6 +278,23 @@ def test_a_large_request_is_decoded_in_a_thread_and_keeps_its_place() -> None:
         return [number for number, _ in client.answers()]
 
     assert asyncio.run(run()) == [1, 2]
+
+
+def test_what_the_first_request_of_an_api_takes_is_done_in_a_thread() -> None:
+    async def run() -> list[int]:
+        world = World(is_prepared=False)
+        client = world.connect()
+        client.send(client.ask(ApiVersionsRequest()), client.ask(ApiVersionsRequest(), 3))
+        client.send(client.ask(ApiVersionsRequest()))
+        assert client.answers() == []
+        numbers: list[int] = []
+        while len(numbers) < 3:
+            numbers += [number for number, _ in client.answers()]
+            await asyncio.sleep(0)
+        client.send(client.ask(ApiVersionsRequest(), 3))
+        return numbers + [number for number, _ in client.answers()]
+
+    assert asyncio.run(asyncio.wait_for(run(), 20)) == [1, 2, 3, 4]
 
 
 def test_a_connection_may_be_lost_while_its_request_is_decoded() -> None:
