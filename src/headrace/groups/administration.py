@@ -56,13 +56,21 @@ def describe_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
     return Outcome(replies=((reply, describe(group)),))
 
 
-def delete_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def delete_group(
+    state: GroupsState,
+    group_id: str,
+    reply: Reply,
+    unreadable: Sequence[CoordinatorRecord] = (),
+) -> Outcome:
     """Delete a group with its offsets, those of transactions under way too; the answer is None.
 
-    KafkaError if there is none, or if it has members.
+    `unreadable` are the tombstones of what could not be read of it. KafkaError if there is no such
+    group, or if it has members.
     """
     group = find_group(state, group_id)
     if group is None or group.state_name == DEAD:
+        if unreadable:
+            return Outcome(tuple(unreadable), ((reply, None),))
         raise not_found(group_id)
     if not group.is_empty:
         raise KafkaError(
@@ -70,7 +78,7 @@ def delete_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
             f"group {group_id!r} is {group.state_name}: it can be deleted when its members left",
         )
     records = (*all_offset_tombstones(state, group_id), *rules_of(group).tombstones(group))
-    return Outcome(records, ((reply, None),))
+    return Outcome((*unreadable, *records), ((reply, None),))
 
 
 def delete_offsets(

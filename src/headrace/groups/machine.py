@@ -35,6 +35,13 @@ class GroupsMachine:
     def replay(self, record: CoordinatorRecord) -> None:
         _REPLAY[type(record.key)](self.state, record)
 
+    def id_of(self, key: Message) -> str | None:
+        """Return the group that a record is about."""
+        return getattr(key, "group_id", None) or getattr(key, "group", None)
+
+    def set_aside(self, id_: str) -> None:
+        """Do nothing: groups begin nothing by themselves but deadlines, which have records."""
+
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
         self.state.offsets.end_transaction(producer_id, is_commit=is_commit)
 

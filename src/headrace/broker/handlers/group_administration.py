@@ -145,11 +145,14 @@ def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
         if answer is not None:
             reply(answer)
         else:
-            ask_each([(partial(broker.groups.shard, group_id), delete)], on_group)
+            ask_each([(find, delete)], on_group)
 
     def delete(reply: Reply) -> Operation:
-        return lambda machine, now_ms: delete_group(machine.state, group_id, reply)
+        # A group of which something cannot be read is deleted with that, and is served again then.
+        unreadable = find().set_aside.tombstones(group_id)
+        return lambda machine, now_ms: delete_group(machine.state, group_id, reply, unreadable)
 
+    find = partial(broker.groups.shard, group_id, is_served=False)
     delete_group_states(broker, group_id, on_states)
 
 

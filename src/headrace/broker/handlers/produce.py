@@ -15,6 +15,7 @@ from typing import Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.pending_produce import NO_OFFSET, PendingProduce
+from headrace.broker.handlers.topic_validation import INTERNAL_TOPICS
 from headrace.broker.handlers.transactional_produce import (
     FIRST_JOINING,
     Joining,
@@ -52,6 +53,8 @@ from headrace.wire.schema import Buffer
 
 ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""The one client id that may write to internal topics, as in Kafka."""
 FIRST_WITH_TOPIC_IDS: Final = 13
 FIRST_WITH_ZSTD: Final = 7
 _LENGTH_AT: Final = 8
@@ -69,6 +72,7 @@ _SEEN_BEFORE_THE_LOG: Final = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
 )
 """Errors with which Kafka does not say where the log starts."""
@@ -95,6 +99,8 @@ def handle_produce(broker: Broker, request: Request) -> Answer:
                 if partition is None or not partition.is_leader or not -1 <= acks <= 1:
                     raise _explain(broker, body, version, topic_id, name, index)
                 records = _check(data.records, version)
+                if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
+                    raise _internal(partition)
                 if records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT and (
                     producer := joining_producer(broker, request, partition, records)
                 ):
@@ -152,6 +158,13 @@ def _check(records: Buffer | None, version: int) -> memoryview:
             f"zstd needs Produce v{FIRST_WITH_ZSTD}, this is v{version}: use a newer client",
         )
     return records
+
+
+def _internal(partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"Cannot append to internal topic {partition.topic}: only coordinators write to it",
+    )
 
 
 def _join(
