@@ -303,3 +303,57 @@ def test_a_shard_that_closed_while_it_loads_stays_closed() -> None:
 
 def _ignore(_: object) -> None:
     """Nobody waits."""
+
+
+class Unencodable:
+    """A caller whose answer cannot be sent, but the failure of it can."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def __call__(self, answer: Any) -> None:
+        if not isinstance(answer, KafkaError):
+            raise ValueError("too long a text")
+        self.told.append(answer)
+
+
+def test_an_answer_that_cannot_be_sent_is_its_callers_failure_and_nobody_elses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        first, broken, last = list[Any](), Unencodable(), list[Any]()
+        for offset, reply in enumerate((first.append, broken, last.append), 1):
+            shard.write(commit("a", offset, reply), reply)
+        await turn()
+        assert (first, last) == ([1], [3])
+        assert [each.code for each in broken.told] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert shard.machine.committed == {"a": 3}
+
+    run(test)
+    assert "too long a text" in caplog.text
+
+
+@pytest.mark.parametrize("count", [3, 1000])
+def test_everybody_is_told_of_the_end_even_if_one_cannot_be(count: int) -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        journal.is_replicated = False
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        told: list[Any] = []
+
+        def broken(answer: Any) -> None:
+            raise ValueError("nothing can be sent")
+
+        for number in range(count):
+            reply = broken if number == 1 else told.append
+            shard.write(commit("a", number, reply), reply)
+        await turn()
+        shard.close()
+        async with asyncio.timeout(10):
+            while len(told) < count - 1:
+                await asyncio.sleep(0)
+        assert {each.code for each in told} == {ErrorCode.NOT_COORDINATOR}
+
+    run(test)

@@ -25,6 +25,10 @@ class Gathering:
             on_all([])
 
     def take(self, position: int, answer: Any) -> None:
+        if not self._left:
+            # The response could not be sent, and whoever came last is told: it holds for all.
+            self._on_all([answer] * len(self._answers))
+            return
         self._answers[position] = answer
         self._left -= 1
         if not self._left:
