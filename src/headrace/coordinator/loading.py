@@ -10,7 +10,7 @@ from headrace.coordinator.records import (
     RecordTypes,
     UnreadableRecord,
     encode_record,
-    read_record_batch,
+    scan_record_batch,
 )
 from headrace.coordinator.set_aside import SetAside
 from headrace.errors import HeadraceError
@@ -55,7 +55,7 @@ async def replay_log(log: Log, machine: Machine, types: RecordTypes) -> Loaded:
             batch = chunk[position : position + header.size_bytes]
             offset = header.last_offset + 1
             if not header.is_control:
-                for record in read_record_batch(batch, header, types):
+                for record in scan_record_batch(batch, header, types):
                     loading.take(record)
                     if loading.is_slice_over():
                         await loading.pause()

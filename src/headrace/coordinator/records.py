@@ -96,6 +96,16 @@ def build_record_batch(
 
 def read_record_batch(
     batch: memoryview, header: BatchHeader, types: RecordTypes
+) -> Iterator[CoordinatorRecord]:
+    """Yield the records of a batch. HeadraceError if one of them cannot be read."""
+    for record in scan_record_batch(batch, header, types):
+        if isinstance(record, UnreadableRecord):
+            raise _Unreadable(f"the record at offset {record.offset}: {record.reason}")
+        yield record
+
+
+def scan_record_batch(
+    batch: memoryview, header: BatchHeader, types: RecordTypes
 ) -> Iterator[CoordinatorRecord | UnreadableRecord]:
     """Yield the records of a batch. CorruptBatch if its bytes are not those that were written.
 

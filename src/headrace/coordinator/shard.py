@@ -246,7 +246,8 @@ class Shard(Generic[M]):
         size_bytes = sum(record.size_bytes for record in encoded)
         if size_bytes <= self._batch_bytes_max:
             return outcome, encoded
-        if outcome.is_divisible:
+        fitting = [each for each in encoded if each.size_bytes <= self._batch_bytes_max]
+        if outcome.is_divisible and (len(fitting) == len(encoded) or not outcome.replies):
             return self._without_oversized(outcome, encoded)
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,

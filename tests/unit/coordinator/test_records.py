@@ -8,7 +8,7 @@ from headrace.coordinator.records import (
     UnreadableRecord,
     build_record_batch,
     encode_record,
-    read_record_batch,
+    scan_record_batch,
 )
 from headrace.records.errors import CorruptBatch
 from headrace.records.header import read_headers
@@ -22,7 +22,7 @@ GOOD = encode_record(CoordinatorRecord(KEY, OffsetCommitValue(offset=5), VERSION
 
 def read(batch: bytearray) -> list[CoordinatorRecord | UnreadableRecord]:
     ((_, header),) = read_headers(batch)
-    return list(read_record_batch(memoryview(batch), header, TYPES))
+    return list(scan_record_batch(memoryview(batch), header, TYPES))
 
 
 def build(*records: EncodedRecord) -> bytearray:

@@ -67,6 +67,10 @@ class States:
     deleting: Mapping[TopicId, str] = field(default_factory=dict)
     """Topics, by name, whose states are to be forgotten."""
 
+    def topic_ids(self) -> set[TopicId]:
+        """Return all topics that something is known of."""
+        return {*self.initializing, *self.initialized, *self.deleting}
+
 
 @dataclass(slots=True)
 class ShareGroup:
