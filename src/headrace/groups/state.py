@@ -11,6 +11,7 @@ from typing import NewType, Protocol, TypeAlias
 
 from headrace.config import Settings
 from headrace.coordinator.deadlines import Deadlines
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.offsets.store import Offsets
 from headrace.ids import TopicId
@@ -67,6 +68,8 @@ class GroupsState:
     groups: dict[GroupId, Group] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=Offsets)
     deadlines: Deadlines[DeadlineKey] = field(default_factory=Deadlines)
+    assign_elsewhere: Reply | None = None
+    """Takes an `Assigning`, and has its target computed off the loop; None if that is nowhere."""
     share_topics: dict[TopicId, dict[GroupId, None]] = field(default_factory=dict)
     """The share groups that know something of the states of a topic's partitions."""
     unexamined: list[GroupId] = field(default_factory=list)

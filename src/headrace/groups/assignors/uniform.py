@@ -68,8 +68,8 @@ def _assign_various(spec: AssignmentSpec) -> dict[str, list[_Place]]:
         if topic in free:
             sharing.give(topic, sorted(free[topic]))
     for _ in range(ROUNDS_MAX):
-        # A list, as each topic has to be looked at.
-        if not any([sharing.balance(topic) for topic in ordered]):
+        move_count = sum(sharing.balance(topic) for topic in ordered)
+        if not move_count:
             break
     return sharing.places()
 
@@ -98,10 +98,10 @@ class _Sharing:
             loads[member] = load + 1
             heapreplace(takers, (load + 1, member))
 
-    def balance(self, topic: TopicId) -> bool:
+    def balance(self, topic: TopicId) -> int:
         """Move a topic's partitions until nobody has two more than another who wants them.
 
-        Return whether one was moved. Each move makes the sum of the squares of the loads smaller.
+        Return how many were moved. Each move makes the sum of the squares of the loads smaller.
         A taker is the least busy of all, so that it has one more than these at most afterwards,
         and never has to give back what it took.
         """
@@ -110,12 +110,12 @@ class _Sharing:
         load_of = loads.__getitem__
         most = max(map(load_of, held), default=0)
         if most - min(map(load_of, wanted_by)) < 2:
-            return False
+            return 0
         givers = [(-loads[member], member) for member in held]
         takers = [(loads[member], member) for member in wanted_by]
         heapify(givers)
         heapify(takers)
-        has_moved = False
+        move_count = 0
         while givers:
             giver_load, giver = -givers[0][0], givers[0][1]
             taker_load, taker = takers[0]
@@ -137,8 +137,8 @@ class _Sharing:
             else:
                 del held[giver]
                 heappop(givers)
-            has_moved = True
-        return has_moved
+            move_count += 1
+        return move_count
 
     def places(self) -> dict[str, list[_Place]]:
         found: dict[str, list[_Place]] = {member: [] for member in self._loads}

@@ -4,7 +4,9 @@ Operations do not change groups; the records that they give do, later. An operat
 from what it has just written works on a copy, made at the first write.
 """
 
+from headrace.coordinator.machine import Reply
 from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.assigning import Assigning
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import change
 
@@ -15,6 +17,8 @@ class Draft:
     def __init__(self, group: ConsumerGroup) -> None:
         self.group = group
         self.records: list[CoordinatorRecord] = []
+        self.replies: tuple[tuple[Reply, object], ...] = ()
+        """What is to be told beside the answer."""
         self._original = group
 
     def write(self, *records: CoordinatorRecord) -> None:
@@ -33,6 +37,11 @@ class Draft:
     def note_hash_checked(self, image_index: int) -> None:
         if self.group is self._original:
             self._original.checked_index = image_index
+
+    def assign_elsewhere(self, reply: Reply, assigning: Assigning) -> None:
+        """Have a target computed off the loop, once what it is for is written."""
+        self._original.assigning_epoch = assigning.epoch
+        self.replies += ((reply, assigning),)
 
     def note_patterns_checked(self, now_ms: int, image_index: int) -> None:
         self._original.patterns_checked_ms = now_ms

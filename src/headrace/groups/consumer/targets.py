@@ -1,12 +1,15 @@
 """What a consumer group should do next: when it needs another epoch, and the target for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from headrace import config
 from headrace.config.group_configs import BROKER_RANGES
+from headrace.coordinator.machine import NOTHING, Outcome
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assignors import ASSIGNORS, AssignmentSpec, MemberSpec
+from headrace.groups.assigning import Assigning, is_current, place_for
+from headrace.groups.assignors import ASSIGNORS, Assignment, AssignmentSpec, MemberSpec
 from headrace.groups.consumer.draft import Draft
 from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember, ResolvedPattern
 from headrace.groups.consumer.hashes import metadata_hash
@@ -89,44 +92,87 @@ def bump_epoch(state: GroupsState, draft: Draft, *, is_due: bool) -> None:
 def update_target(state: GroupsState, draft: Draft, now_ms: int) -> None:
     """Compute the target of the group epoch, unless the last one was computed just now.
 
-    The interval between two keeps a group that many members join from assigning once for each.
+    The interval between two keeps a group that many members join from assigning once for each. A
+    large target is computed elsewhere (`groups.assigning`).
     """
     group = draft.group
-    if group.epoch <= group.assignment_epoch:
+    if group.epoch <= group.assignment_epoch or group.assigning_epoch is not None:
         return
     interval_ms = group_interval_ms(state, group.group_id, "consumer.assignment.interval.ms")
     if now_ms < group.assignment_timestamp_ms + interval_ms:
         return
-    for record in _target_records(state, group):
+    spec = _spec(state.image, group)
+    assign = ASSIGNORS[group.preferred_assignor(known_assignors(state.settings))]
+    if (elsewhere := place_for(state, _step_count(spec))) is not None:
+        assigning = Assigning(
+            group.group_id,
+            group.epoch,
+            frozenset(spec.members),
+            partial(assign, spec),
+            write_target,
+        )
+        draft.assign_elsewhere(elsewhere, assigning)
+        return
+    for record in _target_records(group, assign(spec)):
         draft.write(record)
     draft.write(target_epoch_record(group.group_id, group.epoch, now_ms))
 
 
+def write_target(
+    state: GroupsState,
+    assigning: Assigning,
+    targets: Mapping[str, Assignment] | None,
+    now_ms: int,
+) -> Outcome:
+    """Write a target that was computed elsewhere, for members that still are some."""
+    group = state.groups.get(assigning.group_id)
+    if not isinstance(group, ConsumerGroup):
+        return NOTHING
+    group.assigning_epoch = None
+    if targets is None or not is_current(group, assigning):
+        return NOTHING
+    last = target_epoch_record(group.group_id, assigning.epoch, now_ms)
+    return Outcome((*_target_records(group, targets), last))
+
+
 def wanted_topics(group: ConsumerGroup, member: ConsumerMember, image: Image) -> frozenset[TopicId]:
-    """Give the topics that a member wants and that exist."""
+    """Return the topics that a member wants and that exist."""
+    return _topic_ids(group.topics_of(member), image)
+
+
+def _topic_ids(names: Iterable[str], image: Image) -> frozenset[TopicId]:
     return frozenset(
-        topic.topic_id
-        for name in group.topics_of(member)
-        if (topic := image.topic(TopicName(name))) is not None
+        topic.topic_id for name in names if (topic := image.topic(TopicName(name))) is not None
     )
 
 
-def _target_records(state: GroupsState, group: ConsumerGroup) -> Iterable[CoordinatorRecord]:
-    image = state.image
+def _spec(image: Image, group: ConsumerGroup) -> AssignmentSpec:
+    """Return what a target follows from."""
+    wanted = {each: _topic_ids(group.topics_under(each), image) for each in group.subscriptions}
     members: dict[str, MemberSpec] = {
         member_id: MemberSpec(
-            wanted_topics(group, member, image), member.instance_id, group.target_of(member_id)
+            wanted[member.subscription], member.instance_id, group.target_of(member_id)
         )
         for member_id, member in group.members.items()
     }
     counts: dict[TopicId, int] = {}
-    for topic_id in frozenset[TopicId]().union(*(member.topics for member in members.values())):
+    for topic_id in frozenset[TopicId]().union(*wanted.values()):
         topic = image.topic_by_id(topic_id)
         assert topic is not None
         counts[topic_id] = len(topic.partitions)
-    assignor = group.preferred_assignor(known_assignors(state.settings))
-    targets = ASSIGNORS[assignor](AssignmentSpec(members, counts))
+    return AssignmentSpec(members, counts)
+
+
+def _step_count(spec: AssignmentSpec) -> int:
+    """Estimate the work of an assignor."""
+    partition_count = sum(spec.partition_counts.values())
+    return partition_count + sum(1 + len(member.topics) for member in spec.members.values())
+
+
+def _target_records(
+    group: ConsumerGroup, targets: Mapping[str, Assignment]
+) -> Iterable[CoordinatorRecord]:
     for member_id in group.members:
-        target = targets[member_id]
-        if group.targets.get(member_id) != target:
+        target = targets.get(member_id)
+        if target is not None and group.targets.get(member_id) != target:
             yield target_record(group.group_id, member_id, target)

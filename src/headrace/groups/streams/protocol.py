@@ -59,7 +59,10 @@ def _on_delay_over(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome
     if not group.members or group.epoch <= group.assignment_epoch:
         return NOTHING
     configure_group(state, group, group.topology)
-    return Outcome(compute_target(state, group, group.epoch, group.members, now_ms).records)
+    if group.assigning_epoch is not None:
+        return NOTHING
+    target = compute_target(state, group, group.epoch, group.members, now_ms)
+    return Outcome(target.records, target.replies)
 
 
 def _streams_groups(state: GroupsState) -> Iterator[StreamsGroup]:
