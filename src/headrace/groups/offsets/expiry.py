@@ -5,6 +5,7 @@ commit, or from when its group lost its last member, as the group's kind says (K
 a member is subscribed to keep theirs. A group without members and without offsets is deleted.
 """
 
+from itertools import islice
 from typing import Final
 
 from headrace import config
@@ -130,9 +131,13 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
     return CoordinatorRecord(OffsetCommitKey(group_id, topic, partition), None)
 
 
-def all_offset_tombstones(state: GroupsState, group_id: str) -> list[CoordinatorRecord]:
-    """Give the records that delete all offsets of a group, decided or not."""
+def all_offset_tombstones(
+    state: GroupsState, group_id: str, count_max: int
+) -> list[CoordinatorRecord]:
+    """Return records that delete offsets of a group, decided or not: of all, up to a number."""
     committed = state.offsets.committed(group_id)
-    places = {(topic, index): None for topic in committed for index in committed[topic]}
-    places |= dict.fromkeys(sorted(state.offsets.undecided(group_id)))
-    return [offset_tombstone(group_id, topic, index) for topic, index in places]
+    places = ((topic, index) for topic in committed for index in committed[topic])
+    found = dict.fromkeys(islice(places, count_max))
+    if len(found) < count_max:
+        found |= dict.fromkeys(sorted(state.offsets.undecided(group_id)))
+    return [offset_tombstone(group_id, *place) for place in islice(found, count_max)]
