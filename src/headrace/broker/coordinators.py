@@ -24,7 +24,7 @@ from headrace.metadata.image import Image
 from headrace.records.compression import Compression
 
 if TYPE_CHECKING:
-    from headrace.groups.assigning import Assigning
+    from headrace.groups.assigning import Computation
     from headrace.groups.machine import GroupsMachine
 
 logger = logging.getLogger(__name__)
@@ -38,9 +38,9 @@ def group_coordinator(settings: Settings, image_of: Callable[[], Image], clock: 
         from headrace.groups.machine import GroupsMachine  # noqa: PLC0415  see above
         from headrace.groups.state import GroupsState  # noqa: PLC0415
 
-        elsewhere = partial(_assign_elsewhere, coordinator, index)
+        elsewhere = partial(_compute_elsewhere, coordinator, index)
         return GroupsMachine(
-            GroupsState(settings, image_of, new_id=_new_id, assign_elsewhere=elsewhere)
+            GroupsState(settings, image_of, new_id=_new_id, compute_elsewhere=elsewhere)
         )
 
     coordinator: Groups = Coordinator(
@@ -54,24 +54,24 @@ def group_coordinator(settings: Settings, image_of: Callable[[], Image], clock: 
     return coordinator
 
 
-def _assign_elsewhere(groups: Groups, index: int, assigning: "Assigning | KafkaError") -> None:
-    """Compute a target in a thread, and have the shard that asked for it write it."""
-    if isinstance(assigning, KafkaError):
-        return  # the epoch that it is for is not in the log, or is loaded from it again
+def _compute_elsewhere(groups: Groups, index: int, computation: "Computation | KafkaError") -> None:
+    """Compute something in a thread, and have the shard that asked for it write it."""
+    if isinstance(computation, KafkaError):
+        return  # what it is for is not in the log, or is loaded from it again
     shard = groups.shard_at(index)
 
     def on_computed(computed: "asyncio.Future[object]") -> None:
         if shard is None or shard.state is not State.ACTIVE or computed.cancelled():
-            return  # whoever leads now finds the target missing
+            return  # whoever leads now finds it missing
         if (error := computed.exception()) is not None:
-            logger.error("group %s cannot be assigned", assigning.group_id, exc_info=error)
-        targets = None if error is not None else computed.result()
+            logger.error("group %s cannot go on", computation.group_id, exc_info=error)
+        found = None if error is not None else computed.result()
         shard.write(
-            lambda machine, now_ms: assigning.write(machine.state, assigning, targets, now_ms),
-            lambda failed: logger.error("the target of %s is lost: %s", assigning.group_id, failed),
+            lambda machine, now_ms: computation.finish(machine.state, found, now_ms),
+            lambda failed: logger.error("group %s: %s", computation.group_id, failed),
         )
 
-    computing = asyncio.get_running_loop().run_in_executor(None, assigning.compute)
+    computing = asyncio.get_running_loop().run_in_executor(None, computation.compute)
     computing.add_done_callback(on_computed)
 
 

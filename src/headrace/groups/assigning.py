@@ -3,7 +3,8 @@
 An operation that finds a target due computes it at once if that is quick. If not, it hands over an
 `Assigning`, which the shell computes in a thread, and goes on with the former target: the group is
 in the state that it has between an epoch and its target. What comes back is written by an operation
-of its own, which looks whether the group still is what the target was computed for.
+of its own, which looks whether the group still is what the target was computed for. So it is with
+patterns that are to be matched with many topics (`consumer.patterns`).
 """
 
 from collections.abc import Callable, Iterable
@@ -17,6 +18,19 @@ STEPS_ON_LOOP_MAX: Final = 10_000
 """How many partitions, members and wishes may be looked at on the loop: about 10 ms."""
 
 
+class Computation(Protocol):
+    """Work for elsewhere."""
+
+    @property
+    def group_id(self) -> GroupId: ...
+
+    def compute(self) -> Any:
+        """Do it, with nothing that anybody changes meanwhile. In a thread."""
+
+    def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
+        """Write what `compute` gave, None if it failed. As an operation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assigning:
     """A target to compute."""
@@ -25,10 +39,14 @@ class Assigning:
     epoch: int
     """The group epoch that it is for."""
     members: frozenset[str]
-    compute: Callable[[], Any]
-    """Computes it, from nothing that anybody changes meanwhile."""
+    assign: Callable[[], Any]
     write: Callable[[GroupsState, "Assigning", Any, int], Outcome]
-    """An operation that writes what `compute` gave, or None if that failed."""
+
+    def compute(self) -> Any:
+        return self.assign()
+
+    def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
+        return self.write(state, self, found, now_ms)
 
 
 class AssignedGroup(Protocol):
@@ -46,7 +64,7 @@ class AssignedGroup(Protocol):
 
 def place_for(state: GroupsState, step_count: int) -> Reply | None:
     """Return what has a target of so many steps computed elsewhere; None to compute it here."""
-    return state.assign_elsewhere if step_count > STEPS_ON_LOOP_MAX else None
+    return state.compute_elsewhere if step_count > STEPS_ON_LOOP_MAX else None
 
 
 def is_current(group: AssignedGroup, assigning: Assigning) -> bool:

@@ -68,8 +68,8 @@ class GroupsState:
     groups: dict[GroupId, Group] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=Offsets)
     deadlines: Deadlines[DeadlineKey] = field(default_factory=Deadlines)
-    assign_elsewhere: Reply | None = None
-    """Takes an `Assigning`, and has its target computed off the loop; None if that is nowhere."""
+    compute_elsewhere: Reply | None = None
+    """Takes a `Computation`, and has it done off the loop; None if there is nowhere else."""
     share_topics: dict[TopicId, dict[GroupId, None]] = field(default_factory=dict)
     """The share groups that know something of the states of a topic's partitions."""
     unexamined: list[GroupId] = field(default_factory=list)

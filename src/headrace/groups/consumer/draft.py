@@ -6,7 +6,7 @@ from what it has just written works on a copy, made at the first write.
 
 from headrace.coordinator.machine import Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning
+from headrace.groups.assigning import Assigning, Computation
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import change
 
@@ -43,6 +43,14 @@ class Draft:
         self._original.assigning_epoch = assigning.epoch
         self.replies += ((reply, assigning),)
 
-    def note_patterns_checked(self, now_ms: int, image_index: int) -> None:
+    def match_elsewhere(self, reply: Reply, matching: Computation) -> None:
+        """Have patterns matched off the loop, once they are written."""
+        self._original.is_matching = True
+        self.replies += ((reply, matching),)
+
+    def note_patterns_checked(
+        self, now_ms: int, image_index: int, names: frozenset[str] | None = None
+    ) -> None:
         self._original.patterns_checked_ms = now_ms
         self._original.patterns_checked_index = image_index
+        self._original.matched_names = names

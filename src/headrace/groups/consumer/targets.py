@@ -2,31 +2,24 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
 
-from headrace import config
 from headrace.config.group_configs import BROKER_RANGES
 from headrace.coordinator.machine import NOTHING, Outcome
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import Assigning, is_current, place_for
 from headrace.groups.assignors import ASSIGNORS, Assignment, AssignmentSpec, MemberSpec
 from headrace.groups.consumer.draft import Draft
-from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember, ResolvedPattern
+from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember
 from headrace.groups.consumer.hashes import metadata_hash
 from headrace.groups.consumer.records import (
     group_record,
-    pattern_record,
     target_epoch_record,
     target_record,
 )
 from headrace.groups.consumer.requests import known_assignors
 from headrace.groups.state import GroupsState
-from headrace.groups.subscriptions import matching_topics
 from headrace.ids import TopicId, TopicName
 from headrace.metadata.image import Image
-
-PATTERNS_CHECK_INTERVAL_MS: Final = 10_000
-"""How long lies between two times that a group's patterns are matched, whatever happens."""
 
 
 def group_interval_ms(state: GroupsState, group_id: str, name: str) -> int:
@@ -39,43 +32,6 @@ def group_interval_ms(state: GroupsState, group_id: str, name: str) -> int:
     if bounds.least is not None:
         value = max(value, state.settings[bounds.least])
     return value if bounds.most is None else min(value, state.settings[bounds.most])
-
-
-def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
-    """Match the group's patterns with the topics there are, if it is time; whether one changed.
-
-    It is time if a pattern was never matched, if the metadata changed since, and every
-    `group.consumer.regex.refresh.interval.ms`; but not more often than every ten seconds, which
-    bounds what members cost that come with ever new patterns.
-    """
-    group, image = draft.group, state.image
-    patterns = group.subscribed_patterns
-    if not patterns:
-        return False
-    last_ms = max(
-        [group.patterns_checked_ms] + [each.timestamp_ms for each in group.patterns.values()]
-    )
-    if group.patterns and now_ms < last_ms + PATTERNS_CHECK_INTERVAL_MS:
-        return False
-    refresh_ms = state.settings[config.GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS]
-    oldest_ms = min((each.timestamp_ms for each in group.patterns.values()), default=0)
-    is_overdue = now_ms >= oldest_ms + refresh_ms
-    is_unresolved = any(pattern not in group.patterns for pattern in patterns)
-    is_other_image = group.patterns_checked_index != image.applied_index
-    if not (is_overdue or is_unresolved or is_other_image):
-        return False
-    draft.note_patterns_checked(now_ms, image.applied_index)
-    names = [topic.name for topic in image.topics()]
-    has_changed = False
-    for pattern in sorted(patterns):
-        topics = matching_topics(pattern, names)
-        former = group.patterns.get(pattern)
-        is_other = former is None or former.topics != topics
-        has_changed |= is_other
-        if is_other or is_overdue:
-            resolved = ResolvedPattern(topics, image.applied_index, now_ms)
-            draft.write(pattern_record(group.group_id, pattern, resolved))
-    return has_changed
 
 
 def bump_epoch(state: GroupsState, draft: Draft, *, is_due: bool) -> None:
