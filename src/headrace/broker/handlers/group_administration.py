@@ -7,20 +7,19 @@ OffsetDelete: KIP-496; topics that a member is subscribed to are GROUP_SUBSCRIBE
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.gathering import (
     answer_each,
-    ask_each,
     ask_in_slices,
     ask_shard,
 )
 from headrace.broker.handlers.operations import GROUP_OPERATIONS
 from headrace.broker.handlers.share_offsets import delete_group_states
-from headrace.broker.request import LATER, Answer, Handler, Request
+from headrace.broker.request import Answer, Handler, Request
 from headrace.coordinator.machine import Operation, Outcome, Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
@@ -59,8 +58,12 @@ from headrace.wire.messages.offset_delete_response import (
 )
 from headrace.wire.schema import Message
 
+OFFSETS_AT_ONCE: Final = 500
+"""How many offsets are deleted in one turn of the loop."""
 GROUPS_AT_ONCE: Final = 500
 """How many groups are listed in one turn of the loop."""
+_Offsets: TypeAlias = list[tuple[str, list[int]]]
+"""Topics, and partitions of each."""
 FIRST_WITH_MISSING_GROUPS: Final = 6
 """The version of DescribeGroups that says that a group is not there."""
 
@@ -173,29 +176,51 @@ def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
     delete_group_states(broker, group_id, on_states)
 
 
-def handle_offset_delete(broker: Broker, request: Request) -> Answer:
+async def handle_offset_delete(broker: Broker, request: Request) -> OffsetDeleteResponse:
     body: OffsetDeleteRequest = request.body
     if not body.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     existing = [(each.name, _existing_indexes(broker.image, each)) for each in body.topics]
 
-    def on_deleted(answers: list[Any]) -> None:
-        (answer,) = answers
-        if isinstance(answer, KafkaError):
-            request.answer(OffsetDeleteResponse(error_code=answer.code))
-            return
-        topics = [
-            _offset_delete_row(topic, set(indexes), is_subscribed=topic.name in answer)
-            for topic, (_, indexes) in zip(body.topics, existing, strict=True)
-            if topic.partitions
-        ]
-        request.answer(OffsetDeleteResponse(topics=topics))
+    def delete(part: _Offsets, reply: Reply) -> None:
+        ask_shard(
+            partial(broker.groups.shard, body.group_id),
+            lambda reply: (
+                lambda machine, _: delete_offsets(machine.state, body.group_id, part, reply)
+            ),
+            reply,
+        )
 
-    def delete(reply: Reply) -> Operation:
-        return lambda machine, now_ms: delete_offsets(machine.state, body.group_id, existing, reply)
+    subscribed: set[str] = set()
+    for number, answer in enumerate(
+        await ask_in_slices(list(_offset_slices(existing)), delete, at_once=1)
+    ):
+        if not isinstance(answer, KafkaError):
+            subscribed |= answer
+        elif number == 0 or answer.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            return OffsetDeleteResponse(error_code=answer.code)
+        # A group without members goes with the last of its offsets.
+    topics = [
+        _offset_delete_row(topic, set(indexes), is_subscribed=topic.name in subscribed)
+        for topic, (_, indexes) in zip(body.topics, existing, strict=True)
+        if topic.partitions
+    ]
+    return OffsetDeleteResponse(topics=topics)
 
-    ask_each([(partial(broker.groups.shard, body.group_id), delete)], on_deleted)
-    return LATER
+
+def _offset_slices(offsets: _Offsets) -> Iterator[_Offsets]:
+    """Yield the same offsets in lists of a bounded size, at least one."""
+    some: _Offsets = []
+    room = OFFSETS_AT_ONCE
+    for topic, indexes in offsets:
+        for start in range(0, max(len(indexes), 1), OFFSETS_AT_ONCE):
+            taken = indexes[start : start + OFFSETS_AT_ONCE]
+            if len(taken) > room:
+                yield some
+                some, room = [], OFFSETS_AT_ONCE
+            some.append((topic, taken))
+            room -= len(taken)
+    yield some
 
 
 def _existing_indexes(image: Image, asked: OffsetDeleteRequestTopic) -> list[int]:

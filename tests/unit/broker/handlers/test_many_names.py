@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.handlers.classic_groups import MEMBERS_AT_ONCE
 from headrace.broker.handlers.gathering import NAMES_AT_ONCE
+from headrace.broker.handlers.offset_commits import OFFSETS_AT_ONCE
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.expiry import TOMBSTONES_AT_ONCE
 from headrace.wire.messages.add_partitions_to_txn_request import (
@@ -18,12 +20,18 @@ from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
 from headrace.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from headrace.wire.messages.list_groups_request import ListGroupsRequest
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
 from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from headrace.wire.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from headrace.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
@@ -160,6 +168,48 @@ def test_a_group_with_many_offsets_is_deleted_in_slices_and_answered_once_it_is_
     commit(harness, "g", count)
     response, _ = ask_watched(harness, DeleteGroupsRequest(["g"]), 2)
     assert response.results[0].error_code == ErrorCode.NONE
+    assert not [
+        each for shard in harness.broker.groups for each in shard.machine.state.offsets.groups()
+    ]
+
+
+def test_a_commit_of_very_many_offsets_is_committed_in_slices_and_answered_as_one(
+    harness: Any,
+) -> None:
+    count = 2 * OFFSETS_AT_ONCE + 1
+    harness.create_topic("orders", count)
+    partitions = [OffsetCommitRequestPartition(index, index) for index in range(count + 1)]
+    partitions[7].committed_metadata = "x" * 5000
+    topic = OffsetCommitRequestTopic(name="orders", partitions=partitions)
+    response, turns = ask_watched(harness, OffsetCommitRequest(group_id="g", topics=[topic]), 9)
+    codes = {each.partition_index: each.error_code for each in response.topics[0].partitions}
+    assert codes[7] == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert codes[count] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {code for index, code in codes.items() if index not in {7, count}} == {ErrorCode.NONE}
+    assert turns >= count // OFFSETS_AT_ONCE
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
+    (row,) = harness.ask(asked, 9).groups
+    fetched = {each.partition_index: each.committed_offset for each in row.topics[0].partitions}
+    assert fetched == {index: index for index in range(count) if index != 7}
+
+
+def test_very_many_members_leave_in_slices_and_are_answered_in_order(harness: Any) -> None:
+    names = [MemberIdentity(member_id=each) for each in NAMES * 2]
+    response, turns = ask_watched(harness, LeaveGroupRequest(group_id="g", members=names), 5)
+    assert [each.member_id for each in response.members] == NAMES * 2
+    assert {each.error_code for each in response.members} == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert turns >= len(names) // MEMBERS_AT_ONCE
+
+
+def test_very_many_offsets_are_deleted_in_slices(harness: Any) -> None:
+    count = 2 * OFFSETS_AT_ONCE + 1
+    harness.create_topic("orders", count)
+    commit(harness, "g", count)
+    partitions = [OffsetDeleteRequestPartition(index) for index in range(count)]
+    topic = OffsetDeleteRequestTopic("orders", partitions)
+    response, _ = ask_watched(harness, OffsetDeleteRequest("g", [topic]), 0)
+    assert response.error_code == ErrorCode.NONE
+    assert {each.error_code for each in response.topics[0].partitions} == {ErrorCode.NONE}
     assert not [
         each for shard in harness.broker.groups for each in shard.machine.state.offsets.groups()
     ]
