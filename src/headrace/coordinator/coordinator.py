@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.placement import partition_for
 from headrace.coordinator.records import RecordTypes
-from headrace.coordinator.shard import Journal, Shard, Time
+from headrace.coordinator.shard import Journal, Shard
+from headrace.coordinator.timer import Time
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.records.compression import Compression

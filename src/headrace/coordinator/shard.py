@@ -10,10 +10,11 @@ ever answered for.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from headrace.coordinator.batches import fit, put_together
 from headrace.coordinator.loading import replay_log, replay_marker
 from headrace.coordinator.machine import Machine, Operation, Outcome, Reply
 from headrace.coordinator.records import (
@@ -22,10 +23,10 @@ from headrace.coordinator.records import (
     EncodedRecord,
     RecordTypes,
     build_record_batch,
-    encode_record,
 )
 from headrace.coordinator.replies import fail_all, tell
 from headrace.coordinator.set_aside import SetAside
+from headrace.coordinator.timer import DeadlineTimer, Time
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.log.log import Appended, Log
 from headrace.records.builder import NO_PRODUCER_EPOCH
@@ -38,9 +39,6 @@ RELOAD_PAUSE_SECONDS_MAX: Final = 10.0
 DEADLINES_AT_ONCE: Final = 50
 DEADLINES_SECONDS_MAX: Final = 0.005
 """How many deadlines are met, and how long that may take, before others on the loop get a turn."""
-DEADLINE_PAUSE_SECONDS: Final = 0.05
-"""How long nothing is done after a deadline that could not be met; twice as long the next time."""
-DEADLINE_PAUSE_SECONDS_MAX: Final = 1.0
 
 M = TypeVar("M", bound=Machine)
 logger = logging.getLogger(__name__)
@@ -56,12 +54,6 @@ class Journal(Protocol):
     def name(self) -> str: ...
 
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended: ...
-
-
-class Time(Protocol):
-    """The clock that deadlines are of."""
-
-    def now_ms(self) -> int: ...
 
 
 class State(Enum):
@@ -111,10 +103,7 @@ class Shard(Generic[M]):
         self._replies: list[tuple[Reply, Any]] = []
         self._is_write_due = False
         self._uncommitted: deque[_Uncommitted] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms: int | None = None
-        self._unmet_deadlines = 0
-        """How many could not be met in a row."""
+        self._timer = DeadlineTimer(clock, self._on_timer)
 
     # Life
 
@@ -241,35 +230,15 @@ class Shard(Generic[M]):
             raise
 
     def _encode(self, outcome: Outcome) -> tuple[Outcome, list[EncodedRecord]]:
-        """Return what is to be written; KafkaError if it does not fit into one batch and has to."""
-        encoded = [encode_record(record) for record in outcome.records]
-        size_bytes = sum(record.size_bytes for record in encoded)
-        if size_bytes <= self._batch_bytes_max:
-            return outcome, encoded
-        fitting = [each for each in encoded if each.size_bytes <= self._batch_bytes_max]
-        if outcome.is_divisible and (len(fitting) == len(encoded) or not outcome.replies):
-            return self._without_oversized(outcome, encoded)
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"{len(encoded)} records of {size_bytes} bytes for {self.journal.name}, which "
-            f"takes {self._batch_bytes_max} at once (max.message.bytes)",
-        )
-
-    def _without_oversized(
-        self, outcome: Outcome, encoded: list[EncodedRecord]
-    ) -> tuple[Outcome, list[EncodedRecord]]:
-        """Leave out records that no batch takes, so that they do not hold up the others."""
-        bytes_max = self._batch_bytes_max
-        fitting = [place for place, each in enumerate(encoded) if each.size_bytes <= bytes_max]
-        if len(fitting) < len(encoded):
-            self._unmet_deadlines += 1
+        fitting, encoded = fit(outcome, self._batch_bytes_max)
+        if len(encoded) < len(outcome.records):
+            self._timer.unmet_count += 1
             logger.error(
                 "%s: %d records are left out, each larger than the %d bytes that it takes at once "
                 "(max.message.bytes)",
-                *(self.journal.name, len(encoded) - len(fitting), bytes_max),
+                *(self.journal.name, len(outcome.records) - len(encoded), self._batch_bytes_max),
             )
-        records = tuple(outcome.records[place] for place in fitting)
-        return outcome._replace(records=records), [encoded[place] for place in fitting]
+        return fitting, encoded
 
     @property
     def _batch_bytes_max(self) -> int:
@@ -287,7 +256,7 @@ class Shard(Generic[M]):
         operations, replies = self._operations, tuple(self._replies)
         self._operations, self._replies, self._unwritten_count = [], [], 0
         try:
-            for records in self._batches(operations):
+            for records in put_together(operations, self._batch_bytes_max):
                 self._append(records)
         except KafkaError as error:
             logger.error("%s cannot be written: %s", self.journal.name, error.message)
@@ -322,20 +291,6 @@ class Shard(Generic[M]):
             self._uncommitted.append(_Uncommitted(self.journal.log.end_offset, replies))
             self.on_progress()
 
-    def _batches(self, operations: list[list[EncodedRecord]]) -> Iterator[list[EncodedRecord]]:
-        """Put operations together, as many into a batch as it takes; none is torn."""
-        together: list[EncodedRecord] = []
-        together_bytes = 0
-        for records in operations:
-            size_bytes = sum(record.size_bytes for record in records)
-            if together and together_bytes + size_bytes > self._batch_bytes_max:
-                yield together
-                together, together_bytes = [], 0
-            together += records
-            together_bytes += size_bytes
-        if together:
-            yield together
-
     def on_progress(self) -> None:
         """Answer what is committed by now."""
         high_watermark = self.journal.log.high_watermark
@@ -351,50 +306,34 @@ class Shard(Generic[M]):
 
     def rearm(self) -> None:
         """Look at the clock again: it was moved."""
-        self._disarm()
-        if self.state is State.ACTIVE:
-            self._arm()
+        self._timer.disarm()
+        self._arm()
 
     def _arm(self) -> None:
-        deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms == self._timer_ms:
-            return
-        self._disarm()
-        if deadline_ms is not None and self.state is State.ACTIVE:
-            self._timer_ms = deadline_ms
-            delay_seconds = max(deadline_ms - self._clock.now_ms(), 0) / 1000
-            if self._unmet_deadlines:  # which may be what is due
-                pause_seconds = DEADLINE_PAUSE_SECONDS * 2 ** min(self._unmet_deadlines - 1, 10)
-                delay_seconds = max(delay_seconds, min(pause_seconds, DEADLINE_PAUSE_SECONDS_MAX))
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(delay_seconds, self._on_timer)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._timer_ms = None
+        is_active = self.state is State.ACTIVE
+        self._timer.arm(self.machine.next_deadline_ms() if is_active else None)
 
     def _on_timer(self) -> None:
         """Meet deadlines that are due, some of them: the rest has its turn of the loop soon."""
-        self._disarm()
+        self._timer.disarm()
         loop = asyncio.get_running_loop()
         until = loop.time() + DEADLINES_SECONDS_MAX
         try:
             for _ in range(DEADLINES_AT_ONCE):
-                unmet_before = self._unmet_deadlines
+                unmet_before = self._timer.unmet_count
                 self.write(self._meet_deadline, self._on_deadline_unmet)
-                if self._unmet_deadlines == unmet_before:
-                    self._unmet_deadlines = 0
+                if self._timer.unmet_count == unmet_before:
+                    self._timer.unmet_count = 0
                 else:
                     break
                 due_ms = self.machine.next_deadline_ms()
                 if due_ms is None or due_ms > self._clock.now_ms() or loop.time() >= until:
                     break
         except Exception:
-            self._unmet_deadlines += 1
+            self._timer.unmet_count += 1
             raise
         finally:
-            self._disarm()
+            self._timer.disarm()
             self._arm()  # one that could not be met is not the last
 
     def _meet_deadline(self, machine: M, now_ms: int) -> Outcome:
@@ -406,11 +345,11 @@ class Shard(Generic[M]):
             each for each in outcome.records if machine.id_of(each.key) not in self.set_aside
         )
         if len(served) < len(outcome.records):
-            self._unmet_deadlines += 1
+            self._timer.unmet_count += 1
         return outcome._replace(records=served)
 
     def _on_deadline_unmet(self, error: KafkaError) -> None:
-        self._unmet_deadlines += 1
+        self._timer.unmet_count += 1
         logger.error("%s: what was due cannot be done: %s", self.journal.name, error.message)
 
     # When it cannot go on
@@ -422,7 +361,7 @@ class Shard(Generic[M]):
 
     def _abandon(self) -> None:
         """Tell everybody who waits that nothing comes; nothing is to be seen meanwhile."""
-        self._disarm()
+        self._timer.disarm()
         self.journal.produce_waiters.discard(self)
         machine, self.machine = self.machine, self._make()
         self.set_aside = SetAside()
