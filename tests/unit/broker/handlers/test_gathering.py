@@ -1,5 +1,6 @@
 """Answers that are put together from those of several shards."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +31,6 @@ def test_a_response_that_cannot_be_sent_fails_for_all_that_it_is_about(
 
     gathering = Gathering(2, respond)
     for position in range(2):
-        tell(lambda answer, position=position: gathering.take(position, answer), "x")
+        tell(partial(gathering.take, position), "x")
     assert responses == [[ErrorCode.UNKNOWN_SERVER_ERROR] * 2]
     assert "too long a text" in caplog.text
