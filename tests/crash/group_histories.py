@@ -87,7 +87,11 @@ class GroupsLife(Life[GroupsMachine]):
             known[f"offsets of {name}"] = {each: dict(places) for each, places in topics}
         known["undecided"] = {
             producer_id: {
-                group_id: {place: each.offset for place, each in written.items()}
+                group_id: {
+                    (topic, index): each.offset
+                    for topic, partitions in written.items()
+                    for index, each in partitions.items()
+                }
                 for group_id, written in groups.items()
             }
             for producer_id, groups in offsets._undecided.items()

@@ -149,8 +149,8 @@ class ShareGroupsLife(Life[GroupsMachine]):
 
     def _forget_topic(self) -> None:
         topic_id = TopicId(self.random.choice(TOPICS).encode() * 16)
-        self.do(_forget, topic_id, is_timeless=True)
+        self.do(_forget, topic_id)
 
 
-def _forget(state: GroupsState, topic_id: TopicId, reply: Reply) -> Outcome:
-    return forget_topic_states(state, topic_id)
+def _forget(state: GroupsState, topic_id: TopicId, now_ms: int, reply: Reply) -> Outcome:
+    return forget_topic_states(state, topic_id, now_ms)

@@ -148,7 +148,7 @@ class ShareGroupModel(RuleBasedStateMachine):
         """Delete a topic and create another of the same name."""
         former = self.world.topic_id(topic)
         self.world.remove_topic(topic)
-        self.world.do(forget_topic_states(self.world.machine.state, former))
+        self.world.do(forget_topic_states(self.world.machine.state, former, self.world.now_ms))
         self.count += 1
         self.world.add_topic(topic, count, topic_id=b"%s%015d" % (topic.encode(), self.count))
 

@@ -117,7 +117,7 @@ class ScriptedShareGroup:
     def do_delete(self, topic: str) -> None:
         topic_id = self.world.topic_id(topic)
         self.world.remove_topic(topic)
-        self.world.do(forget_topic_states(self.world.machine.state, topic_id))
+        self.world.do(forget_topic_states(self.world.machine.state, topic_id, self.world.now_ms))
 
     def do_alter(self, topic: str, *words: str) -> None:
         offsets = {topic: {int(key): int(value) for key, value in _options(words)}}

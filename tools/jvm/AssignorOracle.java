@@ -7,18 +7,21 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.coordinator.group.api.assignor.PartitionAssignor;
 import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
+import org.apache.kafka.coordinator.group.assignor.RangeAssignor;
 import org.apache.kafka.coordinator.group.assignor.SimpleAssignor;
+import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
 import org.apache.kafka.coordinator.group.modern.Assignment;
 import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
 
 /**
- * The assignor of share groups: who reads what.
+ * The assignors of share and consumer groups: who reads what.
  *
  * <pre>
- * {"topics": {"a": 3}, "members": {"m": {"topics": ["a"], "assigned": {"a": [0]}}}}
+ * {"assignor": "simple", "topics": {"a": 3}, "members": {"m": {"topics": ["a"], "assigned": {"a": [0]}}}}
  *     -> {"m": {"a": [0, 1, 2]}}
  * </pre>
  *
@@ -35,6 +38,7 @@ final class AssignorOracle {
         question.get("topics").properties().forEach(
             topic -> counts.put(id(topic.getKey()), topic.getValue().asInt()));
         Map<String, MemberSubscriptionAndAssignmentImpl> members = new HashMap<>();
+        Map<Uuid, Map<Integer, String>> owners = new HashMap<>();
         Set<Set<Uuid>> wishes = new HashSet<>();
         question.get("members").properties().forEach(member -> {
             Set<Uuid> wanted = new HashSet<>();
@@ -43,6 +47,8 @@ final class AssignorOracle {
             member.getValue().get("assigned").properties().forEach(topic -> topic.getValue()
                 .forEach(index -> assigned.computeIfAbsent(
                     id(topic.getKey()), any -> new HashSet<>()).add(index.asInt())));
+            assigned.forEach((topic, indexes) -> indexes.forEach(index -> owners.computeIfAbsent(
+                topic, any -> new HashMap<>()).put(index, member.getKey())));
             wishes.add(wanted);
             members.put(member.getKey(), new MemberSubscriptionAndAssignmentImpl(
                 Optional.empty(), Optional.empty(), wanted, new Assignment(assigned)));
@@ -50,9 +56,9 @@ final class AssignorOracle {
         var spec = new GroupSpecImpl(
             members,
             wishes.size() > 1 ? SubscriptionType.HETEROGENEOUS : SubscriptionType.HOMOGENEOUS,
-            Map.of());
+            owners);
         ObjectNode answer = LineServer.JSON.createObjectNode();
-        new SimpleAssignor().assign(spec, describer(counts)).members().forEach((name, member) -> {
+        assignor(question.get("assignor").asText()).assign(spec, describer(counts)).members().forEach((name, member) -> {
             ObjectNode row = answer.putObject(name);
             member.partitions().forEach((topic, indexes) -> {
                 ArrayNode list = row.putArray(String.valueOf((char) topic.getLeastSignificantBits()));
@@ -60,6 +66,15 @@ final class AssignorOracle {
             });
         });
         return answer;
+    }
+
+    private static PartitionAssignor assignor(String name) {
+        return switch (name) {
+            case "simple" -> new SimpleAssignor();
+            case "uniform" -> new UniformAssignor();
+            case "range" -> new RangeAssignor();
+            default -> throw new IllegalArgumentException(name);
+        };
     }
 
     private static SubscribedTopicDescriber describer(Map<Uuid, Integer> counts) {

@@ -161,12 +161,13 @@ class ConfigOracle(Oracle):
 
 
 class AssignorOracle(Oracle):
-    """Kafka's assignor of share groups."""
+    """Kafka's assignors of share and consumer groups."""
 
     def assign(
         self,
         topics: Mapping[str, int],
         members: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[int]]]],
+        assignor: str = "simple",
     ) -> dict[str, dict[str, list[int]]]:
         """The partitions of each member, by topics of one letter.
 
@@ -179,7 +180,7 @@ class AssignorOracle(Oracle):
             }
             for name, (wanted, assigned) in members.items()
         }
-        question = {"topics": dict(topics), "members": rows}
+        question = {"assignor": assignor, "topics": dict(topics), "members": rows}
         found: dict[str, dict[str, list[int]]] = json.loads(self.ask(json.dumps(question)))
         return found
 

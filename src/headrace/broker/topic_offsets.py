@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators import Groups
 from headrace.coordinator.machine import Outcome
+from headrace.coordinator.shard import State
 from headrace.errors import KafkaError
 from headrace.ids import TopicId, TopicName
 
@@ -19,6 +20,8 @@ def forget_offsets(groups: Groups, topic: TopicName, topic_id: TopicId) -> None:
 
     A shard that is not in service keeps them until they are too old. Share groups have states of
     partitions in the place of offsets: what they know of these goes, the states do by themselves.
+    Shards that know nothing of the topic are not asked to write: there are many, and one request
+    may delete thousands of topics.
     """
 
     def forget(machine: "GroupsMachine", now_ms: int) -> Outcome:
@@ -30,11 +33,15 @@ def forget_offsets(groups: Groups, topic: TopicName, topic_id: TopicId) -> None:
     def forget_states(machine: "GroupsMachine", now_ms: int) -> Outcome:
         from headrace.groups.share.states import forget_topic_states  # noqa: PLC0415
 
-        return forget_topic_states(machine.state, topic_id)
+        return forget_topic_states(machine.state, topic_id, now_ms)
 
     def on_failed(answer: KafkaError | None) -> None:
         logger.warning("offsets of the deleted topic %s stay: %s", topic, answer)
 
     for shard in groups:
-        shard.write(forget, on_failed)
-        shard.write(forget_states, on_failed)
+        state = shard.machine.state
+        is_out_of_service = shard.state is not State.ACTIVE
+        if is_out_of_service or state.offsets.groups_of(topic):
+            shard.write(forget, on_failed)
+        if is_out_of_service or topic_id in state.share_topics:
+            shard.write(forget_states, on_failed)

@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.placement import partition_for
 from headrace.coordinator.records import RecordTypes
-from headrace.coordinator.shard import Journal, Shard, Time
+from headrace.coordinator.shard import Journal, Shard
+from headrace.coordinator.timer import Time
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.records.compression import Compression
@@ -77,8 +78,12 @@ class Coordinator(Generic[M]):
         for shard in self._shards.values():
             shard.rearm()
 
-    def shard(self, key: str) -> Shard[M]:
-        """Give the shard that a group or transactional id belongs to; KafkaError if not here."""
+    def shard(self, key: str, *, is_served: bool = True) -> Shard[M]:
+        """Return the shard that a group or transactional id belongs to.
+
+        KafkaError if it is not here, or if a record of that id could not be read. Only who deletes
+        it wants it all the same, with `is_served` as False.
+        """
         count = self._partition_count()
         if count is None:
             raise KafkaError(
@@ -87,6 +92,8 @@ class Coordinator(Generic[M]):
         found = self._shards.get(partition_for(key, count))
         if found is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"this node does not coordinate {key!r}")
+        if found.set_aside and is_served:
+            found.set_aside.check(key, found.journal.name)
         return found
 
     def shard_at(self, index: int) -> Shard[M] | None:

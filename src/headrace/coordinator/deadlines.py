@@ -15,6 +15,8 @@ class Deadlines(Generic[K]):
 
     def __init__(self) -> None:
         self._due_ms: dict[K, int] = {}
+        self._entries: dict[K, tuple[int, int, K]] = {}
+        """The one entry of the heap that counts for each key; it is not later than what is due."""
         self._heap: list[tuple[int, int, K]] = []
         self._order = 0
 
@@ -26,36 +28,39 @@ class Deadlines(Generic[K]):
 
     def set(self, key: K, due_ms: int) -> None:
         """Have a key due at a time, and not when it was due before."""
-        former_ms = self._due_ms.get(key)
         self._due_ms[key] = due_ms
+        entry = self._entries.get(key)
         # One that is due later than before keeps its place: it is looked at, and put off, then.
-        if former_ms is None or due_ms < former_ms:
+        if entry is None or due_ms < entry[0]:
             self._push(key, due_ms)
+            self._tidy()
 
     def drop(self, key: K) -> None:
         """Have nothing due for a key."""
-        self._due_ms.pop(key, None)
-        if len(self._heap) > STALE_FACTOR_MAX * (len(self._due_ms) + 1):
-            self._heap = [entry for entry in self._heap if entry[2] in self._due_ms]
-            heapify(self._heap)
+        if self._due_ms.pop(key, None) is not None:
+            del self._entries[key]
+            self._tidy()
 
     def due_ms(self, key: K) -> int | None:
         return self._due_ms.get(key)
 
     def next_ms(self) -> int | None:
-        """Give the earliest time at which something is due."""
+        """Return the earliest time at which something is due."""
         while self._heap:
-            at_ms, _, key = self._heap[0]
-            due_ms = self._due_ms.get(key)
+            entry = self._heap[0]
+            at_ms, _, key = entry
+            if self._entries.get(key) is not entry:
+                heappop(self._heap)  # dropped, or due earlier since
+                continue
+            due_ms = self._due_ms[key]
             if due_ms == at_ms:
                 return at_ms
             heappop(self._heap)
-            if due_ms is not None and due_ms > at_ms:
-                self._push(key, due_ms)
+            self._push(key, due_ms)
         return None
 
     def take_due(self, now_ms: int) -> K | None:
-        """Give the key that is due first, and forget it; None if nothing is due.
+        """Return the key that is due first, and forget it; None if nothing is due.
 
         One at a time: what is done for it may change what is due for the others.
         """
@@ -63,9 +68,16 @@ class Deadlines(Generic[K]):
         if at_ms is None or at_ms > now_ms:
             return None
         key = heappop(self._heap)[2]
-        del self._due_ms[key]
+        del self._due_ms[key], self._entries[key]
         return key
 
     def _push(self, key: K, due_ms: int) -> None:
         self._order += 1
-        heappush(self._heap, (due_ms, self._order, key))
+        entry = self._entries[key] = (due_ms, self._order, key)
+        heappush(self._heap, entry)
+
+    def _tidy(self) -> None:
+        """Leave out what does not count any more, once that is most of the heap."""
+        if len(self._heap) > STALE_FACTOR_MAX * (len(self._due_ms) + 1):
+            self._heap = list(self._entries.values())
+            heapify(self._heap)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.errors import KafkaError
+from headrace.wire.schema import Message
 
 Reply: TypeAlias = Callable[[Any], None]
 """Takes the answer of a request, or the KafkaError that it failed with. Machines only keep it."""
@@ -23,6 +23,9 @@ class Outcome(NamedTuple):
     """To be written together or not at all."""
     replies: tuple[tuple[Reply, Any], ...] = ()
     """Answers, to be sent when the records, and all before them, are committed."""
+    is_divisible: bool = False
+    """Whether its records stand for themselves, and may be written in several batches. What is too
+    large for any batch is left out then, and tried again with the next deadline of the kind."""
 
 
 NOTHING = Outcome()
@@ -33,6 +36,15 @@ class Machine(Protocol):
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Be changed by a record: one that was just written, or one that is read at a start."""
+
+    def id_of(self, key: Message) -> str | None:
+        """Return the id by which requests name what a record is about; None if they do not."""
+
+    def set_aside(self, id_: str) -> None:
+        """Begin nothing about an id: a record of it could not be read.
+
+        Its later records are replayed all the same, and make it known again.
+        """
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
         """Keep or drop what the records of a producer's transaction said."""
@@ -52,8 +64,3 @@ class Machine(Protocol):
 
 Operation: TypeAlias = Callable[[Any, int], Outcome]
 """A function of the machine and the time. A KafkaError that it raises is the request's answer."""
-
-
-def fail_all(replies: Iterable[Reply], error: KafkaError) -> None:
-    for reply in replies:
-        reply(error)

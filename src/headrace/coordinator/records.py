@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct as Layout
 from typing import Final, NamedTuple
 
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import HeadraceError
 from headrace.records.builder import NO_PRODUCER_EPOCH, BatchBuilder, record_bytes_max
 from headrace.records.compression import Compression
-from headrace.records.header import BatchHeader
+from headrace.records.header import BatchHeader, check_crc
 from headrace.records.reader import read_records
-from headrace.wire import decode, encode
-from headrace.wire.schema import Message
+from headrace.wire import WireError, decode, encode
+from headrace.wire.schema import Buffer, Message
 
 NO_PRODUCER: Final = -1
 _VERSION: Final = Layout(">h")
@@ -55,14 +55,14 @@ RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
 """Key and value of each type of record that a topic has."""
 
 
-class UnknownRecord(KafkaError):
-    """A record of a type that this software does not know; loading stops, nothing is skipped."""
+class UnreadableRecord(NamedTuple):
+    """A record of an internal topic that this software cannot read."""
 
-    def __init__(self, record_type: int) -> None:
-        super().__init__(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"a record of type {record_type} in an internal topic: it is of a newer version",
-        )
+    offset: int
+    raw_key: bytes
+    reason: str
+    key: Message | None = None
+    """What it is about, if at least that can be read."""
 
 
 def encode_record(record: CoordinatorRecord) -> EncodedRecord:
@@ -83,7 +83,7 @@ def build_record_batch(
     producer_epoch: int,
     compression: Compression = Compression.NONE,
 ) -> bytearray:
-    """Give a batch of records; they belong to a transaction if there is a producer id."""
+    """Return a batch of records; they belong to a transaction if there is a producer id."""
     builder = BatchBuilder(compression)
     for record in records:
         builder.append(now_ms, record.key, record.value)
@@ -97,25 +97,59 @@ def build_record_batch(
 def read_record_batch(
     batch: memoryview, header: BatchHeader, types: RecordTypes
 ) -> Iterator[CoordinatorRecord]:
-    """Give the records of a batch; UnknownRecord for what this software does not know."""
+    """Yield the records of a batch. HeadraceError if one of them cannot be read."""
+    for record in scan_record_batch(batch, header, types):
+        if isinstance(record, UnreadableRecord):
+            raise _Unreadable(f"the record at offset {record.offset}: {record.reason}")
+        yield record
+
+
+def scan_record_batch(
+    batch: memoryview, header: BatchHeader, types: RecordTypes
+) -> Iterator[CoordinatorRecord | UnreadableRecord]:
+    """Yield the records of a batch. CorruptBatch if its bytes are not those that were written.
+
+    The checksum is looked at when a record cannot be read: then it matters whether the record was
+    written like this, or was damaged since and may have been anybody's.
+    """
     for record in read_records(batch, header):
-        key = record.key
-        if key is None or len(key) < _VERSION.size:
-            raise UnknownRecord(-1)
-        (record_type,) = _VERSION.unpack_from(key)
-        if record_type not in types:
-            raise UnknownRecord(record_type)
-        key_kind, value_kind = types[record_type]
-        value, version = None, 0
-        if record.value is not None:
-            (version,) = _VERSION.unpack_from(record.value)
-            value = decode(value_kind, record.value[_VERSION.size :], version)
+        raw_key, value = record.key, record.value
+        version, key, decoded = 0, None, None
+        try:
+            key_kind, value_kind = _types_of(raw_key, types)
+            key = decode(key_kind, raw_key[_VERSION.size :], _KEY_VERSION)  # type: ignore[index]
+            if value is not None:
+                version = _version_of(value)
+                decoded = decode(value_kind, value[_VERSION.size :], version)
+        except (_Unreadable, WireError, UnicodeDecodeError) as error:
+            check_crc(batch, header)
+            yield UnreadableRecord(record.offset, bytes(raw_key or b""), str(error), key)
+            continue
         yield CoordinatorRecord(
-            decode(key_kind, key[_VERSION.size :], _KEY_VERSION),
-            value,
+            key,
+            decoded,
             version,
             header.producer_id if header.is_transactional else NO_PRODUCER,
             header.producer_epoch,
             record.timestamp,
             offset=record.offset,
         )
+
+
+class _Unreadable(HeadraceError):
+    """Says why a record cannot be read."""
+
+
+def _types_of(key: Buffer | None, types: RecordTypes) -> tuple[type[Message], type[Message]]:
+    if key is None or len(key) < _VERSION.size:
+        raise _Unreadable("its key does not say of which type it is")
+    (record_type,) = _VERSION.unpack_from(key)
+    if record_type not in types:
+        raise _Unreadable(f"type {record_type} is unknown to this version of the software")
+    return types[record_type]
+
+
+def _version_of(value: Buffer) -> int:
+    if len(value) < _VERSION.size:
+        raise _Unreadable("its value does not say in which version it is")
+    return int(_VERSION.unpack_from(value)[0])

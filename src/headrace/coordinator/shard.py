@@ -10,20 +10,23 @@ ever answered for.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from headrace.coordinator.batches import fit, put_together
 from headrace.coordinator.loading import replay_log, replay_marker
-from headrace.coordinator.machine import Machine, Operation, Outcome, Reply, fail_all
+from headrace.coordinator.machine import Machine, Operation, Outcome, Reply
 from headrace.coordinator.records import (
     NO_PRODUCER,
     CoordinatorRecord,
     EncodedRecord,
     RecordTypes,
     build_record_batch,
-    encode_record,
 )
+from headrace.coordinator.replies import fail_all, tell
+from headrace.coordinator.set_aside import SetAside
+from headrace.coordinator.timer import DeadlineTimer, Time
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.log.log import Appended, Log
 from headrace.records.builder import NO_PRODUCER_EPOCH
@@ -33,6 +36,9 @@ from headrace.records.header import HEADER_BYTES, read_headers
 RELOAD_PAUSE_SECONDS: Final = 0.1
 """How long a log that refused twice in a row is left alone; twice as long after each time more."""
 RELOAD_PAUSE_SECONDS_MAX: Final = 10.0
+DEADLINES_AT_ONCE: Final = 50
+DEADLINES_SECONDS_MAX: Final = 0.005
+"""How many deadlines are met, and how long that may take, before others on the loop get a turn."""
 
 M = TypeVar("M", bound=Machine)
 logger = logging.getLogger(__name__)
@@ -48,12 +54,6 @@ class Journal(Protocol):
     def name(self) -> str: ...
 
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended: ...
-
-
-class Time(Protocol):
-    """The clock that deadlines are of."""
-
-    def now_ms(self) -> int: ...
 
 
 class State(Enum):
@@ -91,6 +91,8 @@ class Shard(Generic[M]):
         self._compression = compression
         self.load_count = 0
         """How often the machine was made from the log."""
+        self.set_aside = SetAside()
+        """Ids that are not served, as a record of them cannot be read."""
         self._loading: asyncio.Task[None] | None = None
         self._failed_writes = 0
         """How many failed in a row."""
@@ -101,8 +103,7 @@ class Shard(Generic[M]):
         self._replies: list[tuple[Reply, Any]] = []
         self._is_write_due = False
         self._uncommitted: deque[_Uncommitted] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms: int | None = None
+        self._timer = DeadlineTimer(clock, self._on_timer)
 
     # Life
 
@@ -127,7 +128,7 @@ class Shard(Generic[M]):
         machine = self._make()
         try:
             await self._pause()
-            count = await replay_log(self.journal.log, machine, self._types)
+            loaded = await replay_log(self.journal.log, machine, self._types)
         except HeadraceError as error:
             self.state = State.FAILED
             logger.error("%s cannot be loaded: %s", self.journal.name, error)
@@ -137,8 +138,9 @@ class Shard(Generic[M]):
             logger.exception("%s cannot be loaded", self.journal.name)
             return
         self.machine, self.state = machine, State.ACTIVE
+        self.set_aside = loaded.set_aside
         self.load_count += 1
-        logger.info("%s is loaded: %d records", self.journal.name, count)
+        logger.info("%s is loaded: %d records", self.journal.name, loaded.record_count)
         self.write(lambda machine, now_ms: machine.on_loaded(now_ms), _ignore)
 
     async def _pause(self) -> None:
@@ -161,15 +163,18 @@ class Shard(Generic[M]):
             return
         try:
             outcome: Outcome = operation(self.machine, self._clock.now_ms())
-            encoded = self._encode(outcome)
+            outcome, encoded = self._encode(outcome)
         except KafkaError as error:
             self._arm()  # it may have set a deadline before
             reply(error)
             return
         self._replay(outcome.records, self.journal.log.end_offset + self._unwritten_count)
         if encoded:
-            self._operations.append(encoded)
+            self._operations += [[each] for each in encoded] if outcome.is_divisible else [encoded]
             self._unwritten_count += len(encoded)
+            if self.set_aside:
+                for each in encoded:
+                    self.set_aside.supersede(each.key)
         self._replies += outcome.replies
         if not self._is_write_due and (encoded or outcome.replies):
             self._is_write_due = True
@@ -190,7 +195,8 @@ class Shard(Generic[M]):
             return
         try:
             outcome: Outcome = operation(self.machine, self._clock.now_ms())
-            if encoded := self._encode(outcome):
+            outcome, encoded = self._encode(outcome)
+            if encoded:
                 self._append(encoded, producer_id, producer_epoch)
         except KafkaError as error:
             reply(error)
@@ -223,17 +229,16 @@ class Shard(Generic[M]):
             self._begin_anew()
             raise
 
-    def _encode(self, outcome: Outcome) -> list[EncodedRecord]:
-        """Give what is to be written; KafkaError if it does not fit into one batch."""
-        encoded = [encode_record(record) for record in outcome.records]
-        size_bytes = sum(record.size_bytes for record in encoded)
-        if size_bytes > self._batch_bytes_max:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"{len(encoded)} records of {size_bytes} bytes for {self.journal.name}, which "
-                f"takes {self._batch_bytes_max} at once (max.message.bytes)",
+    def _encode(self, outcome: Outcome) -> tuple[Outcome, list[EncodedRecord]]:
+        fitting, encoded = fit(outcome, self._batch_bytes_max)
+        if len(encoded) < len(outcome.records):
+            self._timer.unmet_count += 1
+            logger.error(
+                "%s: %d records are left out, each larger than the %d bytes that it takes at once "
+                "(max.message.bytes)",
+                *(self.journal.name, len(outcome.records) - len(encoded), self._batch_bytes_max),
             )
-        return encoded
+        return fitting, encoded
 
     @property
     def _batch_bytes_max(self) -> int:
@@ -251,13 +256,13 @@ class Shard(Generic[M]):
         operations, replies = self._operations, tuple(self._replies)
         self._operations, self._replies, self._unwritten_count = [], [], 0
         try:
-            for records in self._batches(operations):
+            for records in put_together(operations, self._batch_bytes_max):
                 self._append(records)
         except KafkaError as error:
             logger.error("%s cannot be written: %s", self.journal.name, error.message)
             # First, as who is told may come back at once, and must not find what was lost.
             self._begin_anew()
-            fail_all((reply for reply, _ in replies), error)
+            fail_all([reply for reply, _ in replies], error)
             return
         if operations:
             self._failed_writes = 0
@@ -286,26 +291,12 @@ class Shard(Generic[M]):
             self._uncommitted.append(_Uncommitted(self.journal.log.end_offset, replies))
             self.on_progress()
 
-    def _batches(self, operations: list[list[EncodedRecord]]) -> Iterator[list[EncodedRecord]]:
-        """Put operations together, as many into a batch as it takes; none is torn."""
-        together: list[EncodedRecord] = []
-        together_bytes = 0
-        for records in operations:
-            size_bytes = sum(record.size_bytes for record in records)
-            if together and together_bytes + size_bytes > self._batch_bytes_max:
-                yield together
-                together, together_bytes = [], 0
-            together += records
-            together_bytes += size_bytes
-        if together:
-            yield together
-
     def on_progress(self) -> None:
         """Answer what is committed by now."""
         high_watermark = self.journal.log.high_watermark
         while self._uncommitted and self._uncommitted[0].end_offset <= high_watermark:
             for reply, answer in self._uncommitted.popleft().replies:
-                reply(answer)
+                tell(reply, answer)
         if self._uncommitted:
             self.journal.produce_waiters.add(self)
         else:
@@ -315,32 +306,51 @@ class Shard(Generic[M]):
 
     def rearm(self) -> None:
         """Look at the clock again: it was moved."""
-        self._disarm()
-        if self.state is State.ACTIVE:
-            self._arm()
+        self._timer.disarm()
+        self._arm()
 
     def _arm(self) -> None:
-        deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms == self._timer_ms:
-            return
-        self._disarm()
-        if deadline_ms is not None and self.state is State.ACTIVE:
-            self._timer_ms = deadline_ms
-            delay_ms = max(deadline_ms - self._clock.now_ms(), 0)
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(delay_ms / 1000, self._on_timer)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._timer_ms = None
+        is_active = self.state is State.ACTIVE
+        self._timer.arm(self.machine.next_deadline_ms() if is_active else None)
 
     def _on_timer(self) -> None:
-        self._disarm()
+        """Meet deadlines that are due, some of them: the rest has its turn of the loop soon."""
+        self._timer.disarm()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + DEADLINES_SECONDS_MAX
         try:
-            self.write(lambda machine, now_ms: machine.on_deadline(now_ms), _ignore)
+            for _ in range(DEADLINES_AT_ONCE):
+                unmet_before = self._timer.unmet_count
+                self.write(self._meet_deadline, self._on_deadline_unmet)
+                if self._timer.unmet_count == unmet_before:
+                    self._timer.unmet_count = 0
+                else:
+                    break
+                due_ms = self.machine.next_deadline_ms()
+                if due_ms is None or due_ms > self._clock.now_ms() or loop.time() >= until:
+                    break
+        except Exception:
+            self._timer.unmet_count += 1
+            raise
         finally:
+            self._timer.disarm()
             self._arm()  # one that could not be met is not the last
+
+    def _meet_deadline(self, machine: M, now_ms: int) -> Outcome:
+        outcome = machine.on_deadline(now_ms)
+        if not self.set_aside:
+            return outcome
+        # Nothing is decided for what is only known in part.
+        served = tuple(
+            each for each in outcome.records if machine.id_of(each.key) not in self.set_aside
+        )
+        if len(served) < len(outcome.records):
+            self._timer.unmet_count += 1
+        return outcome._replace(records=served)
+
+    def _on_deadline_unmet(self, error: KafkaError) -> None:
+        self._timer.unmet_count += 1
+        logger.error("%s: what was due cannot be done: %s", self.journal.name, error.message)
 
     # When it cannot go on
 
@@ -351,9 +361,10 @@ class Shard(Generic[M]):
 
     def _abandon(self) -> None:
         """Tell everybody who waits that nothing comes; nothing is to be seen meanwhile."""
-        self._disarm()
+        self._timer.disarm()
         self.journal.produce_waiters.discard(self)
         machine, self.machine = self.machine, self._make()
+        self.set_aside = SetAside()
         waiting = [reply for each in self._uncommitted for reply, _ in each.replies]
         waiting += [reply for reply, _ in self._replies]
         waiting += machine.waiting()

@@ -3,15 +3,19 @@
 DescribeGroups is of the time when all groups were classic: of others it says that there is none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import all_groups, find_group, rules_of
-from headrace.groups.offsets.expiry import all_offset_tombstones, offset_tombstone
-from headrace.groups.state import GroupsState, not_found
+from headrace.groups.offsets.expiry import (
+    TOMBSTONES_AT_ONCE,
+    all_offset_tombstones,
+    offset_tombstone,
+)
+from headrace.groups.state import Group, GroupsState, not_found
 
 DEAD: Final = "Dead"
 """The state of a group that is none, as it is shown and as a group that ends is in."""
@@ -34,12 +38,26 @@ class GroupFilter(NamedTuple):
     """Both in small letters, as the case does not matter; what nothing is called matches nothing"""
 
 
-def list_groups(state: GroupsState, wanted: GroupFilter, reply: Reply) -> Outcome:
-    """List groups; the answer is their rows."""
+def group_ids(state: GroupsState, reply: Reply) -> Outcome:
+    """Look up which groups there are; the answer is a list of ids."""
+    ids: list[str] = [*state.groups]
+    ids += [each for each in state.offsets.groups() if each not in state.groups]
+    return Outcome(replies=((reply, ids),))
+
+
+def list_groups(
+    state: GroupsState, wanted: GroupFilter, reply: Reply, group_ids: Iterable[str] | None = None
+) -> Outcome:
+    """List groups, all or of those named that still are some; the answer is their rows."""
+    if group_ids is None:
+        groups: Iterable[Group | None] = all_groups(state)
+    else:
+        groups = (find_group(state, each) for each in group_ids)
     rows = [
         GroupRow(group.group_id, group.protocol_type, group.state_name, group.kind.value)
-        for group in all_groups(state)
-        if (not wanted.states or group.state_name.lower() in wanted.states)
+        for group in groups
+        if group is not None
+        and (not wanted.states or group.state_name.lower() in wanted.states)
         and (not wanted.kinds or group.kind.value in wanted.kinds)
     ]
     return Outcome(replies=((reply, rows),))
@@ -56,21 +74,33 @@ def describe_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
     return Outcome(replies=((reply, describe(group)),))
 
 
-def delete_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
-    """Delete a group with its offsets, those of transactions under way too; the answer is None.
+def delete_group(
+    state: GroupsState,
+    group_id: str,
+    reply: Reply,
+    unreadable: Sequence[CoordinatorRecord] = (),
+) -> Outcome:
+    """Delete a group with its offsets, those of transactions under way too.
 
-    KafkaError if there is none, or if it has members.
+    The answer is whether all is deleted: of a group with many offsets some are, and it is to be
+    asked for again. `unreadable` are the tombstones of what could not be read of it. KafkaError if
+    there is no such group, or if it has members.
     """
     group = find_group(state, group_id)
     if group is None or group.state_name == DEAD:
+        if unreadable:
+            return Outcome(tuple(unreadable), ((reply, True),))
         raise not_found(group_id)
     if not group.is_empty:
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP,
             f"group {group_id!r} is {group.state_name}: it can be deleted when its members left",
         )
-    records = (*all_offset_tombstones(state, group_id), *rules_of(group).tombstones(group))
-    return Outcome(records, ((reply, None),))
+    offsets = all_offset_tombstones(state, group_id, TOMBSTONES_AT_ONCE + 1)
+    if len(offsets) > TOMBSTONES_AT_ONCE:
+        return Outcome(tuple(offsets[:-1]), ((reply, False),), is_divisible=True)
+    records = (*unreadable, *offsets, *rules_of(group).tombstones(group))
+    return Outcome(records, ((reply, True),), is_divisible=True)
 
 
 def delete_offsets(

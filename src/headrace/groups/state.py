@@ -11,8 +11,10 @@ from typing import NewType, Protocol, TypeAlias
 
 from headrace.config import Settings
 from headrace.coordinator.deadlines import Deadlines
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.offsets.store import Offsets
+from headrace.ids import TopicId
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
 
@@ -66,6 +68,14 @@ class GroupsState:
     groups: dict[GroupId, Group] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=Offsets)
     deadlines: Deadlines[DeadlineKey] = field(default_factory=Deadlines)
+    compute_elsewhere: Reply | None = None
+    """Takes a `Computation`, and has it done off the loop; None if there is nowhere else."""
+    share_topics: dict[TopicId, dict[GroupId, None]] = field(default_factory=dict)
+    """The share groups that know something of the states of a topic's partitions."""
+    unexamined: list[GroupId] = field(default_factory=list)
+    """Groups whose offsets are still to be looked at for those that are too old."""
+    unforgotten: dict[DeadlineKey, list[str]] = field(default_factory=dict)
+    """Groups whose offsets of a deleted topic are still to be deleted."""
 
     @property
     def image(self) -> Image:

@@ -1,6 +1,6 @@
 """What administrators see of transactions: DescribeTransactions and ListTransactions (KIP-664)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply
@@ -33,11 +33,15 @@ def describe(state: TransactionsState, transactional_id: str, reply: Reply) -> O
     return Outcome(replies=((reply, found),))
 
 
-def select(state: TransactionsState, wanted: Filter, now_ms: int) -> Iterator[Transaction]:
-    """Yield the transactions that a filter lets through."""
-    for found in state.transactions.values():
+def select(
+    state: TransactionsState, wanted: Filter, now_ms: int, ids: Iterable[str] | None = None
+) -> Iterator[Transaction]:
+    """Yield the transactions that a filter lets through: of all, or of those named that exist."""
+    for transactional_id in state.transactions if ids is None else ids:
+        found = state.transactions.get(transactional_id)
         if (
-            (not wanted.statuses or found.status in wanted.statuses)
+            found is not None
+            and (not wanted.statuses or found.status in wanted.statuses)
             and (not wanted.producer_ids or found.producer_id in wanted.producer_ids)
             and (wanted.longer_than_ms < 0 or now_ms - found.started_ms > wanted.longer_than_ms)
             and wanted.matches(found.transactional_id)

@@ -10,6 +10,7 @@ from headrace.txn.records import to_transaction, tombstone
 from headrace.txn.state import Status, Transaction, TransactionsState, new_completion
 from headrace.wire.messages.transaction_log_key import TransactionLogKey
 from headrace.wire.messages.transaction_log_value import TransactionLogValue
+from headrace.wire.schema import Message
 
 
 class TransactionsMachine:
@@ -35,6 +36,16 @@ class TransactionsMachine:
             state.deadlines.drop(transactional_id)
         else:
             state.deadlines.set(transactional_id, due_ms)
+
+    def id_of(self, key: Message) -> str | None:
+        """Return the transactional id that a record is about."""
+        return getattr(key, "transactional_id", None)
+
+    def set_aside(self, id_: str) -> None:
+        """Forget a transactional id: a decision that may be outdated must not be carried out."""
+        self.state.transactions.pop(id_, None)
+        self.state.last_epochs.pop(id_, None)
+        self.state.deadlines.drop(id_)
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
         """Change nothing: records of this topic are not part of transactions."""

@@ -66,6 +66,7 @@ class Harness:
         self._runner = asyncio.Runner()
         self._data = data
         self._settings = settings
+        self.client_id = "test"
         self.clock = Clock()
         self.start()
 
@@ -105,7 +106,7 @@ class Harness:
         data = memoryview(bytearray(encode(body, version)))
         decoded = decode(type(body), data, version)
         request = Request(
-            peer, body.API_KEY, version, 7, "test", decoded, len(data), monotonic_ns()
+            peer, body.API_KEY, version, 7, self.client_id, decoded, len(data), monotonic_ns()
         )
         answered = peer.expect(request)
         self.node.dispatcher.dispatch(request)

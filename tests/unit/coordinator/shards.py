@@ -14,6 +14,7 @@ from headrace.log.settings import LogSettings
 from headrace.testing.disk import SimulatedDisk
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.schema import Message
 
 TYPES = {OffsetCommitKey.API_KEY: (OffsetCommitKey, OffsetCommitValue)}
 VERSION = 4
@@ -45,6 +46,13 @@ class Offsets:
         if record.producer_id >= 0:
             place = self.open.setdefault(record.producer_id, {})
         place[record.key.topic] = record.value.offset
+
+    def id_of(self, key: Message) -> str | None:
+        assert isinstance(key, OffsetCommitKey)
+        return key.group
+
+    def set_aside(self, id_: str) -> None:
+        """Begin nothing."""
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
         written = self.open.pop(producer_id, {})

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.deadlines import Deadlines
+from headrace.coordinator.deadlines import STALE_FACTOR_MAX, Deadlines
 
 KEYS = st.sampled_from("abcde")
 
@@ -45,3 +45,34 @@ def test_moving_one_for_ever_takes_no_more_memory() -> None:
         deadlines.set("member", 10_000 - time)
         deadlines.drop("member")
     assert len(deadlines._heap) < 100
+
+
+def test_setting_and_dropping_beside_others_takes_no_more_memory() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for number in range(100):
+        deadlines.set(f"other {number}", 20_000)
+    for time in range(10_000):
+        deadlines.set("member", 10_000 + time)
+        deadlines.drop("member")
+        deadlines.set("member", 10_000 + time)
+    assert len(deadlines._heap) <= STALE_FACTOR_MAX * 102
+
+
+def test_moving_one_to_and_fro_takes_no_more_memory() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for time in range(10_000, 0, -1):
+        deadlines.set("member", time + 5_000)
+        deadlines.set("member", time)
+    assert len(deadlines._heap) < 100
+
+
+def test_a_key_that_was_due_often_before_is_looked_at_once() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for number in range(100):
+        deadlines.set(f"other {number}", 10_000)
+    for time in range(100):
+        deadlines.set("member", time)
+        deadlines.drop("member")
+    deadlines.set("member", 5_000)
+    assert deadlines.next_ms() == 5_000
+    assert [each for _, _, each in deadlines._heap].count("member") == 1

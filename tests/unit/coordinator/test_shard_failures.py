@@ -5,15 +5,19 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.machine import Outcome
+from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.errors import ReadOnlyLog
+from headrace.log.settings import LogSettings
 from headrace.records.control import build_end_transaction_marker
 from headrace.testing.virtual_loop import run_virtual
+from headrace.wire.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.messages.offset_commit_value import OffsetCommitValue
 from tests.unit.coordinator.shards import (
     TYPES,
+    VERSION,
     Clock,
     Journal,
     Offsets,
@@ -303,3 +307,125 @@ def test_a_shard_that_closed_while_it_loads_stays_closed() -> None:
 
 def _ignore(_: object) -> None:
     """Nobody waits."""
+
+
+class Unencodable:
+    """A caller whose answer cannot be sent, but the failure of it can."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def __call__(self, answer: Any) -> None:
+        if not isinstance(answer, KafkaError):
+            raise ValueError("too long a text")
+        self.told.append(answer)
+
+
+def test_an_answer_that_cannot_be_sent_is_its_callers_failure_and_nobody_elses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        first, broken, last = list[Any](), Unencodable(), list[Any]()
+        replies: list[Reply] = [first.append, broken, last.append]
+        for offset, reply in enumerate(replies, 1):
+            shard.write(commit("a", offset, reply), reply)
+        await turn()
+        assert (first, last) == ([1], [3])
+        assert [each.code for each in broken.told] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert shard.machine.committed == {"a": 3}
+
+    run(test)
+    assert "too long a text" in caplog.text
+
+
+@pytest.mark.parametrize("count", [3, 1000])
+def test_everybody_is_told_of_the_end_even_if_one_cannot_be(count: int) -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        journal.is_replicated = False
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        told: list[Any] = []
+
+        def broken(answer: Any) -> None:
+            raise ValueError("nothing can be sent")
+
+        for number in range(count):
+            reply = broken if number == 1 else told.append
+            shard.write(commit("a", number, reply), reply)
+        await turn()
+        shard.close()
+        async with asyncio.timeout(10):
+            while len(told) < count - 1:
+                await asyncio.sleep(0)
+        assert {each.code for each in told} == {ErrorCode.NOT_COORDINATOR}
+
+    run(test)
+
+
+def test_a_deadline_that_cannot_be_met_does_not_keep_the_loop_busy() -> None:
+    attempts: list[int] = []
+
+    class Busy(Offsets):
+        """Has work that is due at once, again and again, and cannot be done."""
+
+        def next_deadline_ms(self) -> int | None:
+            return 0
+
+        def on_deadline(self, now_ms: int) -> Outcome:
+            attempts.append(now_ms)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "too large")
+
+    async def test() -> None:
+        shard: Shard[Busy] = Shard(Journal(new_log()), Busy, TYPES, Clock())
+        shard.start()
+        await asyncio.sleep(60)
+        shard.close()
+
+    run_virtual(test())
+    assert 10 < len(attempts) < 100
+
+
+def tombstone_of(topic: str) -> CoordinatorRecord:
+    return CoordinatorRecord(OffsetCommitKey(group="g", topic=topic), OffsetCommitValue(), VERSION)
+
+
+def test_records_that_stand_for_themselves_are_written_in_as_many_batches_as_it_takes() -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        journal.log.change_settings(LogSettings.from_configs({"max.message.bytes": "500"}))
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        records = tuple(tombstone_of(f"topic {number}") for number in range(100))
+        answers: list[Any] = []
+        shard.write(
+            lambda machine, now_ms: Outcome(records, ((answers.append, "done"),), True), print
+        )
+        await turn()
+        assert answers == ["done"]
+        assert len(shard.machine.committed) == journal.log.end_offset == 100
+
+    run(test)
+
+
+def test_a_record_that_no_batch_takes_does_not_hold_up_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        journal.log.change_settings(LogSettings.from_configs({"max.message.bytes": "500"}))
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        records = (tombstone_of("a"), tombstone_of("x" * 1000), tombstone_of("b"))
+        shard.write(lambda machine, now_ms: Outcome(records, is_divisible=True), print)
+        await turn()
+        assert set(shard.machine.committed) == {"a", "b"}
+        answers: list[Any] = []
+        shard.write(
+            lambda machine, now_ms: Outcome(records, ((answers.append, "done"),), True),
+            answers.append,
+        )
+        await turn()
+        assert [each.code for each in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    run(test)
+    assert "1 records are left out" in caplog.text

@@ -104,7 +104,7 @@ def test_deleting_a_group_deletes_its_offsets_and_its_records(groups: Groups) ->
 
 
 def test_a_deleted_group_of_offsets_only_is_gone(groups: Groups) -> None:
-    assert groups.do(delete_group(groups.state, "plain", ignore)) is None
+    assert groups.do(delete_group(groups.state, "plain", ignore)) is True
     with pytest.raises(KafkaError) as caught:
         delete_group(groups.state, "plain", ignore)
     assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND

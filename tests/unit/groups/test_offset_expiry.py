@@ -2,8 +2,9 @@
 
 import pytest
 
+from headrace.groups.administration import delete_group
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.offsets.expiry import TOMBSTONES_AT_ONCE, forget_topic
+from headrace.groups.offsets.expiry import LOOKS_AT_ONCE, TOMBSTONES_AT_ONCE, forget_topic
 from headrace.groups.state import GroupId
 from tests.unit.groups.machines import NOW_MS, Groups, Subscribed, offset, topic
 
@@ -145,3 +146,31 @@ def test_many_offsets_of_a_deleted_topic_go_in_parts_and_new_ones_stay(groups: G
     pass_time(groups, 0)
     assert groups.state.offsets.committed("g") == {}
     assert list(groups.state.offsets.of_topic("h", "a")) == [0]
+
+
+def test_all_groups_are_looked_at_though_not_at_once(groups: Groups) -> None:
+    count = 3 * LOOKS_AT_ONCE
+    for number in range(count):
+        groups.commit(f"g{number}", topic("a", offset(0, 5)))
+    groups.now_ms += RETENTION_MS
+    turns = 0
+    while groups.machine.next_deadline_ms() <= groups.now_ms:  # type: ignore[operator]
+        outcome = groups.machine.on_deadline(groups.now_ms)
+        assert len(outcome.records) <= TOMBSTONES_AT_ONCE
+        groups.do(outcome)
+        turns += 1
+    assert turns >= count // TOMBSTONES_AT_ONCE
+    assert not list(groups.state.offsets.groups())
+    assert groups.machine.next_deadline_ms() == groups.now_ms + CHECK_MS
+
+
+def test_what_goes_while_groups_are_looked_at_is_passed_over(groups: Groups) -> None:
+    for number in range(2 * LOOKS_AT_ONCE):
+        groups.commit(f"g{number}", topic("a", offset(0, 5)))
+    groups.now_ms += RETENTION_MS
+    groups.do(groups.machine.on_deadline(groups.now_ms))
+    left = list(groups.state.offsets.groups())
+    for group_id in left:
+        groups.do(delete_group(groups.state, group_id, print))
+    pass_time(groups, 0)
+    assert groups.machine.next_deadline_ms() == groups.now_ms + CHECK_MS

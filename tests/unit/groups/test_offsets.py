@@ -91,3 +91,23 @@ def test_a_transaction_that_wrote_nothing_here_can_end() -> None:
     offsets = Offsets()
     offsets.end_transaction(7, is_commit=True)
     assert list(offsets.groups()) == []
+
+
+def test_groups_are_found_by_the_topics_that_they_have_offsets_of() -> None:
+    offsets = Offsets()
+    put(offsets, 1)
+    put(offsets, 2, producer_id=7)
+    put(offsets, 3, producer_id=8, group_id="h")
+    put(offsets, 3, producer_id=7, group_id="h")
+    offsets.put("g", ("b", 0), CommittedOffset(4))
+    assert set(offsets.groups_of("a")) == {"g", "h"}
+    assert set(offsets.groups_of("b")) == {"g"}
+    offsets.remove("g", PLACE)
+    assert set(offsets.groups_of("a")) == {"h"}
+    offsets.end_transaction(8, is_commit=False)
+    assert set(offsets.groups_of("a")) == {"h"}
+    offsets.end_transaction(7, is_commit=True)
+    assert set(offsets.groups_of("a")) == {"h"}
+    offsets.remove("h", PLACE)
+    assert not offsets.groups_of("a")
+    assert not offsets.groups_of("nothing")

@@ -8,10 +8,11 @@ many members at once from 3 on. Joins and syncs wait for other members: who wait
 KIP-848: they are for consumer groups too, whose classic members are rolled to the other protocol.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.handlers.gathering import ask_in_slices
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
@@ -28,7 +29,10 @@ from headrace.wire.messages.leave_group_request import LeaveGroupRequest, Member
 from headrace.wire.messages.leave_group_response import LeaveGroupResponse
 from headrace.wire.messages.sync_group_request import SyncGroupRequest
 from headrace.wire.messages.sync_group_response import SyncGroupResponse
+from headrace.wire.schema import Message
 
+MEMBERS_AT_ONCE: Final = 500
+"""How many members leave in one turn of the loop."""
 FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_WITH_FETCHED_IDS: Final = 4
 FIRST_WITH_NO_PROTOCOL: Final = 7
@@ -98,11 +102,13 @@ def handle_heartbeat(broker: Broker, request: Request) -> Answer:
     )
 
 
-def handle_leave_group(broker: Broker, request: Request) -> Answer:
+def handle_leave_group(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
     body: LeaveGroupRequest = request.body
     is_single = request.version < FIRST_WITH_MANY
     if is_single:
         body.members = [MemberIdentity(member_id=body.member_id)]
+    if len(body.members) > MEMBERS_AT_ONCE:
+        return _leave_in_slices(broker, body)
 
     def reply(answer: LeaveGroupResponse | KafkaError) -> None:
         if isinstance(answer, KafkaError):
@@ -114,6 +120,28 @@ def handle_leave_group(broker: Broker, request: Request) -> Answer:
     return _write(
         broker, body.group_id, lambda state, now_ms: leave(state, body, now_ms, reply), reply
     )
+
+
+async def _leave_in_slices(broker: Broker, body: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Have very many members leave, with turns for others on the loop in between."""
+    slices = [
+        LeaveGroupRequest(
+            group_id=body.group_id, members=body.members[start : start + MEMBERS_AT_ONCE]
+        )
+        for start in range(0, len(body.members), MEMBERS_AT_ONCE)
+    ]
+
+    def ask(part: LeaveGroupRequest, reply: Reply) -> None:
+        _write(
+            broker, body.group_id, lambda state, now_ms: leave(state, part, now_ms, reply), reply
+        )
+
+    response = LeaveGroupResponse(members=[])
+    for answer in await ask_in_slices(slices, ask, at_once=1):
+        if isinstance(answer, KafkaError):
+            return LeaveGroupResponse(error_code=answer.code)
+        response.members += answer.members
+    return response
 
 
 def client_host(address: str) -> str:

@@ -6,6 +6,7 @@ which protocol a member speaks (KIP-1099). A classic group of consumers becomes 
 with the first who joins it like this, see `groups/migration`.
 """
 
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from headrace import config
@@ -27,6 +28,7 @@ from headrace.wire.messages.consumer_group_heartbeat_request import (
 from headrace.wire.messages.consumer_group_heartbeat_response import (
     ConsumerGroupHeartbeatResponse,
 )
+from headrace.wire.schema import Message
 
 
 def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
@@ -53,7 +55,9 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Answer:
     return LATER
 
 
-def handle_consumer_group_describe(broker: Broker, request: Request) -> Answer:
+def handle_consumer_group_describe(
+    broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
     return answer_descriptions(
         broker, request, describe_consumer_group, _refused, ConsumerGroupDescribeResponse
     )

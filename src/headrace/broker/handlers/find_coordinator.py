@@ -7,12 +7,14 @@ other: offsets could always be committed for it. A key of a share partition is
 `group:topic id:partition`, and INVALID_REQUEST if it is none, or before version 6.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.handlers.gathering import NAMES_AT_ONCE
 from headrace.broker.handlers.reach import Reach
 from headrace.broker.internal_topics import (
     GROUPS_TOPIC,
@@ -53,6 +55,8 @@ def handle_find_coordinator(
     topic = _TOPICS.get(request.body.key_type)
     if topic is not None and broker.image.topic(topic) is None and _has_legal_key(request):
         return _create_and_answer(broker, request, topic)
+    if len(request.body.coordinator_keys) > NAMES_AT_ONCE:
+        return _answer_in_slices(broker, request)
     return _answer(broker, request)
 
 
@@ -61,7 +65,21 @@ async def _create_and_answer(
 ) -> FindCoordinatorResponse:
     with contextlib.suppress(KafkaError):  # logged; the answer says that there is nobody
         await create_internal_topic(broker, topic)
-    return _answer(broker, request)
+    return await _answer_in_slices(broker, request)
+
+
+async def _answer_in_slices(broker: Broker, request: Request) -> FindCoordinatorResponse:
+    """Find many coordinators, with turns for others on the loop in between."""
+    keys: list[str] = request.body.coordinator_keys
+    if request.version < FIRST_BATCHED or len(keys) <= NAMES_AT_ONCE:
+        return _answer(broker, request)
+    rows: list[Coordinator] = []
+    for start in range(0, len(keys), NAMES_AT_ONCE):
+        reach = Reach(broker.image, request.peer.listener)
+        some = keys[start : start + NAMES_AT_ONCE]
+        rows += [_find(broker, request, key, reach) for key in some]
+        await asyncio.sleep(0)
+    return FindCoordinatorResponse(coordinators=rows)
 
 
 def _answer(broker: Broker, request: Request) -> FindCoordinatorResponse:

@@ -6,15 +6,22 @@ GROUP_ID_NOT_FOUND with a message. DeleteGroups: KIP-229; a name twice is answer
 OffsetDelete: KIP-496; topics that a member is subscribed to are GROUP_SUBSCRIBED_TO_TOPIC.
 """
 
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.gathering import Gathering, ask_all, ask_each
+from headrace.broker.handlers.gathering import (
+    answer_each,
+    ask_in_slices,
+    ask_shard,
+)
 from headrace.broker.handlers.operations import GROUP_OPERATIONS
 from headrace.broker.handlers.share_offsets import delete_group_states
-from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.coordinator.machine import Operation, Reply
+from headrace.broker.request import Answer, Handler, Request
+from headrace.coordinator.machine import Operation, Outcome, Reply
+from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import (
     DEAD,
@@ -22,8 +29,10 @@ from headrace.groups.administration import (
     delete_group,
     delete_offsets,
     describe_group,
+    group_ids,
     list_groups,
 )
+from headrace.groups.machine import GroupsMachine
 from headrace.ids import TopicName
 from headrace.metadata.image import Image
 from headrace.wire import ApiKey
@@ -47,61 +56,70 @@ from headrace.wire.messages.offset_delete_response import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from headrace.wire.schema import Message
 
+OFFSETS_AT_ONCE: Final = 500
+"""How many offsets are deleted in one turn of the loop."""
+GROUPS_AT_ONCE: Final = 500
+"""How many groups are listed in one turn of the loop."""
+_Offsets: TypeAlias = list[tuple[str, list[int]]]
+"""Topics, and partitions of each."""
 FIRST_WITH_MISSING_GROUPS: Final = 6
 """The version of DescribeGroups that says that a group is not there."""
 
 
-def handle_list_groups(broker: Broker, request: Request) -> Answer:
+async def handle_list_groups(broker: Broker, request: Request) -> ListGroupsResponse:
     body: ListGroupsRequest = request.body
     wanted = GroupFilter(
         frozenset(map(str.lower, body.states_filter)),
         frozenset(map(str.lower, body.types_filter)),
     )
+    shards = tuple(broker.groups)
+    found = await ask_in_slices(shards, lambda shard, reply: _ask(shard, group_ids, reply))
+    slices = [
+        (shard, ids[start : start + GROUPS_AT_ONCE])
+        for shard, ids in zip(shards, found, strict=True)
+        if not isinstance(ids, KafkaError)
+        for start in range(0, len(ids), GROUPS_AT_ONCE)
+    ]
 
-    def on_rows(answers: list[Any]) -> None:
-        # A shard that is not in service hides its groups; a client that is told so asks again.
-        failed = [each for each in answers if isinstance(each, KafkaError)]
-        if failed:
-            request.answer(ListGroupsResponse(error_code=failed[0].code))
-            return
-        rows = [
-            ListedGroup(row.group_id, row.protocol_type, row.state, row.kind)
-            for answer in answers
-            for row in answer
-        ]
-        request.answer(ListGroupsResponse(groups=rows))
+    def list_slice(each: tuple[Shard[GroupsMachine], list[str]], reply: Reply) -> None:
+        shard, ids = each
+        _ask(shard, partial(list_groups, wanted=wanted, group_ids=ids), reply)
 
-    ask_all(
-        broker.groups,
-        lambda reply: lambda machine, now_ms: list_groups(machine.state, wanted, reply),
-        on_rows,
-    )
-    return LATER
+    listed = await ask_in_slices(slices, list_slice, at_once=1)
+    # A shard that is not in service hides its groups; a client that is told so asks again.
+    for answer in (*found, *listed):
+        if isinstance(answer, KafkaError):
+            return ListGroupsResponse(error_code=answer.code)
+    return ListGroupsResponse(groups=[ListedGroup(*row) for rows in listed for row in rows])
 
 
-def handle_describe_groups(broker: Broker, request: Request) -> Answer:
+def _ask(shard: Shard[GroupsMachine], operation: Callable[..., Outcome], reply: Reply) -> None:
+    shard.write(lambda machine, now_ms: operation(machine.state, reply=reply), reply)
+
+
+def handle_describe_groups(
+    broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
     body: DescribeGroupsRequest = request.body
 
-    def on_rows(answers: list[Any]) -> None:
-        rows = [
-            _described(answer, group_id, request.version)
-            for group_id, answer in zip(body.groups, answers, strict=True)
-        ]
-        if body.include_authorized_operations:
-            for row in rows:
-                if row.error_code == ErrorCode.NONE:
-                    row.authorized_operations = GROUP_OPERATIONS
-        request.answer(DescribeGroupsResponse(groups=rows))
+    def describe(group_id: str, reply: Reply) -> None:
+        ask_shard(
+            partial(broker.groups.shard, group_id),
+            lambda reply: lambda machine, _: describe_group(machine.state, group_id, reply),
+            reply,
+        )
 
-    def describe(group_id: str, reply: Reply) -> Operation:
-        return lambda machine, now_ms: describe_group(machine.state, group_id, reply)
+    def row(group_id: str, answer: DescribedGroup | KafkaError) -> DescribedGroup:
+        described = _described(answer, group_id, request.version)
+        if body.include_authorized_operations and described.error_code == ErrorCode.NONE:
+            described.authorized_operations = GROUP_OPERATIONS
+        return described
 
-    ask_each(
-        [(partial(broker.groups.shard, each), partial(describe, each)) for each in body.groups],
-        on_rows,
+    return answer_each(
+        request, body.groups, describe, row, lambda rows: DescribeGroupsResponse(groups=rows)
     )
-    return LATER
 
 
 def _described(answer: DescribedGroup | KafkaError, group_id: str, version: int) -> DescribedGroup:
@@ -119,63 +137,90 @@ def _described(answer: DescribedGroup | KafkaError, group_id: str, version: int)
     )
 
 
-def handle_delete_groups(broker: Broker, request: Request) -> Answer:
-    names = list(dict.fromkeys(request.body.groups_names))
+def handle_delete_groups(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
+    def row(group_id: str, answer: KafkaError | None) -> DeletableGroupResult:
+        return DeletableGroupResult(group_id, ErrorCode.NONE if answer is None else answer.code)
 
-    def on_deleted(answers: list[Any]) -> None:
-        results = [
-            DeletableGroupResult(name, answer.code if answer is not None else ErrorCode.NONE)
-            for name, answer in zip(names, answers, strict=True)
-        ]
-        request.answer(DeleteGroupsResponse(results=results))
-
-    gathering = Gathering(len(names), on_deleted)
-    for position, group_id in enumerate(names):
-        _delete_group(broker, group_id, partial(gathering.take, position))
-    return LATER
+    return answer_each(
+        request,
+        list(dict.fromkeys(request.body.groups_names)),
+        partial(_delete_group, broker),
+        row,
+        lambda rows: DeleteGroupsResponse(results=rows),
+    )
 
 
 def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
     """Delete a group, and before it the states of its partitions if it is a share group."""
 
-    def on_group(answers: list[Any]) -> None:
-        reply(answers[0])
-
     def on_states(answer: KafkaError | None) -> None:
         if answer is not None:
             reply(answer)
         else:
-            ask_each([(partial(broker.groups.shard, group_id), delete)], on_group)
+            ask_shard(find, delete, on_deleted)
 
     def delete(reply: Reply) -> Operation:
-        return lambda machine, now_ms: delete_group(machine.state, group_id, reply)
+        # A group of which something cannot be read is deleted with that, and is served again then.
+        unreadable = find().set_aside.tombstones(group_id)
+        return lambda machine, now_ms: delete_group(machine.state, group_id, reply, unreadable)
 
+    def on_deleted(answer: bool | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            reply(answer)
+        elif answer:
+            reply(None)
+        else:  # it has more offsets than are deleted in one turn
+            asyncio.get_running_loop().call_soon(ask_shard, find, delete, on_deleted)
+
+    find = partial(broker.groups.shard, group_id, is_served=False)
     delete_group_states(broker, group_id, on_states)
 
 
-def handle_offset_delete(broker: Broker, request: Request) -> Answer:
+async def handle_offset_delete(broker: Broker, request: Request) -> OffsetDeleteResponse:
     body: OffsetDeleteRequest = request.body
     if not body.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     existing = [(each.name, _existing_indexes(broker.image, each)) for each in body.topics]
 
-    def on_deleted(answers: list[Any]) -> None:
-        (answer,) = answers
-        if isinstance(answer, KafkaError):
-            request.answer(OffsetDeleteResponse(error_code=answer.code))
-            return
-        topics = [
-            _offset_delete_row(topic, set(indexes), is_subscribed=topic.name in answer)
-            for topic, (_, indexes) in zip(body.topics, existing, strict=True)
-            if topic.partitions
-        ]
-        request.answer(OffsetDeleteResponse(topics=topics))
+    def delete(part: _Offsets, reply: Reply) -> None:
+        ask_shard(
+            partial(broker.groups.shard, body.group_id),
+            lambda reply: (
+                lambda machine, _: delete_offsets(machine.state, body.group_id, part, reply)
+            ),
+            reply,
+        )
 
-    def delete(reply: Reply) -> Operation:
-        return lambda machine, now_ms: delete_offsets(machine.state, body.group_id, existing, reply)
+    subscribed: set[str] = set()
+    for number, answer in enumerate(
+        await ask_in_slices(list(_offset_slices(existing)), delete, at_once=1)
+    ):
+        if not isinstance(answer, KafkaError):
+            subscribed |= answer
+        elif number == 0 or answer.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            return OffsetDeleteResponse(error_code=answer.code)
+        # A group without members goes with the last of its offsets.
+    topics = [
+        _offset_delete_row(topic, set(indexes), is_subscribed=topic.name in subscribed)
+        for topic, (_, indexes) in zip(body.topics, existing, strict=True)
+        if topic.partitions
+    ]
+    return OffsetDeleteResponse(topics=topics)
 
-    ask_each([(partial(broker.groups.shard, body.group_id), delete)], on_deleted)
-    return LATER
+
+def _offset_slices(offsets: _Offsets) -> Iterator[_Offsets]:
+    """Yield the same offsets in lists of a bounded size, at least one."""
+    some: _Offsets = []
+    room = OFFSETS_AT_ONCE
+    for topic, indexes in offsets:
+        for start in range(0, max(len(indexes), 1), OFFSETS_AT_ONCE):
+            taken = indexes[start : start + OFFSETS_AT_ONCE]
+            if len(taken) > room:
+                yield some
+                some, room = [], OFFSETS_AT_ONCE
+            some.append((topic, taken))
+            room -= len(taken)
+    yield some
 
 
 def _existing_indexes(image: Image, asked: OffsetDeleteRequestTopic) -> list[int]:

@@ -10,11 +10,13 @@ partition of the group joins the transaction by this very request). What is comm
 the transaction is.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.broker.broker import Broker
+from headrace.broker.handlers.gathering import ask_in_slices
 from headrace.broker.request import LATER, Answer, Handler, Request
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import Committer
 from headrace.groups.offsets.commits import Commit, Refused, TopicOffsets, commit_offsets
@@ -34,13 +36,18 @@ from headrace.wire.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from headrace.wire.schema import Message
 
+M = TypeVar("M", bound=Message)
+
+OFFSETS_AT_ONCE: Final = 500
+"""How many offsets are committed in one turn of the loop."""
 FIRST_BY_ID: Final = 10
 FIRST_WITH_LOADING: Final = 2
 """The version of TxnOffsetCommit from which a producer knows that a coordinator may be loading."""
 
 
-def handle_offset_commit(broker: Broker, request: Request) -> Answer:
+def handle_offset_commit(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
     body: OffsetCommitRequest = request.body
     asked = _sort_out(broker.image, body.topics, is_by_id=request.version >= FIRST_BY_ID)
     if not asked.existing:
@@ -53,31 +60,42 @@ def handle_offset_commit(broker: Broker, request: Request) -> Answer:
     )
     commit = Commit(body.group_id, asked.existing, committer, body.retention_time_ms)
 
-    def reply(answer: "Refused | KafkaError") -> None:
-        request.answer(OffsetCommitResponse(topics=_offset_rows(asked, answer)))
+    def ask(commit: Commit, reply: Reply) -> None:
+        try:
+            shard = broker.groups.shard(body.group_id)
+        except KafkaError as error:
+            reply(error)
+            return
+        shard.write(
+            lambda machine, now_ms: commit_offsets(machine.state, commit, now_ms, reply), reply
+        )
 
-    try:
-        shard = broker.groups.shard(body.group_id)
-    except KafkaError as error:
-        return OffsetCommitResponse(topics=_offset_rows(asked, error))
-    shard.write(lambda machine, now_ms: commit_offsets(machine.state, commit, now_ms, reply), reply)
+    def respond(answer: "Refused | KafkaError") -> OffsetCommitResponse:
+        return OffsetCommitResponse(topics=_offset_rows(asked, answer))
+
+    if asked.existing_count > OFFSETS_AT_ONCE:
+        return _commit_in_slices(commit, ask, respond)
+    ask(commit, lambda answer: request.answer(respond(answer)))
     return LATER
 
 
-def handle_txn_offset_commit(broker: Broker, request: Request) -> Answer:
+def handle_txn_offset_commit(
+    broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
     body: TxnOffsetCommitRequest = request.body
     asked = _sort_out(broker.image, body.topics, is_by_id=False)
 
-    def reply(answer: "Refused | KafkaError") -> None:
+    def respond(answer: "Refused | KafkaError") -> TxnOffsetCommitResponse:
         if isinstance(answer, KafkaError) and request.version < FIRST_WITH_LOADING:
             answer = _before_loading_was_known(answer)
-        request.answer(TxnOffsetCommitResponse(topics=_txn_rows(asked, answer)))
+        return TxnOffsetCommitResponse(topics=_txn_rows(asked, answer))
 
     if not asked.existing:
-        return TxnOffsetCommitResponse(topics=_txn_rows(asked, {}))
+        return respond({})
     if not body.group_id:
-        reply(KafkaError(ErrorCode.INVALID_GROUP_ID, "offsets of a transaction need a group id"))
-        return LATER
+        return respond(
+            KafkaError(ErrorCode.INVALID_GROUP_ID, "offsets of a transaction need a group id")
+        )
     committer = Committer(
         body.member_id,
         body.group_instance_id,
@@ -87,10 +105,7 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> Answer:
     )
     commit = Commit(body.group_id, asked.existing, committer)
 
-    def on_verified(error: KafkaError | None) -> None:
-        if error is not None:
-            reply(error)
-            return
+    def ask(commit: Commit, reply: Reply) -> None:
         try:
             shard = broker.groups.shard(body.group_id)
         except KafkaError as refused:
@@ -103,8 +118,69 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> Answer:
             producer_epoch=body.producer_epoch,
         )
 
+    def reply(answer: "Refused | KafkaError") -> None:
+        request.answer(respond(answer))
+
+    def on_verified(error: KafkaError | None) -> None:
+        if error is not None:
+            reply(error)
+        else:
+            ask(commit, reply)
+
+    async def commit_many() -> TxnOffsetCommitResponse:
+        (error,) = await ask_in_slices(
+            [body], lambda body, reply: broker.verify_offsets(body, request.version, reply)
+        )
+        if error is not None:
+            return respond(error)
+        return await _commit_in_slices(commit, ask, respond)
+
+    if asked.existing_count > OFFSETS_AT_ONCE:
+        return commit_many()
     broker.verify_offsets(body, request.version, on_verified)
     return LATER
+
+
+async def _commit_in_slices(
+    commit: Commit,
+    ask: Callable[[Commit, Reply], None],
+    respond: Callable[["Refused | KafkaError"], M],
+) -> M:
+    """Commit very many offsets, with turns for others on the loop in between.
+
+    Kafka writes them as one batch. These are several: if one is refused, the others hold.
+    """
+    slices = [commit._replace(topics=topics) for topics in _slices(commit.topics)]
+    answers = await ask_in_slices(slices, ask, at_once=1)
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    for part, answer in zip(slices, answers, strict=True):
+        if isinstance(answer, KafkaError):
+            refused |= {
+                (name, each.partition_index): answer.code
+                for name, _, partitions in part.topics
+                for each in partitions
+            }
+        else:
+            refused |= answer
+    return respond(refused)
+
+
+def _slices(topics: Iterable[TopicOffsets]) -> Iterator[list[TopicOffsets]]:
+    """Yield the same offsets in lists of a bounded size."""
+    some: list[TopicOffsets] = []
+    room = OFFSETS_AT_ONCE
+    for name, topic_id, partitions in topics:
+        start = 0
+        while start < len(partitions):
+            taken = partitions[start : start + room]
+            some.append(TopicOffsets(name, topic_id, taken))
+            start += len(taken)
+            room -= len(taken)
+            if not room:
+                yield some
+                some, room = [], OFFSETS_AT_ONCE
+    if some:
+        yield some
 
 
 def _before_loading_was_known(error: KafkaError) -> KafkaError:
@@ -123,6 +199,10 @@ class _Asked(NamedTuple):
     existing: list[TopicOffsets]
     missing: list[tuple[str, bytes, list[int], ErrorCode]]
     """Topics by name or id, with partitions and why nothing is committed for them."""
+
+    @property
+    def existing_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.existing)
 
 
 def _sort_out(image: Image, topics: Iterable[Any], *, is_by_id: bool) -> _Asked:

@@ -7,13 +7,13 @@ groups at once, from 8), KIP-848 (members of consumer groups say who they are, f
 not exist has no offset: -1, and no error.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.failures import failure_response
-from headrace.broker.handlers.gathering import ask_each
+from headrace.broker.handlers.gathering import answer_each, ask_each, ask_shard
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Operation, Reply
 from headrace.errors import ErrorCode, KafkaError
@@ -30,6 +30,7 @@ from headrace.wire.messages.offset_fetch_response import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from headrace.wire.schema import Message
 
 FIRST_WITH_GROUPS: Final = 8
 FIRST_BY_ID: Final = 10
@@ -37,11 +38,10 @@ NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 
 
-def handle_offset_fetch(broker: Broker, request: Request) -> Answer:
-    if request.version < FIRST_WITH_GROUPS:
-        _fetch_one(broker, request)
-    else:
-        _fetch_groups(broker, request)
+def handle_offset_fetch(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
+    if request.version >= FIRST_WITH_GROUPS:
+        return _fetch_groups(broker, request)
+    _fetch_one(broker, request)
     return LATER
 
 
@@ -75,36 +75,32 @@ def _fetch_one(broker: Broker, request: Request) -> None:
 # Many groups
 
 
-def _fetch_groups(broker: Broker, request: Request) -> None:
+def _fetch_groups(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
     body: OffsetFetchRequest = request.body
     image, is_by_id = broker.image, request.version >= FIRST_BY_ID
-    queries = [
-        OffsetQuery(
+
+    def fetch(group: OffsetFetchRequestGroup, reply: Reply) -> None:
+        query = OffsetQuery(
             group.group_id,
             _known_topics(image, group, is_by_id=is_by_id),
             body.require_stable,
             group.member_id,
             group.member_epoch,
         )
-        for group in body.groups
-    ]
+        ask_shard(partial(broker.groups.shard, query.group_id), _look_up(query), reply)
 
-    def on_answers(answers: list[Any]) -> None:
-        rows = []
-        for group, answer in zip(body.groups, answers, strict=True):
-            row = OffsetFetchResponseGroup(group_id=group.group_id)
-            if isinstance(answer, KafkaError):
-                row.error_code = answer.code
-            else:
-                row.topics = _topic_rows(image, answer, is_by_id=is_by_id)
-                if is_by_id:
-                    row.topics += _unknown_rows(image, group)
-            rows.append(row)
-        request.answer(OffsetFetchResponse(groups=rows))
+    def row(group: OffsetFetchRequestGroup, answer: Any) -> OffsetFetchResponseGroup:
+        row = OffsetFetchResponseGroup(group_id=group.group_id)
+        if isinstance(answer, KafkaError):
+            row.error_code = answer.code
+            return row
+        row.topics = _topic_rows(image, answer, is_by_id=is_by_id)
+        if is_by_id:
+            row.topics += _unknown_rows(image, group)
+        return row
 
-    ask_each(
-        [(partial(broker.groups.shard, query.group_id), _look_up(query)) for query in queries],
-        on_answers,
+    return answer_each(
+        request, body.groups, fetch, row, lambda rows: OffsetFetchResponse(groups=rows)
     )
 
 

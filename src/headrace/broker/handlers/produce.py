@@ -13,6 +13,7 @@ Transactional batches are appended once the coordinator has their partition in t
 (KIP-890): until version 11 it is asked, from 12 on the partition joins by the records themselves.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.handlers.costly_produce import Costly, validate_anywhere
 from headrace.broker.handlers.pending_produce import PendingProduce
 from headrace.broker.handlers.produce_rows import ACKS_ALL, ACKS_NONE, accept, refuse
+from headrace.broker.handlers.topic_validation import INTERNAL_TOPICS
 from headrace.broker.handlers.transactional_produce import (
     FIRST_JOINING,
     Joining,
@@ -29,6 +31,7 @@ from headrace.broker.handlers.transactional_produce import (
     joining_producer,
     refusal_of,
 )
+from headrace.broker.partition import Partition
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId, TopicName
@@ -46,6 +49,10 @@ from headrace.wire.messages.produce_response import (
 )
 from headrace.wire.schema import Buffer
 
+PARTITIONS_A_TURN: Final = 200
+"""How many partitions of a request are appended to before others have their turn."""
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""The one client id that may write to internal topics, as in Kafka."""
 FIRST_WITH_TOPIC_IDS: Final = 13
 FIRST_WITH_ZSTD: Final = 7
 _MAGIC_AT: Final = 16
@@ -65,6 +72,7 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
     pending: PendingProduce | None = None
     joining: list[Joining] = []
     costly: list[Costly] = []
+    left = PARTITIONS_A_TURN
     for topic in body.topic_data:
         rows: list[PartitionProduceResponse] = []
         name, topic_id = TopicName(topic.name), TopicId(topic.topic_id)
@@ -78,7 +86,10 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
                 if partition is None or not partition.is_leader or not -1 <= acks <= 1:
                     raise _explain(broker, body, version, topic_id, name, index)
                 records = _check(data.records, version)
-                if costly:  # what is behind a batch is appended behind it
+                if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
+                    raise _internal(partition)
+                left -= 1
+                if costly or left < 0:  # what is behind a batch is appended behind it
                     costly.append(Costly.behind(partition, records, rows))
                     continue
                 if records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT and (
@@ -147,6 +158,13 @@ def _check(records: Buffer | None, version: int) -> memoryview:
     return records
 
 
+def _internal(partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"Cannot append to internal topic {partition.topic}: only coordinators write to it",
+    )
+
+
 def _append_later(  # noqa: PLR0917  the request, and what became of it
     broker: Broker,
     request: Request,
@@ -176,12 +194,14 @@ async def _append_costly(  # noqa: PLR0917  the request, and what became of it
     costly: list[Costly],
     now_ms: int,
 ) -> None:
-    """Validate batches in threads, one after the other, and append them in their order.
+    """Validate batches one after the other, in threads if they are costly, and append them so.
 
     What a topic's settings were when the request came counts, as does the time.
     """
     acks = request.body.acks
-    for each in costly:
+    for number, each in enumerate(costly):
+        if number % PARTITIONS_A_TURN == 0:
+            await asyncio.sleep(0)
         partition, records = each.partition, each.records
         try:
             if request.peer.is_closed:

@@ -36,6 +36,7 @@ _SEEN_BEFORE_THE_LOG: Final = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
 )
 """Errors with which Kafka does not say where the log starts."""

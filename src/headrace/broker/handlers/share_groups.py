@@ -10,7 +10,7 @@ begin it again if it has not heard that it did.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from headrace.wire.messages.share_group_describe_response import (
 )
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+from headrace.wire.schema import Message
 
 NO_LEADER_EPOCH: Final = -1
 """Of who only looks at a state."""
@@ -69,7 +70,9 @@ def handle_share_group_heartbeat(broker: Broker, request: Request) -> Answer:
     return LATER
 
 
-def handle_share_group_describe(broker: Broker, request: Request) -> Answer:
+def handle_share_group_describe(
+    broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
     check_served(broker)
     return answer_descriptions(
         broker, request, describe_share_group, DescribedGroup, ShareGroupDescribeResponse

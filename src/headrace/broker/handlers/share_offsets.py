@@ -270,7 +270,7 @@ def delete_group_states(broker: Broker, group_id: str, reply: Reply) -> None:
     def plan(reply: Reply) -> Operation:
         return lambda machine, now_ms: begin_group_deletion(machine.state, group_id, reply)
 
-    find = partial(broker.groups.shard, group_id)
+    find = partial(broker.groups.shard, group_id, is_served=False)
     _delete_states(broker, group_id, (find, plan), on_done, is_group_deleted=True)
 
 

@@ -9,8 +9,8 @@ topics, and no change of a topology.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any, Final
 
 from headrace import config
 from headrace.broker.broker import Broker
@@ -41,6 +41,7 @@ from headrace.wire.messages.streams_group_heartbeat_request import (
     Topology,
 )
 from headrace.wire.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+from headrace.wire.schema import Message
 
 CREATION_TIMEOUT_MS: Final = 15_000
 
@@ -73,7 +74,9 @@ def handle_streams_group_heartbeat(broker: Broker, request: Request) -> Answer:
     return LATER
 
 
-def handle_streams_group_describe(broker: Broker, request: Request) -> Answer:
+def handle_streams_group_describe(
+    broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
     _check_served(broker)
     return answer_descriptions(
         broker, request, describe_streams_group, DescribedGroup, StreamsGroupDescribeResponse

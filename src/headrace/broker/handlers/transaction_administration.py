@@ -8,16 +8,21 @@ DescribeTransactions and ListTransactions: KIP-664, KIP-994 (by duration, from 1
 pattern of RE2, from 2).
 """
 
+import asyncio
+from collections.abc import Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from headrace.broker.broker import Broker
-from headrace.broker.request import LATER, Answer, Handler, Request
+from headrace.broker.handlers.gathering import answer_each, ask_in_slices, ask_shard
+from headrace.broker.request import Answer, Handler, Request
 from headrace.broker.transaction_markers import Marker
-from headrace.coordinator.shard import State
+from headrace.coordinator.machine import Reply
+from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.subscriptions import check_pattern, matching_topics
 from headrace.txn.listing import STATUS_BY_LABEL, Filter, describe, select
+from headrace.txn.machine import TransactionsMachine
 from headrace.txn.records import group_by_topic
 from headrace.txn.state import Transaction
 from headrace.wire import ApiKey
@@ -35,7 +40,10 @@ from headrace.wire.messages.write_txn_markers_response import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
+from headrace.wire.schema import Message
 
+TRANSACTIONS_AT_ONCE: Final = 1000
+"""How many transactional ids are looked at in one turn of the loop."""
 _COORDINATOR_AWAY: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -43,21 +51,10 @@ _COORDINATOR_AWAY: Final = (
 )
 
 
-def handle_write_txn_markers(broker: Broker, request: Request) -> Answer:
+async def handle_write_txn_markers(broker: Broker, request: Request) -> WriteTxnMarkersResponse:
     body: WriteTxnMarkersRequest = request.body
     response = WriteTxnMarkersResponse(markers=[])
-    left = 1
-
-    def on_written(row: WritableTxnMarkerPartitionResult, error: KafkaError | None) -> None:
-        nonlocal left
-        left -= 1
-        if error is not None:
-            # Those who send markers look for another leader then.
-            is_away = error.code in _COORDINATOR_AWAY
-            row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_away else error.code
-        if not left:
-            request.answer(response)
-
+    asked: list[tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult]] = []
     for each in body.markers:
         if not any(topic.partition_indexes for topic in each.topics):
             continue  # Kafka says nothing of it either
@@ -69,15 +66,24 @@ def handle_write_txn_markers(broker: Broker, request: Request) -> Answer:
                 for index in topic.partition_indexes
             ]
             result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=rows))
-            for row in rows:
-                left += 1
-                place = topic.name, row.partition_index
-                if (refused := _refused(each)) is not None:
-                    on_written(row, refused)
-                else:
-                    broker.markers.write(place, _marker(each), partial(on_written, row))
-    on_written(WritableTxnMarkerPartitionResult(), None)
-    return LATER
+            asked += [(each, topic.name, row) for row in rows]
+
+    def write(
+        marker: tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult], reply: Reply
+    ) -> None:
+        each, topic, row = marker
+        if (refused := _refused(each)) is not None:
+            reply(refused)
+        else:
+            broker.markers.write((topic, row.partition_index), _marker(each), reply)
+
+    errors = await ask_in_slices(asked, write)
+    for (_, _, row), error in zip(asked, errors, strict=True):
+        if error is not None:
+            # Those who send markers look for another leader then.
+            is_away = error.code in _COORDINATOR_AWAY
+            row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_away else error.code
+    return response
 
 
 def _refused(asked: WritableTxnMarker) -> KafkaError | None:
@@ -99,37 +105,38 @@ def _marker(asked: WritableTxnMarker) -> Marker:
     )
 
 
-def handle_describe_transactions(broker: Broker, request: Request) -> Answer:
+def handle_describe_transactions(
+    broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
     body: DescribeTransactionsRequest = request.body
-    rows = [described.TransactionState(transactional_id=each) for each in body.transactional_ids]
-    left = len(rows)
-    if not left:
-        return described.DescribeTransactionsResponse()
 
-    def reply(number: int, answer: Transaction | KafkaError) -> None:
-        nonlocal left
-        left -= 1
+    def row(transactional_id: str, answer: Transaction | KafkaError) -> described.TransactionState:
         if isinstance(answer, KafkaError):
-            rows[number].error_code = answer.code
-        else:
-            rows[number] = _described(answer)
-        if not left:
-            request.answer(described.DescribeTransactionsResponse(transaction_states=rows))
+            return described.TransactionState(
+                transactional_id=transactional_id, error_code=answer.code
+            )
+        return _described(answer)
 
-    for number, transactional_id in enumerate(body.transactional_ids):
-        _describe(broker, transactional_id, partial(reply, number))
-    return LATER
+    return answer_each(
+        request,
+        body.transactional_ids,
+        partial(_describe, broker),
+        row,
+        lambda rows: described.DescribeTransactionsResponse(transaction_states=rows),
+    )
 
 
-def _describe(broker: Broker, transactional_id: str, reply: "partial[None]") -> None:
-    try:
+def _describe(broker: Broker, transactional_id: str, reply: Reply) -> None:
+    def find() -> Shard[TransactionsMachine]:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
-        shard = broker.transactions.shard(transactional_id)
-    except KafkaError as error:
-        reply(error)
-        return
-    shard.write(lambda machine, _: describe(machine.state, transactional_id, reply), reply)
+        return broker.transactions.shard(transactional_id)
+
+    ask_shard(
+        find,
+        lambda reply: lambda machine, _: describe(machine.state, transactional_id, reply),
+        reply,
+    )
 
 
 def _described(found: Transaction) -> described.TransactionState:
@@ -147,8 +154,10 @@ def _described(found: Transaction) -> described.TransactionState:
     )
 
 
-def handle_list_transactions(broker: Broker, request: Request) -> listed.ListTransactionsResponse:
-    """Give those that this node coordinates; clients ask every node."""
+async def handle_list_transactions(
+    broker: Broker, request: Request
+) -> listed.ListTransactionsResponse:
+    """Answer with those that this node coordinates; clients ask every node."""
     body: ListTransactionsRequest = request.body
     try:
         wanted = _filter(body)
@@ -164,19 +173,23 @@ def handle_list_transactions(broker: Broker, request: Request) -> listed.ListTra
     if body.state_filters and not known:
         return response
     now_ms = broker.clock.now_ms()
-    for shard in broker.transactions:
-        if shard.state is State.LOADING:
-            return listed.ListTransactionsResponse(
-                error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            )
-        response.transaction_states += [
-            listed.TransactionState(
-                transactional_id=found.transactional_id,
-                producer_id=found.producer_id,
-                transaction_state=found.status.label,
-            )
-            for found in select(shard.machine.state, wanted, now_ms)
-        ]
+    shards = tuple(broker.transactions)
+    if any(shard.state is State.LOADING for shard in shards):
+        return listed.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for shard in shards:
+        ids = tuple(shard.machine.state.transactions)
+        for start in range(0, len(ids), TRANSACTIONS_AT_ONCE):
+            # One that ended since is passed over.
+            state, some = shard.machine.state, ids[start : start + TRANSACTIONS_AT_ONCE]
+            response.transaction_states += [
+                listed.TransactionState(
+                    transactional_id=found.transactional_id,
+                    producer_id=found.producer_id,
+                    transaction_state=found.status.label,
+                )
+                for found in select(state, wanted, now_ms, some)
+            ]
+            await asyncio.sleep(0)
     return response
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from headrace import config
 from headrace.broker.broker import Broker
+from headrace.broker.handlers.gathering import answer_each
 from headrace.broker.handlers.topic_validation import INTERNAL_TOPICS
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Operation, Outcome, Reply
@@ -43,6 +44,7 @@ from headrace.wire.messages.add_partitions_to_txn_response import (
 )
 from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.end_txn_response import EndTxnResponse
+from headrace.wire.schema import Message
 
 FIRST_OF_BROKERS: Final = 4
 """The version of AddPartitionsToTxn from which on it has many transactions."""
@@ -53,28 +55,25 @@ UNBUMPING: Final = 0
 Codes = Mapping[Place, ErrorCode]
 
 
-def handle_add_partitions_to_txn(broker: Broker, request: Request) -> Answer:
+def handle_add_partitions_to_txn(
+    broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
     body: AddPartitionsToTxnRequest = request.body
     if request.version < FIRST_OF_BROKERS:
         return _add_for_client(broker, request)
-    results = [
-        AddPartitionsToTxnResult(transactional_id=each.transactional_id)
-        for each in body.transactions
-    ]
-    left = len(results)
 
-    def answer_one(number: int, codes: Codes) -> None:
-        nonlocal left
-        results[number].topic_results = _rows(body.transactions[number].topics, codes)
-        left -= 1
-        if not left:
-            request.answer(AddPartitionsToTxnResponse(results_by_transaction=results))
+    def row(asked: AddPartitionsToTxnTransaction, codes: Codes) -> AddPartitionsToTxnResult:
+        return AddPartitionsToTxnResult(
+            transactional_id=asked.transactional_id, topic_results=_rows(asked.topics, codes)
+        )
 
-    if not left:
-        return AddPartitionsToTxnResponse()
-    for number, each in enumerate(body.transactions):
-        _add_for_broker(broker, each, partial(answer_one, number))
-    return LATER
+    return answer_each(
+        request,
+        body.transactions,
+        partial(_add_for_broker, broker),
+        row,
+        lambda rows: AddPartitionsToTxnResponse(results_by_transaction=rows),
+    )
 
 
 def _add_for_client(broker: Broker, request: Request) -> Answer:

@@ -6,7 +6,7 @@ different topics, this holds for each topic by itself, and the larger parts of a
 who have least of the others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -20,11 +20,10 @@ _NONE: Final = frozenset[int]()
 def assign_simply(
     members: Mapping[str, MemberSpec], partitions: Mapping[TopicId, frozenset[int]]
 ) -> dict[str, Assignment]:
-    """Give every partition of a topic that somebody wants to some of those who do.
+    """Assign every partition of a topic that somebody wants to some of those who do.
 
     `partitions` are those that may be given out; a topic that is not there has none.
     """
-    had = {member: _former_places(spec) for member, spec in members.items()}
     found: dict[str, set[_Place]] = {member: set() for member in members}
     for topics, subscribers in _pools(members):
         places = sorted(
@@ -32,13 +31,14 @@ def assign_simply(
         )
         if places:
             loads = {member: len(found[member]) for member in subscribers}
+            had = {each: _former_places(members[each], topics) for each in subscribers}
             for member, got in _Pool(places, subscribers, had, loads).share_out().items():
                 found[member] |= got
     return {member: _by_topic(places) for member, places in found.items()}
 
 
-def _pools(members: Mapping[str, MemberSpec]) -> list[tuple[Iterable[TopicId], list[str]]]:
-    """Give topics and who wants them: all together if all want the same, else one by one."""
+def _pools(members: Mapping[str, MemberSpec]) -> list[tuple[Collection[TopicId], list[str]]]:
+    """Return topics and who wants them: all together if all want the same, else one by one."""
     wanted = {spec.topics for spec in members.values()}
     if len(wanted) == 1:
         return [(next(iter(wanted)), sorted(members))]
@@ -53,8 +53,13 @@ def _pools(members: Mapping[str, MemberSpec]) -> list[tuple[Iterable[TopicId], l
     ]
 
 
-def _former_places(spec: MemberSpec) -> set[_Place]:
-    return {(topic, index) for topic, indexes in spec.assigned.items() for index in indexes}
+def _former_places(spec: MemberSpec, topics: Collection[TopicId]) -> set[_Place]:
+    """Return what a member has of these topics."""
+    assigned = spec.assigned
+    if len(topics) == 1:
+        (topic,) = topics
+        return {(topic, index) for index in assigned.get(topic, _NONE)}
+    return {(topic, index) for topic in assigned if topic in topics for index in assigned[topic]}
 
 
 class _Pool:
@@ -84,7 +89,7 @@ class _Pool:
         needy = [(self._surplus(member), member) for member in self._held]
         heapify(needy)
         for place in self._places:
-            while len(self._readers[place]) < self._sharing:
+            if len(self._readers[place]) < self._sharing:
                 self._give_to_neediest(needy, place)
         return self._held
 
@@ -96,29 +101,40 @@ class _Pool:
 
     def _take_back(self) -> None:
         """Take back what is too much, of partitions first and then of members."""
+        # Taking one changes nothing about the others that could be taken in the same go.
         for place in self._places:
             readers = self._readers[place]
-            while len(readers) > self._sharing:
-                self._take(max(readers, key=lambda each: (self._surplus(each), each)), place)
+            if (count := len(readers) - self._sharing) > 0:
+                busiest = sorted(readers, key=lambda each: (self._surplus(each), each))
+                for member in busiest[-count:]:
+                    self._take(member, place)
         for member, held in self._held.items():
-            while self._surplus(member) > 0:
-                self._take(member, max(held, key=lambda each: (len(self._readers[each]), each)))
+            if (count := self._surplus(member)) > 0:
+                most_read = sorted(held, key=lambda each: (len(self._readers[each]), each))
+                for place in most_read[-count:]:
+                    self._take(member, place)
 
     def _give_to_neediest(self, needy: list[tuple[int, str]], place: _Place) -> None:
-        """Give a place to who lacks most; `needy` is a heap of members, those full at its end."""
-        passed = []
-        while needy and needy[0][0] < 0:
-            surplus, member = entry = heappop(needy)
-            if member not in self._readers[place]:
-                self._give(member, place)
-                heappush(needy, (surplus + 1, member))
-                break
-            passed.append(entry)
-        else:
-            # Only who has this place already lacks something, so that another has to take it.
-            surplus, member = passed.pop(0)
-            self._give_instead(member, place)
-            heappush(needy, (surplus + 1, member))
+        """Give a place to those who lack most, until it has all its readers.
+
+        `needy` is a heap of members, those full at its end.
+        """
+        readers = self._readers[place]
+        passed: list[tuple[int, str]] = []
+        """Those that have the place, by how much they lack."""
+        while len(readers) < self._sharing:
+            if needy and needy[0][0] < 0:
+                surplus, member = heappop(needy)
+                if member not in readers:
+                    self._give(member, place)
+                    surplus += 1
+                passed.append((surplus, member))
+            else:
+                # Only who has this place already lacks something: another has to take it.
+                neediest = min(range(len(passed)), key=passed.__getitem__)
+                surplus, member = passed[neediest]
+                self._give_instead(member, place)
+                passed[neediest] = (surplus + 1, member)
         for entry in passed:
             heappush(needy, entry)
 

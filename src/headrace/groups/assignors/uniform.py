@@ -2,21 +2,25 @@
 
 If all are subscribed to the same topics, no two differ by more than one partition, and as few
 partitions move as this allows. If not, each partition goes to the least busy of those who want its
-topic, and then partitions move from busy members to less busy ones until no move makes the group
-more even.
+topic, and then partitions move from busy members to less busy ones, topic by topic, until no move
+makes the group more even.
 """
 
 from collections.abc import Iterable
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
 
 from headrace.groups.assignors.spec import Assignment, AssignmentSpec
 from headrace.ids import TopicId
+
+ROUNDS_MAX: Final = 16
+"""How often all topics are balanced at most, as in Kafka; a few rounds do nearly always."""
 
 _Place = tuple[TopicId, int]
 
 
 def assign_uniformly(spec: AssignmentSpec) -> dict[str, Assignment]:
-    """Give every partition of a topic that somebody wants to one of those who do."""
+    """Assign every partition of a topic that somebody wants to one of those who do."""
     if not spec.members:
         return {}
     wanted = {member.topics for member in spec.members.values()}
@@ -54,58 +58,98 @@ def _assign_various(spec: AssignmentSpec) -> dict[str, list[_Place]]:
     for member, each in spec.members.items():
         for topic in each.topics:
             subscribers.setdefault(topic, []).append(member)
-    by_topic: dict[TopicId, list[_Place]] = {}
-    for place in unassigned:
-        by_topic.setdefault(place[0], []).append(place)
+    free: dict[TopicId, list[int]] = {}
+    for topic, index in unassigned:
+        free.setdefault(topic, []).append(index)
+    sharing = _Sharing(kept, subscribers)
     # What few want is given first: what many want can make up for it.
-    for topic in sorted(by_topic, key=lambda each: (len(subscribers[each]), each)):
-        heap = [(len(kept[member]), member) for member in subscribers[topic]]
-        heapify(heap)
-        for place in sorted(by_topic[topic]):
-            count, member = heap[0]
-            kept[member].append(place)
-            heapreplace(heap, (count + 1, member))
-    _balance(spec, kept, subscribers)
-    return kept
+    ordered = sorted(subscribers, key=lambda each: (len(subscribers[each]), each))
+    for topic in ordered:
+        if topic in free:
+            sharing.give(topic, sorted(free[topic]))
+    for _ in range(ROUNDS_MAX):
+        move_count = sum(sharing.balance(topic) for topic in ordered)
+        if not move_count:
+            break
+    return sharing.places()
 
 
-def _balance(
-    spec: AssignmentSpec, kept: dict[str, list[_Place]], subscribers: dict[TopicId, list[str]]
-) -> None:
-    """Move partitions until nobody has two more than another who wants one of them.
+class _Sharing:
+    """Who has what, topic by topic, and how much each member has in all."""
 
-    Ends, as each move makes the sum of the squares of the counts smaller.
-    """
-    idlest: dict[TopicId, str] = {}
-    """Who has least of those who want a topic, as far as it was asked since the last move."""
+    def __init__(
+        self, kept: dict[str, list[_Place]], subscribers: dict[TopicId, list[str]]
+    ) -> None:
+        self._subscribers = subscribers
+        self._loads = {member: len(places) for member, places in kept.items()}
+        self._held: dict[TopicId, dict[str, list[int]]] = {topic: {} for topic in subscribers}
+        for member, places in kept.items():
+            for topic, index in places:
+                self._held[topic].setdefault(member, []).append(index)
 
-    def find_move(places: list[_Place]) -> tuple[_Place, str] | None:
-        best: tuple[int, str, TopicId] | None = None
-        for topic in sorted({topic for topic, _ in places}):
-            if topic not in idlest:
-                idlest[topic] = min(subscribers[topic], key=lambda other: (len(kept[other]), other))
-            count = len(kept[idlest[topic]])
-            if len(places) - count >= 2 and (best is None or count < best[0]):
-                best = (count, idlest[topic], topic)
-        if best is None:
-            return None
-        return max(place for place in places if place[0] == best[2]), best[1]
+    def give(self, topic: TopicId, indexes: Iterable[int]) -> None:
+        """Give partitions to the least busy of those who want their topic."""
+        loads, held = self._loads, self._held[topic]
+        takers = [(loads[member], member) for member in self._subscribers[topic]]
+        heapify(takers)
+        for index in indexes:
+            load, member = takers[0]
+            held.setdefault(member, []).append(index)
+            loads[member] = load + 1
+            heapreplace(takers, (load + 1, member))
 
-    is_even = False
-    while not is_even:
-        is_even = True
-        for member in sorted(kept, key=lambda each: -len(kept[each])):
-            while (move := find_move(kept[member])) is not None:
-                is_even = False
-                place, receiver = move
-                kept[member].remove(place)
-                kept[receiver].append(place)
-                for topic in spec.members[member].topics | spec.members[receiver].topics:
-                    idlest.pop(topic, None)
+    def balance(self, topic: TopicId) -> int:
+        """Move a topic's partitions until nobody has two more than another who wants them.
+
+        Return how many were moved. Each move makes the sum of the squares of the loads smaller.
+        A taker is the least busy of all, so that it has one more than these at most afterwards,
+        and never has to give back what it took.
+        """
+        loads, held = self._loads, self._held[topic]
+        wanted_by = self._subscribers[topic]
+        load_of = loads.__getitem__
+        most = max(map(load_of, held), default=0)
+        if most - min(map(load_of, wanted_by)) < 2:
+            return 0
+        givers = [(-loads[member], member) for member in held]
+        takers = [(loads[member], member) for member in wanted_by]
+        heapify(givers)
+        heapify(takers)
+        move_count = 0
+        while givers:
+            giver_load, giver = -givers[0][0], givers[0][1]
+            taker_load, taker = takers[0]
+            if taker_load != loads[taker]:  # it gave since, and is here once more
+                heappop(takers)
+                continue
+            if giver_load != loads[giver]:  # it took since
+                heapreplace(givers, (-loads[giver], giver))
+                continue
+            if giver_load - taker_load < 2:
+                break
+            indexes = held[giver]
+            held.setdefault(taker, []).append(indexes.pop())
+            loads[giver], loads[taker] = giver_load - 1, taker_load + 1
+            heapreplace(takers, (taker_load + 1, taker))
+            heappush(takers, (giver_load - 1, giver))
+            if indexes:
+                heapreplace(givers, (1 - giver_load, giver))
+            else:
+                del held[giver]
+                heappop(givers)
+            move_count += 1
+        return move_count
+
+    def places(self) -> dict[str, list[_Place]]:
+        found: dict[str, list[_Place]] = {member: [] for member in self._loads}
+        for topic, held in self._held.items():
+            for member, indexes in held.items():
+                found[member] += [(topic, index) for index in indexes]
+        return found
 
 
 def _keep(spec: AssignmentSpec) -> tuple[dict[str, list[_Place]], list[_Place]]:
-    """Give what each member has and still may have, in order, and what nobody has."""
+    """Return what each member has and still may have, in order, and what nobody has."""
     taken: set[_Place] = set()
     kept: dict[str, list[_Place]] = {}
     for member, each in spec.members.items():

@@ -35,6 +35,8 @@ from headrace.wire.messages.join_group_request import JoinGroupRequest
 
 __all__ = ["Joiner", "join"]
 
+MEMBER_ID_BYTES_MAX: Final = 0x7FFF
+"""What the record of a group, and many versions of its requests, can hold."""
 REPLACEABLE: Final = frozenset({GroupKind.CONSUMER, GroupKind.STREAMS})
 """Kinds of groups that give way to a classic one when they are empty."""
 
@@ -138,6 +140,11 @@ class _Join:
         instance_id = self.request.group_instance_id
         prefix = self.joiner.client_id if instance_id is None else instance_id
         member_id = MemberId(f"{prefix}-{self.draft.state.new_id()}")
+        if len(member_id.encode()) > MEMBER_ID_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,  # as Kafka, which cannot write it either
+                f"a client id of {len(prefix)} characters is too long to make a member id of",
+            )
         if instance_id is not None and instance_id in self.group.static_members:
             former = self.group.members[self.group.static_members[instance_id]]
             self._take_place(former, member_id)

@@ -41,6 +41,8 @@ def _take_out(draft: Draft, named: MemberIdentity) -> ErrorCode:
     if not member_id and instance_id is not None:
         # A tool knows the instance, not who is it at the moment.
         member_id = group.static_members.get(instance_id, member_id)
+    if instance_id is None and member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
     try:
         member = group.find_member(member_id, instance_id)
     except KafkaError as error:

@@ -26,7 +26,7 @@ from headrace.groups.classic.rebalance import (
     prepare_rebalance,
 )
 from headrace.groups.classic.records import group_record, group_tombstone, replay_group
-from headrace.groups.state import DeadlineKey, GroupsState
+from headrace.groups.state import DeadlineKey, Group, GroupsState
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.schema import Message
 
@@ -55,14 +55,16 @@ def waiting(state: GroupsState) -> Iterable[Reply]:
         yield from group.sync_replies.values()
 
 
-def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
-    """Let every session begin anew: members could not be heard of while nobody led.
+def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
+    """Let every session of groups begin anew: members could not be heard of while nobody led.
 
     A group that has become too large (`group.max.size` is less than it was) is rebalanced.
     """
     records: list[CoordinatorRecord] = []
     replies: list[tuple[Reply, Any]] = []
-    for group in _classic_groups(state):
+    for group in groups:
+        if not isinstance(group, ClassicGroup):
+            continue
         for member in group.members.values():
             keep_session(state, group, member, now_ms)
         if len(group.members) > state.settings[config.GROUP_MAX_SIZE]:

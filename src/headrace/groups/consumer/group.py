@@ -8,7 +8,7 @@ assignment*, and its *member epoch* is that of the target which it has reached.
 Members are never changed, only replaced; groups change by the functions of `consumer.records`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final, TypeAlias
@@ -28,6 +28,8 @@ FIRST_EPOCH: Final = 1
 EpochsByPartition: TypeAlias = Mapping[TopicId, Mapping[int, int]]
 """Partitions that a member has, and the epoch at which it got each."""
 NO_PARTITIONS: Final[EpochsByPartition] = {}
+Subscription: TypeAlias = tuple[tuple[str, ...], str]
+"""Names of topics, in order, and a pattern."""
 _NOTHING: Final[Assignment] = {}
 
 
@@ -70,6 +72,10 @@ class ConsumerMember:
     def is_classic(self) -> bool:
         """Whether it speaks the classic protocol."""
         return self.classic_metadata is not None
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.topic_names, self.topic_pattern
 
     @property
     def classic_protocols(self) -> tuple[OfferedProtocol, ...]:
@@ -149,6 +155,14 @@ class ConsumerGroup:
     patterns_checked_ms: int = 0
     patterns_checked_index: int = -1
     """When, and for which image, patterns were matched last. Not in the log."""
+    matched_names: frozenset[str] | None = None
+    """The topics that all patterns with a result were matched with. Not in the log."""
+    is_matching: bool = False
+    """Whether patterns are being matched elsewhere. Not in the log."""
+    assigning_epoch: int | None = None
+    """The epoch for which a target is being computed elsewhere. Not in the log."""
+    subscriptions: dict[Subscription, int] = field(default_factory=dict)
+    """What members are subscribed to, and how many of them to the same."""
     _subscribed: frozenset[str] | None = None
     _patterns: frozenset[str] | None = None
     _is_reconciled: bool | None = None
@@ -180,24 +194,28 @@ class ConsumerGroup:
     def subscribed_topics(self) -> frozenset[str]:
         """All topics that a member wants, whether they exist or not."""
         if self._subscribed is None:
-            self._subscribed = frozenset(
-                topic for member in self.members.values() for topic in self.topics_of(member)
+            # Most members of a group want the same.
+            self._subscribed = frozenset[str]().union(
+                *(self.topics_under(subscription) for subscription in self.subscriptions)
             )
         return self._subscribed
 
-    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
-        """Give the topics that a member wants, by name or by pattern."""
-        resolved = self.patterns.get(member.topic_pattern) if member.topic_pattern else None
+    def topics_of(self, member: ConsumerMember) -> Collection[str]:
+        """Return the topics that a member wants, by name or by pattern."""
+        return self.topics_under(member.subscription)
+
+    def topics_under(self, subscription: Subscription) -> Collection[str]:
+        """Return the topics of a subscription, by name or by pattern."""
+        names, pattern = subscription
+        resolved = self.patterns.get(pattern) if pattern else None
         if resolved is None:
-            return member.topic_names
-        return resolved.topics.union(member.topic_names)
+            return names
+        return resolved.topics.union(names) if names else resolved.topics
 
     @property
     def subscribed_patterns(self) -> frozenset[str]:
         if self._patterns is None:
-            self._patterns = frozenset(
-                each.topic_pattern for each in self.members.values() if each.topic_pattern
-            )
+            self._patterns = frozenset(pattern for _, pattern in self.subscriptions if pattern)
         return self._patterns
 
     def target_of(self, member_id: MemberId) -> Assignment:
@@ -238,17 +256,23 @@ class ConsumerGroup:
             self._forget_instance(former)
         self._release(former)
         self.members[member.member_id] = member
+        if former is None or former.subscription != member.subscription:
+            self._unsubscribe(former)
+            wanted = member.subscription
+            self.subscriptions[wanted] = self.subscriptions.get(wanted, 0) + 1
+            self._subscribed = self._patterns = None
+        self._is_reconciled = None
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         for place in member.held():
             self.owners[place] = member.member_id
-        self.forget_derived()
 
     def remove_member(self, member_id: MemberId) -> None:
         former = self.members.pop(member_id, None)
         if former is not None:
             self._forget_instance(former)
         self._release(former)
+        self._unsubscribe(former)
         self.forget_derived()
 
     def forget_derived(self) -> None:
@@ -264,7 +288,16 @@ class ConsumerGroup:
             patterns=dict(self.patterns),
             owners=dict(self.owners),
             static_members=dict(self.static_members),
+            subscriptions=dict(self.subscriptions),
         )
+
+    def _unsubscribe(self, former: ConsumerMember | None) -> None:
+        if former is None:
+            return
+        wanted = former.subscription
+        self.subscriptions[wanted] -= 1
+        if not self.subscriptions[wanted]:
+            del self.subscriptions[wanted]
 
     def _release(self, former: ConsumerMember | None) -> None:
         if former is None:

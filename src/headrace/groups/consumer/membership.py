@@ -10,6 +10,7 @@ from headrace.groups.consumer.deadlines import forget_deadlines, watch_revocatio
 from headrace.groups.consumer.draft import Draft
 from headrace.groups.consumer.group import JOINING_EPOCH, ConsumerMember
 from headrace.groups.consumer.members import Owned
+from headrace.groups.consumer.patterns import match_patterns
 from headrace.groups.consumer.reconciliation import Progress, reconcile
 from headrace.groups.consumer.records import (
     current_record,
@@ -18,12 +19,7 @@ from headrace.groups.consumer.records import (
     pattern_tombstone,
     target_record,
 )
-from headrace.groups.consumer.targets import (
-    bump_epoch,
-    match_patterns,
-    update_target,
-    wanted_topics,
-)
+from headrace.groups.consumer.targets import bump_epoch, update_target, wanted_topics
 from headrace.groups.state import GroupsState, MemberId
 from headrace.groups.subscriptions import check_pattern
 

@@ -51,7 +51,7 @@ from headrace.groups.consumer.records import RECORD_KEYS, replay_record
 from headrace.groups.consumer.requests import NOT_GIVEN, check_heartbeat
 from headrace.groups.consumer.targets import group_interval_ms
 from headrace.groups.migration import upgrade
-from headrace.groups.state import DeadlineKey, GroupId, GroupKind, GroupsState, MemberId
+from headrace.groups.state import DeadlineKey, Group, GroupId, GroupKind, GroupsState, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -110,7 +110,7 @@ def heartbeat(
     if _is_full(request) or not _is_same(after.assigned, member.assigned):
         response.assignment = _assignment(after.assigned)
     waiting = to_join_again(former) if isinstance(former, ClassicGroup) else ()
-    return Outcome(tuple(draft.records), ((reply, response), *waiting))
+    return Outcome(tuple(draft.records), ((reply, response), *waiting, *draft.replies))
 
 
 # Joining
@@ -185,9 +185,9 @@ def _updated(
 # Time
 
 
-def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
-    """Give every member a session from now on: nobody knows when it was last heard of."""
-    for group in state.groups.values():
+def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
+    """Restart every session of groups: nobody knows when a member was last heard of."""
+    for group in groups:
         if not isinstance(group, ConsumerGroup):
             continue
         for member in group.members.values():

@@ -1,29 +1,25 @@
 """What a consumer group should do next: when it needs another epoch, and the target for it."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from functools import partial
 
-from headrace import config
 from headrace.config.group_configs import BROKER_RANGES
+from headrace.coordinator.machine import NOTHING, Outcome
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assignors import ASSIGNORS, AssignmentSpec, MemberSpec
+from headrace.groups.assigning import Assigning, is_current, place_for
+from headrace.groups.assignors import ASSIGNORS, Assignment, AssignmentSpec, MemberSpec
 from headrace.groups.consumer.draft import Draft
-from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember, ResolvedPattern
+from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember
 from headrace.groups.consumer.hashes import metadata_hash
 from headrace.groups.consumer.records import (
     group_record,
-    pattern_record,
     target_epoch_record,
     target_record,
 )
 from headrace.groups.consumer.requests import known_assignors
 from headrace.groups.state import GroupsState
-from headrace.groups.subscriptions import matching_topics
 from headrace.ids import TopicId, TopicName
 from headrace.metadata.image import Image
-
-PATTERNS_CHECK_INTERVAL_MS: Final = 10_000
-"""How long lies between two times that a group's patterns are matched, whatever happens."""
 
 
 def group_interval_ms(state: GroupsState, group_id: str, name: str) -> int:
@@ -36,43 +32,6 @@ def group_interval_ms(state: GroupsState, group_id: str, name: str) -> int:
     if bounds.least is not None:
         value = max(value, state.settings[bounds.least])
     return value if bounds.most is None else min(value, state.settings[bounds.most])
-
-
-def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
-    """Match the group's patterns with the topics there are, if it is time; whether one changed.
-
-    It is time if a pattern was never matched, if the metadata changed since, and every
-    `group.consumer.regex.refresh.interval.ms`; but not more often than every ten seconds, which
-    bounds what members cost that come with ever new patterns.
-    """
-    group, image = draft.group, state.image
-    patterns = group.subscribed_patterns
-    if not patterns:
-        return False
-    last_ms = max(
-        [group.patterns_checked_ms] + [each.timestamp_ms for each in group.patterns.values()]
-    )
-    if group.patterns and now_ms < last_ms + PATTERNS_CHECK_INTERVAL_MS:
-        return False
-    refresh_ms = state.settings[config.GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS]
-    oldest_ms = min((each.timestamp_ms for each in group.patterns.values()), default=0)
-    is_overdue = now_ms >= oldest_ms + refresh_ms
-    is_unresolved = any(pattern not in group.patterns for pattern in patterns)
-    is_other_image = group.patterns_checked_index != image.applied_index
-    if not (is_overdue or is_unresolved or is_other_image):
-        return False
-    draft.note_patterns_checked(now_ms, image.applied_index)
-    names = [topic.name for topic in image.topics()]
-    has_changed = False
-    for pattern in sorted(patterns):
-        topics = matching_topics(pattern, names)
-        former = group.patterns.get(pattern)
-        is_other = former is None or former.topics != topics
-        has_changed |= is_other
-        if is_other or is_overdue:
-            resolved = ResolvedPattern(topics, image.applied_index, now_ms)
-            draft.write(pattern_record(group.group_id, pattern, resolved))
-    return has_changed
 
 
 def bump_epoch(state: GroupsState, draft: Draft, *, is_due: bool) -> None:
@@ -89,44 +48,87 @@ def bump_epoch(state: GroupsState, draft: Draft, *, is_due: bool) -> None:
 def update_target(state: GroupsState, draft: Draft, now_ms: int) -> None:
     """Compute the target of the group epoch, unless the last one was computed just now.
 
-    The interval between two keeps a group that many members join from assigning once for each.
+    The interval between two keeps a group that many members join from assigning once for each. A
+    large target is computed elsewhere (`groups.assigning`).
     """
     group = draft.group
-    if group.epoch <= group.assignment_epoch:
+    if group.epoch <= group.assignment_epoch or group.assigning_epoch is not None:
         return
     interval_ms = group_interval_ms(state, group.group_id, "consumer.assignment.interval.ms")
     if now_ms < group.assignment_timestamp_ms + interval_ms:
         return
-    for record in _target_records(state, group):
+    spec = _spec(state.image, group)
+    assign = ASSIGNORS[group.preferred_assignor(known_assignors(state.settings))]
+    if (elsewhere := place_for(state, _step_count(spec))) is not None:
+        assigning = Assigning(
+            group.group_id,
+            group.epoch,
+            frozenset(spec.members),
+            partial(assign, spec),
+            write_target,
+        )
+        draft.assign_elsewhere(elsewhere, assigning)
+        return
+    for record in _target_records(group, assign(spec)):
         draft.write(record)
     draft.write(target_epoch_record(group.group_id, group.epoch, now_ms))
 
 
+def write_target(
+    state: GroupsState,
+    assigning: Assigning,
+    targets: Mapping[str, Assignment] | None,
+    now_ms: int,
+) -> Outcome:
+    """Write a target that was computed elsewhere, for members that still are some."""
+    group = state.groups.get(assigning.group_id)
+    if not isinstance(group, ConsumerGroup):
+        return NOTHING
+    group.assigning_epoch = None
+    if targets is None or not is_current(group, assigning):
+        return NOTHING
+    last = target_epoch_record(group.group_id, assigning.epoch, now_ms)
+    return Outcome((*_target_records(group, targets), last))
+
+
 def wanted_topics(group: ConsumerGroup, member: ConsumerMember, image: Image) -> frozenset[TopicId]:
-    """Give the topics that a member wants and that exist."""
+    """Return the topics that a member wants and that exist."""
+    return _topic_ids(group.topics_of(member), image)
+
+
+def _topic_ids(names: Iterable[str], image: Image) -> frozenset[TopicId]:
     return frozenset(
-        topic.topic_id
-        for name in group.topics_of(member)
-        if (topic := image.topic(TopicName(name))) is not None
+        topic.topic_id for name in names if (topic := image.topic(TopicName(name))) is not None
     )
 
 
-def _target_records(state: GroupsState, group: ConsumerGroup) -> Iterable[CoordinatorRecord]:
-    image = state.image
+def _spec(image: Image, group: ConsumerGroup) -> AssignmentSpec:
+    """Return what a target follows from."""
+    wanted = {each: _topic_ids(group.topics_under(each), image) for each in group.subscriptions}
     members: dict[str, MemberSpec] = {
         member_id: MemberSpec(
-            wanted_topics(group, member, image), member.instance_id, group.target_of(member_id)
+            wanted[member.subscription], member.instance_id, group.target_of(member_id)
         )
         for member_id, member in group.members.items()
     }
     counts: dict[TopicId, int] = {}
-    for topic_id in frozenset[TopicId]().union(*(member.topics for member in members.values())):
+    for topic_id in frozenset[TopicId]().union(*wanted.values()):
         topic = image.topic_by_id(topic_id)
         assert topic is not None
         counts[topic_id] = len(topic.partitions)
-    assignor = group.preferred_assignor(known_assignors(state.settings))
-    targets = ASSIGNORS[assignor](AssignmentSpec(members, counts))
+    return AssignmentSpec(members, counts)
+
+
+def _step_count(spec: AssignmentSpec) -> int:
+    """Estimate the work of an assignor."""
+    partition_count = sum(spec.partition_counts.values())
+    return partition_count + sum(1 + len(member.topics) for member in spec.members.values())
+
+
+def _target_records(
+    group: ConsumerGroup, targets: Mapping[str, Assignment]
+) -> Iterable[CoordinatorRecord]:
     for member_id in group.members:
-        target = targets[member_id]
-        if group.targets.get(member_id) != target:
+        target = targets.get(member_id)
+        if target is not None and group.targets.get(member_id) != target:
             yield target_record(group.group_id, member_id, target)

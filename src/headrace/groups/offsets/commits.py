@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from headrace import config
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import NO_GENERATION, Committer, find_group, rules_of
@@ -17,7 +17,6 @@ from headrace.groups.offsets.expiry import (
     TOPIC_DELETION,
     delete_topic_offsets,
     expire_offsets,
-    schedule_expiry,
 )
 from headrace.groups.offsets.records import (
     NO_EXPIRY,
@@ -25,7 +24,7 @@ from headrace.groups.offsets.records import (
     replay_legacy_offset,
     replay_offset,
 )
-from headrace.groups.state import DeadlineKey, GroupsState
+from headrace.groups.state import DeadlineKey, Group, GroupsState
 from headrace.ids import ZERO_TOPIC_ID, TopicId
 from headrace.wire.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
@@ -141,8 +140,9 @@ def waiting(state: GroupsState) -> Iterable[Reply]:
     return ()
 
 
-def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
-    return schedule_expiry(state, now_ms)
+def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
+    """Do nothing: offsets are looked at when the interval has passed."""
+    return NOTHING
 
 
 REPLAY: Final[Mapping[type[Message], Callable[[GroupsState, CoordinatorRecord], None]]] = {

@@ -3,7 +3,7 @@
 Only the store: who may commit is asked in `offsets.commits`, what is too old in `offsets.expiry`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from headrace.ids import ZERO_TOPIC_ID
@@ -33,9 +33,9 @@ class _Undecided(NamedTuple):
 Place = tuple[str, int]
 """A topic and a partition."""
 ByTopic = dict[str, dict[int, CommittedOffset]]
+UndecidedByTopic = dict[str, dict[int, _Undecided]]
 _NO_TOPICS: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
 _NO_PARTITIONS: Final[Mapping[int, CommittedOffset]] = {}
-_NO_PLACES: Final[Mapping[Place, _Undecided]] = {}
 
 
 class Offsets:
@@ -43,10 +43,13 @@ class Offsets:
 
     def __init__(self) -> None:
         self._committed: dict[str, ByTopic] = {}
-        self._undecided: dict[int, dict[str, dict[Place, _Undecided]]] = {}
+        self._undecided: dict[int, dict[str, UndecidedByTopic]] = {}
         """By producer id: what its transaction has written, by group."""
         self._producers: dict[str, set[int]] = {}
         """By group: who has a transaction with offsets of it under way."""
+        self._groups: dict[str, dict[str, int]] = {}
+        """By topic: the groups that have offsets of it, and in how many places these are: among
+        what counts, and in the transactions of how many producers."""
         self._order = 0
         """Counts what transactions have written: the last that was written wins, not the last
         that was decided."""
@@ -56,11 +59,11 @@ class Offsets:
     # Looking up
 
     def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Give what a group has committed by topic, outside of undecided transactions."""
+        """Return what a group has committed by topic, outside of undecided transactions."""
         return self._committed.get(group_id, _NO_TOPICS)
 
     def of_topic(self, group_id: str, topic: str) -> Mapping[int, CommittedOffset]:
-        """Give what a group has committed for the partitions of a topic."""
+        """Return what a group has committed for the partitions of a topic."""
         return self._committed.get(group_id, _NO_TOPICS).get(topic, _NO_PARTITIONS)
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -68,12 +71,22 @@ class Offsets:
 
     def is_undecided(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether a transaction under way has another offset for it."""
-        place = (topic, partition)
-        return any(place in written for written in self._written(group_id))
+        return any(partition in each.get(topic, ()) for each in self._written(group_id))
 
     def undecided(self, group_id: str) -> set[Place]:
-        """Give the partitions for which transactions under way have offsets."""
-        return {place for written in self._written(group_id) for place in written}
+        """Return the partitions for which transactions under way have offsets."""
+        return {
+            (topic, partition)
+            for written in self._written(group_id)
+            for topic, partitions in written.items()
+            for partition in partitions
+        }
+
+    def undecided_of_topic(self, group_id: str, topic: str) -> set[int]:
+        """Return the partitions of a topic for which transactions under way have offsets."""
+        return {
+            partition for written in self._written(group_id) for partition in written.get(topic, ())
+        }
 
     def has_undecided(self, group_id: str) -> bool:
         return group_id in self._producers
@@ -83,13 +96,17 @@ class Offsets:
         return group_id in self._committed or group_id in self._producers
 
     def groups(self) -> Iterator[str]:
-        """Give the groups that have offsets, decided or not."""
+        """Yield the groups that have offsets, decided or not."""
         yield from self._committed
         yield from (each for each in self._producers if each not in self._committed)
 
-    def _written(self, group_id: str) -> Iterator[Mapping[Place, _Undecided]]:
+    def groups_of(self, topic: str) -> Collection[str]:
+        """Return the groups that have offsets of a topic, decided or not."""
+        return self._groups.get(topic, {}).keys()
+
+    def _written(self, group_id: str) -> Iterator[UndecidedByTopic]:
         for producer_id in self._producers.get(group_id, ()):
-            yield self._undecided[producer_id].get(group_id, _NO_PLACES)
+            yield self._undecided[producer_id][group_id]
 
     # Changing: for replay
 
@@ -97,22 +114,21 @@ class Offsets:
         self, group_id: str, place: Place, offset: CommittedOffset, *, producer_id: int = -1
     ) -> None:
         """Take an offset; one of a transaction, if there is a producer, counts when that ends."""
+        topic, partition = place
         if producer_id < 0:
-            topics = self._committed.get(group_id)
-            if topics is None:
-                topics = self._committed[group_id] = {}
-            topic, partition = place
-            partitions = topics.get(topic)
-            if partitions is None:
-                partitions = topics[topic] = {}
-            partitions[partition] = offset
+            self._count(group_id, topic)[partition] = offset
             if group_id in self._producers:
                 self._order += 1
                 self._decided.setdefault(group_id, {})[place] = self._order
             return
         self._order += 1
         groups = self._undecided.setdefault(producer_id, {})
-        groups.setdefault(group_id, {})[place] = _Undecided(self._order, offset)
+        written = groups.setdefault(group_id, {})
+        partitions = written.get(topic)
+        if partitions is None:
+            partitions = written[topic] = {}
+            self._hold(topic, group_id)
+        partitions[partition] = _Undecided(self._order, offset)
         self._producers.setdefault(group_id, set()).add(producer_id)
 
     def remove(self, group_id: str, place: Place) -> None:
@@ -123,11 +139,16 @@ class Offsets:
             topics[topic].pop(partition, None)
             if not topics[topic]:
                 del topics[topic]
+                self._release(topic, group_id)
                 if not topics:
                     del self._committed[group_id]
         for producer_id in tuple(self._producers.get(group_id, ())):
             written = self._undecided[producer_id][group_id]
-            written.pop(place, None)
+            if topic in written:
+                written[topic].pop(partition, None)
+                if not written[topic]:
+                    del written[topic]
+                    self._release(topic, group_id)
             if not written:
                 self._forget(producer_id, group_id)
 
@@ -138,18 +159,34 @@ class Offsets:
         or one of another that was decided first.
         """
         for group_id, written in tuple(self._undecided.get(producer_id, {}).items()):
-            decided = self._decided.setdefault(group_id, {})
-            for place, (order, offset) in written.items() if is_commit else ():
-                if order > decided.get(place, 0):
-                    topics = self._committed.setdefault(group_id, {})
-                    topics.setdefault(place[0], {})[place[1]] = offset
-                    decided[place] = order
+            if is_commit:
+                self._let_count(group_id, written)
             self._forget(producer_id, group_id)
+
+    def _let_count(self, group_id: str, written: UndecidedByTopic) -> None:
+        decided = self._decided.setdefault(group_id, {})
+        for topic, partitions in written.items():
+            for partition, (order, offset) in partitions.items():
+                if order > decided.get((topic, partition), 0):
+                    self._count(group_id, topic)[partition] = offset
+                    decided[topic, partition] = order
+
+    def _count(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
+        """Return the place of what counts for a topic."""
+        topics = self._committed.get(group_id)
+        if topics is None:
+            topics = self._committed[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+            self._hold(topic, group_id)
+        return partitions
 
     def _forget(self, producer_id: int, group_id: str) -> None:
         """Drop what a transaction wrote for a group."""
         groups = self._undecided[producer_id]
-        del groups[group_id]
+        for topic in groups.pop(group_id):
+            self._release(topic, group_id)
         if not groups:
             del self._undecided[producer_id]
         producers = self._producers[group_id]
@@ -157,3 +194,17 @@ class Offsets:
         if not producers:
             del self._producers[group_id]
             self._decided.pop(group_id, None)
+
+    # The index by topic
+
+    def _hold(self, topic: str, group_id: str) -> None:
+        groups = self._groups.setdefault(topic, {})
+        groups[group_id] = groups.get(group_id, 0) + 1
+
+    def _release(self, topic: str, group_id: str) -> None:
+        groups = self._groups[topic]
+        groups[group_id] -= 1
+        if not groups[group_id]:
+            del groups[group_id]
+            if not groups:
+                del self._groups[topic]

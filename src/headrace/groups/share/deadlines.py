@@ -11,6 +11,9 @@ SESSION: Final = "share-session"
 STATES: Final = "share-states"
 """With group and topic: states that were to begin have not been heard of, and are tried again."""
 
+TOPIC_DELETION: Final = "share-topic-deletion"
+"""With a topic that was deleted: more groups have to forget it."""
+
 
 def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int) -> None:
     """Take note that a member lives."""

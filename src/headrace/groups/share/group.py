@@ -67,6 +67,10 @@ class States:
     deleting: Mapping[TopicId, str] = field(default_factory=dict)
     """Topics, by name, whose states are to be forgotten."""
 
+    def topic_ids(self) -> set[TopicId]:
+        """Return all topics that something is known of."""
+        return {*self.initializing, *self.initialized, *self.deleting}
+
 
 @dataclass(slots=True)
 class ShareGroup:
@@ -86,6 +90,8 @@ class ShareGroup:
     # Not in the log: what heartbeats note for each other.
     checked_index: int = -1
     """The index of the image for which the metadata hash was found to be right."""
+    assigning_epoch: int | None = None
+    """The epoch for which a target is being computed elsewhere."""
     whole_at: tuple[int, int] | None = None
     """The index of the image, and the group epoch, at which no state was left to begin."""
     may_have_new_states: bool = True
@@ -111,5 +117,6 @@ class ShareGroup:
 
 
 def subscribed_topics(members: Mapping[MemberId, ShareMember]) -> frozenset[str]:
-    """Give all topics that members want, whether they exist or not."""
-    return frozenset(topic for member in members.values() for topic in member.topic_names)
+    """Return all topics that members want, whether they exist or not."""
+    # Most members of a group want the same.
+    return frozenset[str]().union(*{member.topic_names for member in members.values()})

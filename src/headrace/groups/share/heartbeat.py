@@ -97,7 +97,8 @@ def heartbeat(
     )
     if _is_full(request) or after.assigned != member.assigned:
         response.assignment = _assignment(after.assigned)
-    return Outcome(tuple(records), ((reply, HeartbeatAnswer(response, to_begin)),))
+    answer = HeartbeatAnswer(response, to_begin)
+    return Outcome(tuple(records), ((reply, answer), *target.replies))
 
 
 # Joining

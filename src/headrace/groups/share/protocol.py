@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
-from headrace.groups.share.deadlines import SESSION, STATES, keep_session
+from headrace.groups.share.deadlines import SESSION, STATES, TOPIC_DELETION, keep_session
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.heartbeat import remove_member
 from headrace.groups.share.records import REPLAY
-from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
+from headrace.groups.share.states import on_topic_deletion
+from headrace.groups.state import DeadlineKey, Group, GroupId, GroupsState, MemberId
 
 __all__ = ["ON_DEADLINE", "REPLAY", "on_loaded", "waiting"]
 
@@ -18,9 +19,9 @@ def waiting(state: GroupsState) -> Iterable[Reply]:
     return ()
 
 
-def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
-    """Let every session begin anew: members could not be heard of while nobody led."""
-    for group in state.groups.values():
+def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
+    """Restart every session of groups: members could not be heard of while nobody led."""
+    for group in groups:
         if isinstance(group, ShareGroup):
             for member_id in group.members:
                 keep_session(state, group.group_id, member_id, now_ms)
@@ -44,4 +45,5 @@ def _on_states_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Ou
 ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {
     SESSION: _on_session_deadline,
     STATES: _on_states_deadline,
+    TOPIC_DELETION: on_topic_deletion,
 }

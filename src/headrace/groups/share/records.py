@@ -156,10 +156,26 @@ def _replay(state: GroupsState, record: CoordinatorRecord) -> None:
         if record.value is None:
             return
         group = state.groups[group_id] = ShareGroup(group_id)
+    former = group.states
     if record.value is None and isinstance(key, ShareGroupMetadataKey):
         del state.groups[group_id]
+        _index_topics(state, group_id, former, _NO_STATES)
         return
     _CHANGES[type(key)](group, key, record.value)
+    if group.states is not former:
+        _index_topics(state, group_id, former, group.states)
+
+
+def _index_topics(state: GroupsState, group_id: GroupId, former: States, states: States) -> None:
+    """Have a group found by the topics whose states it knows of."""
+    before, now = former.topic_ids(), states.topic_ids()
+    for topic_id in now - before:
+        state.share_topics.setdefault(topic_id, {})[group_id] = None
+    for topic_id in before - now:
+        groups = state.share_topics[topic_id]
+        del groups[group_id]
+        if not groups:
+            del state.share_topics[topic_id]
 
 
 def _change_group(group: ShareGroup, key: Any, value: Any) -> None:
@@ -241,6 +257,7 @@ _CHANGES: Final[Mapping[type[Message], Callable[[ShareGroup, Any, Any], None]]] 
     ShareGroupCurrentMemberAssignmentKey: _change_current,
     ShareGroupStatePartitionMetadataKey: _change_states,
 }
+_NO_STATES: Final = States()
 REPLAY: Final[Mapping[type[Message], Callable[[GroupsState, CoordinatorRecord], None]]] = (
     dict.fromkeys(_CHANGES, _replay)
 )

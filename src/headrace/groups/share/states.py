@@ -8,19 +8,22 @@ they go with the group, with its offsets of a topic (`share.offsets`), and with 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from headrace import config
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.share.deadlines import states_key
+from headrace.groups.share.deadlines import TOPIC_DELETION, states_key
 from headrace.groups.share.group import ShareGroup, States, StateTopic, StateTopics
 from headrace.groups.share.records import states_record
-from headrace.groups.state import GroupId, GroupsState
+from headrace.groups.state import DeadlineKey, GroupId, GroupsState
 from headrace.ids import PartitionIndex, TopicId, TopicName
 from headrace.share.durable import UNKNOWN_OFFSET
 from headrace.share.key import SharePartitionKey
 
+GROUPS_AT_ONCE: Final = 100
+"""How many groups forget a deleted topic together."""
 _NONE = frozenset[int]()
 
 
@@ -105,15 +108,25 @@ def note_begun(
     return Outcome((states_record(group_id, changed),), answers)
 
 
-def forget_topic_states(state: GroupsState, topic_id: TopicId) -> Outcome:
-    """Have share groups know nothing any more of a topic that was deleted."""
-    return Outcome(
-        tuple(
-            states_record(group.group_id, without_topics(group.states, {topic_id}))
-            for group in state.groups.values()
-            if isinstance(group, ShareGroup) and topic_id in all_topics(group.states)
-        )
-    )
+def forget_topic_states(state: GroupsState, topic_id: TopicId, now_ms: int) -> Outcome:
+    """Have share groups know nothing any more of a topic that was deleted: a bounded part of them.
+
+    The rest follows at once.
+    """
+    groups = state.share_topics.get(topic_id, {})
+    records = []
+    for group_id in islice(groups, GROUPS_AT_ONCE):
+        group = state.groups[group_id]
+        assert isinstance(group, ShareGroup)
+        records.append(states_record(group_id, without_topics(group.states, {topic_id})))
+    if len(groups) > GROUPS_AT_ONCE:
+        state.deadlines.set((TOPIC_DELETION, topic_id.hex()), now_ms)
+    return Outcome(tuple(records), is_divisible=True)
+
+
+def on_topic_deletion(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
+    """Go on with a topic that was deleted."""
+    return forget_topic_states(state, TopicId(bytes.fromhex(key[1])), now_ms)
 
 
 # States as a whole

@@ -4,10 +4,13 @@ Only partitions are given out whose state has begun (`share.states`), so that a 
 epoch, and with it a target, when one has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.assigning import Assigning, is_current, place_for
 from headrace.groups.assignors import Assignment, MemberSpec
 from headrace.groups.assignors.simple import assign_simply
 from headrace.groups.consumer.hashes import metadata_hash
@@ -27,6 +30,8 @@ class Target(NamedTuple):
     epoch: int
     assignments: Mapping[MemberId, Assignment]
     records: tuple[CoordinatorRecord, ...] = ()
+    replies: tuple[tuple[Reply, Assigning], ...] = ()
+    """What has a newer one computed elsewhere, if that is large."""
 
 
 def next_epoch(
@@ -52,29 +57,62 @@ def next_epoch(
 def update_target(
     state: GroupsState, group: ShareGroup, epoch: int, members: Members, now_ms: int
 ) -> Target:
-    """Give the target of a group with these members, a new one if its epoch has no target yet.
+    """Return the target of a group with these members, a new one if its epoch has no target yet.
 
     Not too soon after the last one, which keeps a group that many members join from assigning once
     for each: the former target holds until then.
     """
     interval_ms = group_interval_ms(state, group.group_id, "share.assignment.interval.ms")
     is_time = now_ms >= group.assignment_timestamp_ms + interval_ms
-    if epoch <= group.assignment_epoch or not is_time:
-        return Target(group.assignment_epoch, group.targets)
+    former = Target(group.assignment_epoch, group.targets)
+    if epoch <= group.assignment_epoch or not is_time or group.assigning_epoch is not None:
+        return former
     image = state.image
+    wanted = {names: _wanted(names, image) for names in {x.topic_names for x in members.values()}}
     specs: dict[str, MemberSpec] = {
-        member_id: MemberSpec(_wanted(member, image), None, group.target_of(member_id))
+        member_id: MemberSpec(wanted[member.topic_names], None, group.target_of(member_id))
         for member_id, member in members.items()
     }
-    found = assign_simply(specs, _assignable(group, members, image))
+    partitions = _assignable(group, members, image)
+    step_count = sum(map(len, partitions.values())) + sum(
+        1 + len(each.topics) for each in specs.values()
+    )
+    compute = partial(assign_simply, specs, partitions)
+    if (elsewhere := place_for(state, step_count)) is not None:
+        group.assigning_epoch = epoch
+        assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
+        return former._replace(replies=((elsewhere, assigning),))
+    found = compute()
     assignments = {member_id: found[member_id] for member_id in members}
+    return Target(epoch, assignments, _target_records(group, epoch, assignments, now_ms))
+
+
+def write_target(
+    state: GroupsState,
+    assigning: Assigning,
+    targets: Mapping[str, Assignment] | None,
+    now_ms: int,
+) -> Outcome:
+    """Write a target that was computed elsewhere, for members that still are some."""
+    group = state.groups.get(assigning.group_id)
+    if not isinstance(group, ShareGroup):
+        return NOTHING
+    group.assigning_epoch = None
+    if targets is None or not is_current(group, assigning):
+        return NOTHING
+    assignments = {each: targets[each] for each in group.members if each in targets}
+    return Outcome(_target_records(group, assigning.epoch, assignments, now_ms))
+
+
+def _target_records(
+    group: ShareGroup, epoch: int, assignments: Mapping[MemberId, Assignment], now_ms: int
+) -> tuple[CoordinatorRecord, ...]:
     changed = [
-        target_record(group.group_id, member_id, assignments[member_id])
-        for member_id in members
-        if group.targets.get(member_id) != assignments[member_id]
+        target_record(group.group_id, member_id, assignment)
+        for member_id, assignment in assignments.items()
+        if group.targets.get(member_id) != assignment
     ]
-    last = target_epoch_record(group.group_id, epoch, now_ms)
-    return Target(epoch, assignments, (*changed, last))
+    return (*changed, target_epoch_record(group.group_id, epoch, now_ms))
 
 
 def _has_new_partitions(group: ShareGroup, members: Members, image: Image) -> bool:
@@ -108,7 +146,7 @@ def _assignable(group: ShareGroup, members: Members, image: Image) -> dict[Topic
     }
 
 
-def _wanted(member: ShareMember, image: Image) -> frozenset[TopicId]:
-    """Give the topics that a member wants and that exist."""
-    found = (image.topic(TopicName(name)) for name in member.topic_names)
+def _wanted(names: Iterable[str], image: Image) -> frozenset[TopicId]:
+    """Return those of the topics that exist."""
+    found = (image.topic(TopicName(name)) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)

@@ -8,8 +8,8 @@ and as there are processes, and by those that have one already if that leaves th
 Warm-up tasks are not assigned: Kafka 4.3 does not either.
 """
 
-from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from headrace.groups.state import MemberId
@@ -64,14 +64,24 @@ class _Plan:
         """How many active tasks all have in the end; how many members may still get one more."""
         self.fair = 0
         """How many tasks a member has of all that there are, rounded up."""
+        self.copies: dict[tuple[str, TaskId], list[MemberId]] = {}
+        """The members of a process that kept a copy of a task before."""
+        self.idlest: dict[str, _Idlest] = {}
+        """The member of each process with the fewest tasks of all kinds."""
 
     def assign_active(self, tasks: Sequence[TaskId]) -> None:
         self.share, self.larger_shares = divmod(len(tasks), len(self.members))
-        copies = self._former_copies()
+        formerly = self._former_processes()
         rest = []
-        for task in sorted(self._keep_active(set(tasks))):
+        kept = self._keep_active(set(tasks))
+        idlest = {
+            process: _Idlest(members, lambda each: len(self.active[each]))
+            for process, members in self.of_process.items()
+        }
+        for task in sorted(kept):
             # Where its state is, unless whoever is there has enough to do.
-            there = [each for each in copies.get(task, ()) if self._has_room(each)]
+            there = [idlest[process].find() for process in formerly.get(task, ())]
+            there = [each for each in there if self._has_room(each)]
             if there:
                 self._give_active(min(there, key=self._load), task)
             else:
@@ -100,6 +110,13 @@ class _Plan:
         running = sum(map(len, self.active.values()))
         self.fair = -(-(running + places) // len(self.members))
         formerly = self._former_processes()
+        for member_id, spec in sorted(self.members.items()):
+            for task in spec.former.standby:
+                self.copies.setdefault((spec.process_id, task), []).append(member_id)
+        self.idlest = {
+            process: _Idlest(members, self._tasks_of)
+            for process, members in self.of_process.items()
+        }
         missing: list[TaskId] = []
         for task in tasks:
             kept = 0
@@ -136,11 +153,11 @@ class _Plan:
         self.holders[task] = {process}
 
     def _give_standby(self, process: str, task: TaskId) -> None:
-        members = self.of_process[process]
         # The one that has the copy already, unless it has enough to do.
-        chosen = next((each for each in members if self._keeps_copy(each, task)), None)
+        had = self.copies.get((process, task), ())
+        chosen = next((each for each in had if self._tasks_of(each) < self.fair), None)
         if chosen is None:
-            chosen = min(members, key=self._tasks_of)
+            chosen = self.idlest[process].find()
         self.standby[chosen].add(task)
         self.process_load[process] += 1
         self.holders[task].add(process)
@@ -149,10 +166,6 @@ class _Plan:
         if process in self.holders[task]:
             return False
         return self.process_load[process] < self.fair * len(self.of_process[process])
-
-    def _keeps_copy(self, member_id: MemberId, task: TaskId) -> bool:
-        had_copy = task in self.members[member_id].former.standby
-        return had_copy and self._tasks_of(member_id) < self.fair
 
     def _tasks_of(self, member_id: MemberId) -> int:
         return len(self.active[member_id]) + len(self.standby[member_id])
@@ -164,7 +177,7 @@ class _Plan:
         return self.process_load[process] / len(self.of_process[process])
 
     def _pop_least_loaded(self, heap: list[tuple[int, float, MemberId]]) -> MemberId:
-        """Give the member with the fewest tasks, as if it had one more from now on."""
+        """Return the member with the fewest tasks, as if it had one more from now on."""
         while True:
             _, _, member_id = entry = heappop(heap)
             current = (*self._load(member_id), member_id)
@@ -174,18 +187,26 @@ class _Plan:
                 return member_id
             heappush(heap, current)
 
-    def _former_copies(self) -> dict[TaskId, list[MemberId]]:
-        """Give the members that can take a task over: theirs is a process that had it."""
-        found: dict[TaskId, list[MemberId]] = {}
-        for task, processes in self._former_processes().items():
-            found[task] = [member for each in processes for member in self.of_process[each]]
-        return found
-
     def _former_processes(self) -> dict[TaskId, dict[str, None]]:
-        """Give the processes that had a task; those that had a copy of it first."""
+        """Return the processes that had a task; those that had a copy of it first."""
         found: dict[TaskId, dict[str, None]] = {}
         for role in (1, 2, 0):
             for _, (process, former) in sorted(self.members.items()):
                 for task in former[role]:
                     found.setdefault(task, {})[process] = None
         return found
+
+
+class _Idlest:
+    """Finds the member with the least load, of some whose loads only grow."""
+
+    def __init__(self, members: Sequence[MemberId], load: Callable[[MemberId], int]) -> None:
+        self._load = load
+        self._heap = [(load(each), each) for each in members]
+        heapify(self._heap)
+
+    def find(self) -> MemberId:
+        """Return it; the first by name if there are several."""
+        while (current := self._load(self._heap[0][1])) != self._heap[0][0]:
+            heapreplace(self._heap, (current, self._heap[0][1]))
+        return self._heap[0][1]

@@ -106,7 +106,7 @@ def heartbeat(
     answer.response.heartbeat_interval_ms = group_interval_ms(
         state, group.group_id, "streams.heartbeat.interval.ms"
     )
-    return Outcome(tuple(records), (*replies, (reply, answer)))
+    return Outcome(tuple(records), (*replies, (reply, answer), *target.replies))
 
 
 def note_topic_creation(state: GroupsState, group_id: str, failures: Mapping[str, str]) -> Outcome:

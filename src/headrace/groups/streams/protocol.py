@@ -1,10 +1,10 @@
 """Streams groups: the machine's part. See `streams.heartbeat` for what members do."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
-from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
+from headrace.groups.state import DeadlineKey, Group, GroupId, GroupsState, MemberId
 from headrace.groups.streams.deadlines import REBALANCE, SESSION, keep_session, watch_revocation
 from headrace.groups.streams.group import MemberState, StreamsGroup
 from headrace.groups.streams.heartbeat import remove_member
@@ -19,9 +19,11 @@ def waiting(state: GroupsState) -> Iterable[Reply]:
     return ()
 
 
-def on_loaded(state: GroupsState, now_ms: int) -> Outcome:
-    """Let every session begin anew: members could not be heard of while nobody led."""
-    for group in _streams_groups(state):
+def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
+    """Restart every session of groups: members could not be heard of while nobody led."""
+    for group in groups:
+        if not isinstance(group, StreamsGroup):
+            continue
         for member in group.members.values():
             keep_session(state, group.group_id, member.member_id, now_ms)
             watch_revocation(state, group.group_id, member, now_ms)
@@ -59,11 +61,10 @@ def _on_delay_over(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome
     if not group.members or group.epoch <= group.assignment_epoch:
         return NOTHING
     configure_group(state, group, group.topology)
-    return Outcome(compute_target(state, group, group.epoch, group.members, now_ms).records)
-
-
-def _streams_groups(state: GroupsState) -> Iterator[StreamsGroup]:
-    return (each for each in state.groups.values() if isinstance(each, StreamsGroup))
+    if group.assigning_epoch is not None:
+        return NOTHING
+    target = compute_target(state, group, group.epoch, group.members, now_ms)
+    return Outcome(target.records, target.replies)
 
 
 ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {

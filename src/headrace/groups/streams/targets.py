@@ -1,9 +1,12 @@
 """What a streams group should do next: when it needs another epoch, and the target for it."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
+from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.assigning import Assigning, is_current, place_for
 from headrace.groups.consumer.hashes import metadata_hash
 from headrace.groups.consumer.targets import group_interval_ms
 from headrace.groups.state import DeadlineKey, GroupsState, MemberId
@@ -42,6 +45,8 @@ class Target(NamedTuple):
     records: tuple[CoordinatorRecord, ...] = ()
     delay: Problem | None = None
     """Why there is no newer one yet."""
+    replies: tuple[tuple[Reply, Assigning], ...] = ()
+    """What has a newer one computed elsewhere, if that is large."""
 
 
 def initial_delay_key(group_id: str) -> DeadlineKey:
@@ -83,7 +88,7 @@ def update_target(
     Not while a new group waits for more members, and not too soon after the last one: the former
     target holds until then.
     """
-    if epoch <= group.assignment_epoch:
+    if epoch <= group.assignment_epoch or group.assigning_epoch is not None:
         return Target(group.assignment_epoch, group.targets)
     delay = _delay(state, group, now_ms)
     if delay is not None:
@@ -98,23 +103,56 @@ def compute_target(
     members: Mapping[MemberId, StreamsMember],
     now_ms: int,
 ) -> Target:
-    """Give a new target, and the records that say so: of members for whom it is another one."""
+    """Return a new target, and the records that say so: of members for whom it is another one.
+
+    A large one is computed elsewhere (`groups.assigning`), and the former holds until then.
+    """
     configured = group.configured
     if configured is None or configured.problem is not None:
         tasks = dict.fromkeys(members, NOTHING_TO_RUN)
-    else:
-        specs = {
-            each: MemberSpec(member.process_id, group.target_of(each))
-            for each, member in members.items()
-        }
-        standbys = group_interval_ms(state, group.group_id, "streams.num.standby.replicas")
-        tasks = assign(specs, configured.tasks(), configured.stateful, standbys)
+        return Target(epoch, tasks, _target_records(group, epoch, tasks, now_ms))
+    specs = {
+        each: MemberSpec(member.process_id, group.target_of(each))
+        for each, member in members.items()
+    }
+    standbys = group_interval_ms(state, group.group_id, "streams.num.standby.replicas")
+    to_run = configured.tasks()
+    compute = partial(assign, specs, to_run, configured.stateful, standbys)
+    step_count = len(specs) + len(to_run) * (1 + standbys)
+    if (elsewhere := place_for(state, step_count)) is not None:
+        group.assigning_epoch = epoch
+        assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
+        return Target(group.assignment_epoch, group.targets, replies=((elsewhere, assigning),))
+    tasks = compute()
+    return Target(epoch, tasks, _target_records(group, epoch, tasks, now_ms))
+
+
+def write_target(
+    state: GroupsState,
+    assigning: Assigning,
+    targets: Mapping[MemberId, Tasks] | None,
+    now_ms: int,
+) -> Outcome:
+    """Write a target that was computed elsewhere, for members that still are some."""
+    group = state.groups.get(assigning.group_id)
+    if not isinstance(group, StreamsGroup):
+        return NOTHING
+    group.assigning_epoch = None
+    if targets is None or not is_current(group, assigning):
+        return NOTHING
+    tasks = {each: targets[each] for each in group.members if each in targets}
+    return Outcome(_target_records(group, assigning.epoch, tasks, now_ms))
+
+
+def _target_records(
+    group: StreamsGroup, epoch: int, tasks: Mapping[MemberId, Tasks], now_ms: int
+) -> tuple[CoordinatorRecord, ...]:
     changed = [
-        target_record(group.group_id, each, tasks[each])
-        for each in members
-        if group.targets.get(each) != tasks[each]
+        target_record(group.group_id, each, target)
+        for each, target in tasks.items()
+        if group.targets.get(each) != target
     ]
-    return Target(epoch, tasks, (*changed, target_epoch_record(group.group_id, epoch, now_ms)))
+    return (*changed, target_epoch_record(group.group_id, epoch, now_ms))
 
 
 def _delay(state: GroupsState, group: StreamsGroup, now_ms: int) -> Problem | None:

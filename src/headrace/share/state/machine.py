@@ -13,6 +13,7 @@ from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
 from headrace.wire.messages.share_update_key import ShareUpdateKey
 from headrace.wire.messages.share_update_value import ShareUpdateValue
+from headrace.wire.schema import Message
 
 
 class ShareStatesMachine:
@@ -55,6 +56,13 @@ class ShareStatesMachine:
         )
         state.states[key] = merged(former, change)
         state.update_counts[key] += 1
+
+    def id_of(self, key: Message) -> str | None:
+        """Return None: an update that is missing spoils its state, which requests do not name."""
+        return None
+
+    def set_aside(self, id_: str) -> None:
+        """Do nothing: no id is known."""
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
         """Change nothing: records of this topic are not part of transactions."""

@@ -53,7 +53,7 @@ def forget_topic(states: ShareStates, topic_id: TopicId, now_ms: int) -> Outcome
     records = tuple(tombstone(key) for key in islice(gone, RECORDS_AT_ONCE_MAX))
     if len(records) == RECORDS_AT_ONCE_MAX:
         states.deadlines.set(topic_id, now_ms)
-    return Outcome(records)
+    return Outcome(records, is_divisible=True)
 
 
 def _snapshot_cold(states: ShareStates, now_ms: int) -> Outcome:

@@ -201,3 +201,20 @@ def test_a_member_whose_session_ends_is_gone(harness: Any) -> None:
 )
 def test_a_host_is_shown_without_its_port(harness: Any, address: str, host: str) -> None:
     assert client_host(address) == host
+
+
+@pytest.mark.parametrize("version", [3, 4, 9])
+def test_a_client_id_that_is_too_long_for_a_member_id_hurts_nobody_else(
+    harness: Any, version: int
+) -> None:
+    async def ask() -> tuple[Any, Any, Any]:
+        before = harness.ask_async(DescribeGroupsRequest(groups=["g"]), 5)
+        harness.client_id = "x" * 32_760
+        broken = harness.ask_async(joining(version=version), version)
+        behind = harness.ask_async(HeartbeatRequest(group_id="other", member_id="m"), 4)
+        return await asyncio.gather(before, broken, behind)
+
+    before, broken, behind = harness.run(ask())
+    assert before.groups[0].error_code == ErrorCode.NONE
+    assert broken.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert behind.error_code == ErrorCode.UNKNOWN_MEMBER_ID

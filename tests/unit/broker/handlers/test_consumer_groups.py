@@ -1,11 +1,13 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe at a node."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from headrace.broker.handlers.operations import GROUP_OPERATIONS
 from headrace.errors import ErrorCode
+from headrace.groups import assigning
 from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -67,3 +69,27 @@ def test_a_refusal_is_an_answer_with_a_code_and_a_reason(node: Any) -> None:
 def test_a_node_that_serves_no_consumer_groups_says_so(node: Any) -> None:
     refused = join(node, subscribed_topic_names=["in"])
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
+def test_a_large_target_is_computed_in_a_thread_and_comes_with_a_later_heartbeat(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assigning, "STEPS_ON_LOOP_MAX", 0)
+    joined = join(node, subscribed_topic_names=["in"])
+    assert (joined.error_code, joined.assignment.topic_partitions) == (ErrorCode.NONE, [])
+
+    async def assigned() -> Any:
+        epoch = joined.member_epoch
+        async with asyncio.timeout(10):
+            while True:
+                beat = ConsumerGroupHeartbeatRequest(
+                    group_id="g", member_id="m", member_epoch=epoch, topic_partitions=[]
+                )
+                answer = await node.ask_async(beat, 1)
+                epoch = answer.member_epoch
+                if answer.assignment is not None and answer.assignment.topic_partitions:
+                    return answer.assignment
+
+    (row,) = node.run(assigned()).topic_partitions
+    assert row.partitions == [0, 1, 2]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import inflating
+from headrace.broker.handlers.produce import PARTITIONS_A_TURN
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
 from headrace.metadata.ddl import SetConfigs
@@ -128,6 +129,26 @@ def test_the_time_of_an_append_is_that_of_the_records(harness: Any, gate: Gate) 
     (row,) = rows(harness.ask(produce(("orders", 0, costly(harness))), 9))
     log = harness.broker.replicas.find(TopicName("orders"), 0).log
     assert row.log_append_time_ms == log.segments[0].largest_timestamp
+
+
+def test_a_produce_to_very_many_partitions_lets_others_have_their_turn(harness: Any) -> None:
+    count = 2 * PARTITIONS_A_TURN + 1
+    harness.create_topic("wide", partitions=count)
+    request = produce(*(("wide", index, cheap(harness)) for index in range(count)))
+
+    async def run() -> tuple[list[int], Any]:
+        asked, appended = asyncio.ensure_future(harness.ask_async(request, 9)), list[int]()
+        while not asked.done():
+            await asyncio.sleep(0)
+            logs = (partition.log for partition in harness.broker.replicas)
+            appended.append(sum(log.end_offset for log in logs))
+        return appended, asked.result()
+
+    appended, response = harness.run(run())
+    assert [row.index for row in rows(response)] == list(range(count))
+    assert {row.error_code for row in rows(response)} == {ErrorCode.NONE}
+    assert appended[0] <= PARTITIONS_A_TURN
+    assert appended[-1] == count
 
 
 def test_batches_behind_a_costly_one_are_appended_behind_it(harness: Any, gate: Gate) -> None:

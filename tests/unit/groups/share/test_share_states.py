@@ -77,7 +77,7 @@ def test_new_coordinator_does_not_wait_to_try_again(world: ShareWorld) -> None:
 
 def test_states_of_a_group_or_topic_that_went_meanwhile_are_not_noted(world: ShareWorld) -> None:
     world.share_beat("m", 0, ["t", "u"])
-    world.do(forget_topic_states(world.machine.state, world.topic_id("t")))
+    world.do(forget_topic_states(world.machine.state, world.topic_id("t"), world.now_ms))
     world.begin_states()
     assert world.states("initialized") == {"u": [0]}
     before = len(world.log)
@@ -91,10 +91,10 @@ def test_a_deleted_topic_is_forgotten_in_all_groups(world: ShareWorld) -> None:
         world.share_beat("m", 0, ["t", "u"], group_id=group_id)
         world.settle(group_id)
     before = len(world.log)
-    world.do(forget_topic_states(world.machine.state, world.topic_id("t")))
+    world.do(forget_topic_states(world.machine.state, world.topic_id("t"), world.now_ms))
     assert len(world.log) == before + 2
     assert world.states("initialized", "h") == {"u": [0]}
-    world.do(forget_topic_states(world.machine.state, world.topic_id("t")))
+    world.do(forget_topic_states(world.machine.state, world.topic_id("t"), world.now_ms))
     assert len(world.log) == before + 2
 
 
@@ -103,7 +103,7 @@ def test_a_topic_made_anew_under_the_old_name_begins_anew(world: ShareWorld) -> 
     world.settle()
     former = world.topic_id("u")
     world.remove_topic("u")
-    world.do(forget_topic_states(world.machine.state, former))
+    world.do(forget_topic_states(world.machine.state, former, world.now_ms))
     world.add_topic("u", 1, topic_id=b"another-topic-u-")
     world.settle()
     assert world.share_held("m") == {"u": [0]}

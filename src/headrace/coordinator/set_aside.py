@@ -1,0 +1,61 @@
+"""Ids of an internal topic that are not served, as a record about them cannot be read.
+
+A record whose key can be read says which group or transactional id it is about: that one is refused
+until the record is superseded, by a later one of its key or by deletion, and all others are served.
+A record whose key cannot be read either, though its batch is as it was written, was not written by
+a coordinator: every type of key has one form for ever. It is passed over.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.coordinator.records import CoordinatorRecord, EncodedRecord, UnreadableRecord
+from headrace.errors import ErrorCode, KafkaError
+
+_NONE: Final[Sequence[CoordinatorRecord]] = ()
+
+
+class SetAside:
+    """Unreadable records of one partition, by the id that they are about."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, dict[bytes, UnreadableRecord]] = {}
+        self._ids: dict[bytes, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ids)
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._records
+
+    def add(self, id_: str, record: UnreadableRecord) -> None:
+        self._ids[record.raw_key] = id_
+        self._records.setdefault(id_, {})[record.raw_key] = record
+
+    def supersede(self, raw_key: bytes) -> None:
+        """Take note that there is another record of a key."""
+        id_ = self._ids.pop(raw_key, None)
+        if id_ is None:
+            return
+        records = self._records[id_]
+        del records[raw_key]
+        if not records:
+            del self._records[id_]
+
+    def check(self, id_: str, partition: str) -> None:
+        """Raise UNKNOWN_SERVER_ERROR if an id is not served: trying again would not help."""
+        if (records := self._records.get(id_)) is not None:
+            first = next(iter(records.values()))
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{id_!r} is not served: its record at offset {first.offset} of {partition} cannot "
+                f"be read ({first.reason})",
+            )
+
+    def tombstones(self, id_: str) -> Sequence[CoordinatorRecord]:
+        """Return the records that delete what cannot be read."""
+        return tuple(
+            CoordinatorRecord(each.key, None, encoded=EncodedRecord(each.raw_key, None))
+            for each in self._records.get(id_, {}).values()
+            if each.key is not None
+        )

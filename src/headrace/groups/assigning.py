@@ -1,0 +1,78 @@
+"""Targets that are too much work for the loop: computed elsewhere, written when they are there.
+
+An operation that finds a target due computes it at once if that is quick. If not, it hands over an
+`Assigning`, which the shell computes in a thread, and goes on with the former target: the group is
+in the state that it has between an epoch and its target. What comes back is written by an operation
+of its own, which looks whether the group still is what the target was computed for. So it is with
+patterns that are to be matched with many topics (`consumer.patterns`).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.groups.state import GroupId, GroupsState, MemberId
+
+STEPS_ON_LOOP_MAX: Final = 10_000
+"""How many partitions, members and wishes may be looked at on the loop: about 10 ms."""
+
+
+class Computation(Protocol):
+    """Work for elsewhere."""
+
+    @property
+    def group_id(self) -> GroupId: ...
+
+    def compute(self) -> Any:
+        """Do it, with nothing that anybody changes meanwhile. In a thread."""
+
+    def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
+        """Write what `compute` gave, None if it failed. As an operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigning:
+    """A target to compute."""
+
+    group_id: GroupId
+    epoch: int
+    """The group epoch that it is for."""
+    members: frozenset[str]
+    assign: Callable[[], Any]
+    write: Callable[[GroupsState, "Assigning", Any, int], Outcome]
+
+    def compute(self) -> Any:
+        return self.assign()
+
+    def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
+        return self.write(state, self, found, now_ms)
+
+
+class AssignedGroup(Protocol):
+    """What all groups have that the broker assigns for."""
+
+    group_id: GroupId
+    epoch: int
+    assignment_epoch: int
+    assigning_epoch: int | None
+    """The epoch for which a target is being computed, if one is. Not in the log."""
+
+    @property
+    def members(self) -> Iterable[MemberId]: ...
+
+
+def place_for(state: GroupsState, step_count: int) -> Reply | None:
+    """Return what has a target of so many steps computed elsewhere; None to compute it here."""
+    return state.compute_elsewhere if step_count > STEPS_ON_LOOP_MAX else None
+
+
+def is_current(group: AssignedGroup, assigning: Assigning) -> bool:
+    """Whether a group can have a target that was computed for it.
+
+    It may have gone on meanwhile; then this target is followed by another. But a group that was
+    deleted and made anew may have come to the same epoch with other members.
+    """
+    if not group.assignment_epoch < assigning.epoch <= group.epoch:
+        return False
+    return group.epoch > assigning.epoch or assigning.members == frozenset(group.members)

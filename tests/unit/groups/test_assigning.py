@@ -1,0 +1,215 @@
+"""Targets that are computed off the loop: what a group is meanwhile, and what comes of them."""
+
+from typing import Any
+
+import pytest
+
+from headrace.groups import assigning
+from headrace.groups.administration import delete_group
+from headrace.groups.assigning import Assigning
+from headrace.groups.consumer import patterns
+from headrace.groups.consumer.patterns import PATTERNS_CHECK_INTERVAL_MS, Matching
+from tests.unit.groups.consumer_world import INTERVAL_MS, World
+from tests.unit.groups.share.share_world import ShareWorld
+from tests.unit.groups.streams_world import World as StreamsWorld
+from tests.unit.groups.streams_world import tasks
+
+WORK = (Assigning, Matching)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assigning, "STEPS_ON_LOOP_MAX", 0)
+    monkeypatch.setattr(patterns, "MATCHES_ON_LOOP_MAX", 0)
+
+
+class Elsewhere:
+    """Where targets are computed: when the test says so."""
+
+    def __init__(self, world: Any) -> None:
+        self.asked: list[Any] = []
+        self._world = world
+        world.machine.state.compute_elsewhere = self.asked.append
+        do = world._do
+
+        def do_and_tell(outcome: Any) -> Any:
+            answers = [each for each in outcome.replies if not isinstance(each[1], WORK)]
+            for reply, answer in outcome.replies:
+                if isinstance(answer, WORK):
+                    reply(answer)
+            return do(outcome._replace(replies=tuple(answers)))
+
+        world._do = do_and_tell
+
+    def compute(self, *, is_failing: bool = False) -> None:
+        """Compute the first that was asked for, and write it."""
+        world, first = self._world, self.asked.pop(0)
+        found = None if is_failing else first.compute()
+        world._do(first.finish(world.machine.state, found, world.now_ms))
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.add_topic("t", 4)
+    return world
+
+
+@pytest.fixture
+def elsewhere(world: World) -> Elsewhere:
+    return Elsewhere(world)
+
+
+def test_a_member_is_answered_at_once_and_has_its_partitions_later(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    answer = world.join("m", "t")
+    assert (answer.error_code, world.assigned(answer)) == (0, {})
+    assert world.describe().group_state == "Assigning"
+    elsewhere.compute()
+    answer = world.beat("m", answer.member_epoch, {})
+    assert (answer.member_epoch, world.assigned(answer)) == (2, {"t": [0, 1, 2, 3]})
+    assert world.describe().group_state == "Stable"
+
+
+def test_one_target_is_computed_at_a_time_and_another_one_follows(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    answer = world.join("m", "t")
+    elsewhere.compute()
+    world.beat("m", answer.member_epoch, {})
+    world.pass_time(INTERVAL_MS)
+    world.join("n", "t")
+    world.join("o", "t")
+    assert len(elsewhere.asked) == 1
+    elsewhere.compute()
+    assert world.group().assignment_epoch == 3 < world.group().epoch
+    world.pass_time(INTERVAL_MS)
+    world.beat("m", 2, {"t": [0, 1, 2, 3]})
+    elsewhere.compute()
+    assert world.group().assignment_epoch == world.group().epoch == 4
+    sizes = [sum(map(len, each.values())) for each in world.group().targets.values()]
+    assert sorted(sizes) == [1, 1, 2]
+
+
+def test_a_member_that_left_meanwhile_gets_nothing(world: World, elsewhere: Elsewhere) -> None:
+    world.join("m", "t")
+    elsewhere.compute()
+    world.pass_time(INTERVAL_MS)
+    world.join("n", "t")
+    world.beat("n", -1)
+    elsewhere.compute()
+    assert set(world.group().targets) == {"m"}
+
+
+def test_the_target_of_a_group_that_went_meanwhile_is_not_that_of_the_next(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    world.join("m", "t")
+    world.beat("m", -1)
+    world._do(delete_group(world.machine.state, "g", print))
+    elsewhere.compute()
+    assert "g" not in world.machine.state.groups
+    world.join("m", "t")
+    elsewhere.asked.clear()
+    world.beat("m", -1)
+    world._do(delete_group(world.machine.state, "g", print))
+    world.join("n", "t")
+    late = Assigning("g", 2, frozenset("m"), lambda: {"m": {}}, elsewhere.asked[0].write)  # type: ignore[arg-type]
+    elsewhere.asked.insert(0, late)
+    elsewhere.compute()
+    assert world.group().targets == {}
+    world.beat("n", world.group().members["n"].epoch, {})  # type: ignore[index]
+    elsewhere.compute()
+    assert set(world.group().targets) == {"n"}
+
+
+def test_a_target_that_could_not_be_computed_is_asked_for_again(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    answer = world.join("m", "t")
+    world.beat("m", answer.member_epoch, {})
+    elsewhere.asked[:] = elsewhere.asked[-1:]
+    elsewhere.compute(is_failing=True)
+    assert world.group().targets == {}
+    world.beat("m", answer.member_epoch, {})
+    elsewhere.compute()
+    assert set(world.group().targets) == {"m"}
+
+
+def test_share_groups_have_large_targets_later_too() -> None:
+    world = ShareWorld()
+    world.add_topic("t", 4)
+    elsewhere = Elsewhere(world)
+    answer = world.share_beat("m", 0, ["t"])
+    elsewhere.compute()
+    world.begin_states()
+    world.pass_time(INTERVAL_MS)
+    answer = world.share_beat("m", answer.member_epoch)
+    elsewhere.asked[:] = elsewhere.asked[-1:]
+    elsewhere.compute()
+    answer = world.share_beat("m", answer.member_epoch)
+    assert world.share_assigned(answer) == {"t": [0, 1, 2, 3]}
+
+
+def test_streams_groups_have_large_targets_later_too() -> None:
+    world = StreamsWorld()
+    world.add_topic("in", 4)
+    elsewhere = Elsewhere(world)
+    answer = world.join("a")
+    assert not tasks(answer.active_tasks)
+    elsewhere.compute()
+    answer = world.beat("a", answer.member_epoch)
+    assert tasks(answer.active_tasks) == ["0_0", "0_1", "0_2", "0_3"]
+
+
+# Patterns
+
+
+def test_the_topics_of_a_pattern_come_when_it_was_matched(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    world.add_topic("other", 2)
+    answer = world.join("m", subscribed_topic_regex="t.*")
+    assert world.assigned(answer) == {}
+    epoch = world.group().epoch
+    elsewhere.asked[:] = [each for each in elsewhere.asked if isinstance(each, Matching)]
+    elsewhere.compute()
+    assert world.group().epoch == epoch + 1
+    assert world.group().subscribed_topics == {"t"}
+    world.pass_time(INTERVAL_MS)
+    answer = world.beat("m", answer.member_epoch, {})
+    elsewhere.compute()
+    assert world.named(world.group().targets["m"]) == {"t": [0, 1, 2, 3]}  # type: ignore[index]
+
+
+def test_a_pattern_is_matched_with_topics_that_came_since(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    answer = world.join("m", subscribed_topic_regex="t.*")
+    elsewhere.asked[:] = [each for each in elsewhere.asked if isinstance(each, Matching)]
+    elsewhere.compute()
+    elsewhere.asked.clear()
+    world.group().assigning_epoch = 0  # targets are of no interest here
+    world.add_topic("tt", 1)
+    world.pass_time(PATTERNS_CHECK_INTERVAL_MS)
+    world.beat("m", answer.member_epoch, {})
+    (matching,) = elsewhere.asked
+    assert matching.new_names == {"t.*": {"tt"}}
+    elsewhere.compute()
+    assert world.group().subscribed_topics == {"t", "tt"}
+    world.remove_topic("t")
+    world.pass_time(PATTERNS_CHECK_INTERVAL_MS)
+    world.beat("m", answer.member_epoch, {})
+    assert world.group().subscribed_topics == {"tt"}
+
+
+def test_what_was_matched_for_a_member_that_left_is_not_written(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    world.join("m", subscribed_topic_regex="t.*")
+    elsewhere.asked[:] = [each for each in elsewhere.asked if isinstance(each, Matching)]
+    world.beat("m", -1)
+    before = len(world.log)
+    elsewhere.compute()
+    assert len(world.log) == before
