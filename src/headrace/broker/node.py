@@ -45,7 +45,8 @@ from headrace.broker.upkeep import Upkeep
 from headrace.broker.verification import Verification
 from headrace.config import Settings, effective_topic_configs
 from headrace.ids import BrokerId, TopicName
-from headrace.log.folder import LogFolder, check_node
+from headrace.log.folder import LogFolder
+from headrace.log.ownership import check_node
 from headrace.log.real_disk import RealDisk
 from headrace.log.settings import LogSettings
 from headrace.metadata.applier import Outcome, Watchers

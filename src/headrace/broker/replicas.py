@@ -44,6 +44,8 @@ SETTLED_AT_ONCE_MAX: Final = 500
 """How many partitions are set up together: they share the syncs of their folders."""
 RETRY_SECONDS: Final = 5
 """How long is waited after a disk refused a new log."""
+RELEASED_A_TURN: Final = 20
+"""How many logs are closed, for their deletion, before others have their turn."""
 NAMED_MAX: Final = 5
 """How many partitions a log line names."""
 
@@ -152,7 +154,8 @@ class Replicas:
         for slot in self._image_of().partitions_of(self._node_id):
             self._marked[slot.topic.name, slot.partition] = None
         self._marked.update(dict.fromkeys(self._by_name))
-        self._marked.update(dict.fromkeys(self._folder.logs))
+        for held in (self._folder.logs, self._folder.offline, self._folder.released):
+            self._marked.update(dict.fromkeys(held))
         self._start_settling()
 
     async def settle(self) -> None:
@@ -236,7 +239,7 @@ class Replicas:
 
     async def _settle_some(self, keys: list[TopicPartition]) -> None:
         """Make partitions what the image says of them."""
-        stale = [key for key in keys if key in self._folder.logs and not self._is_wanted(key)]
+        stale = [key for key in keys if self._is_stale(key)]
         for key in keys:
             partition = self._by_name.get(key)
             if partition is not None and not self._is_wanted(key):
@@ -244,14 +247,12 @@ class Replicas:
                 self._withdraw(*_place(partition), is_deleted=is_deleted)
         await self._delete_logs(stale)
         await self._begin_logs([key for key in keys if self._is_missing(key)])
+        await self._name_logs([key for key in keys if self._is_nameless(key)])
         for key in keys:
             # Whatever was deleted while files were made is marked again.
             log = self._folder.logs.get(key)
-            if log is not None and self._is_wanted(key):
-                try:
-                    self._take_place(key, log)
-                except OSError as error:
-                    self._try_later([key], error)
+            if log is not None and key in self._folder.topic_ids and self._is_wanted(key):
+                self._take_place(key, log)
 
     def _row(self, key: TopicPartition) -> PartitionRow | None:
         """Give what the image has of a partition if it belongs here."""
@@ -267,24 +268,44 @@ class Replicas:
         known_id = partition.topic_id if partition is not None else self._folder.topic_ids.get(key)
         return topic is not None and known_id in (None, topic.topic_id)
 
-    def _is_missing(self, key: TopicPartition) -> bool:
+    def _is_stale(self, key: TopicPartition) -> bool:
+        """Whether there is a folder of that name that must go."""
+        is_released = key in self._folder.released
+        return is_released or (self._is_held(key) and not self._is_wanted(key))
+
+    def _is_held(self, key: TopicPartition) -> bool:
+        """Whether there is a folder of that name, in service or not."""
         folder = self._folder
-        return self._row(key) is not None and key not in folder.logs and key not in folder.offline
+        return key in folder.logs or key in folder.offline or key in folder.released
+
+    def _is_missing(self, key: TopicPartition) -> bool:
+        return self._row(key) is not None and not self._is_held(key)
+
+    def _is_nameless(self, key: TopicPartition) -> bool:
+        """Whether a crash came before it was on disk whose log it is."""
+        is_held = key in self._folder.logs or key in self._folder.offline
+        return is_held and key not in self._folder.topic_ids and self._is_wanted(key)
 
     async def _delete_logs(self, keys: list[TopicPartition]) -> None:
         if not keys:
             return
-        for key in keys:
-            log = self._folder.logs[key]
-            for end_work in self.before_deletion:
-                await end_work(log)
-            await log.finish_flush()
-            self._folder.release(key)
+        for number, key in enumerate(keys, 1):
+            log = self._folder.logs.get(key)
+            if log is not None:
+                for end_work in self.before_deletion:
+                    await end_work(log)
+                await log.finish_flush()
+            if key not in self._folder.released:
+                self._folder.release(key)
+            if number % RELEASED_A_TURN == 0:
+                await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(None, self._folder.set_aside, keys)
         except OSError as error:
-            logger.error("files of deleted partitions stay: %s", error)
+            left = [key for key in keys if key in self._folder.released]
+            logger.error("files of %d deleted partitions stay for now: %s", len(left), error)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark_again, left)
         else:
             names = ", ".join(f"{topic}-{index}" for topic, index in keys[:NAMED_MAX])
             logger.info("deleted %d partitions: %s", len(keys), names)
@@ -307,6 +328,21 @@ class Replicas:
         for (key, topic_id, _), log in zip(asked, logs, strict=True):
             self._folder.adopt(key, topic_id, log)
 
+    async def _name_logs(self, keys: list[TopicPartition]) -> None:
+        """Write down whose logs they are; of one that did not open, it is only remembered."""
+        loop = asyncio.get_running_loop()
+        for key in keys:
+            topic = self._image_of().topic(key[0])
+            if topic is None:
+                continue
+            if key in self._folder.offline:
+                self._folder.topic_ids[key] = topic.topic_id
+                continue
+            try:
+                await loop.run_in_executor(None, self._folder.save_topic_id, key, topic.topic_id)
+            except OSError as error:
+                self._try_later([key], error)
+
     def _try_later(self, keys: list[TopicPartition], error: OSError) -> None:
         logger.error("%d partitions cannot be set up, to be tried again: %s", len(keys), error)
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark_again, keys)
@@ -319,8 +355,6 @@ class Replicas:
         row, topic = self._row(key), self._image_of().topic(key[0])
         assert row is not None
         assert topic is not None
-        if key not in self._folder.topic_ids:
-            self._folder.save_topic_id(key, topic.topic_id)
         partition = self._by_name.get(key) or self._add(key, topic.topic_id, log)
         self._take_role(partition, row)
 

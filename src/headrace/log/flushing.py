@@ -48,12 +48,14 @@ class Flush(NamedTuple):
 class Flusher:
     """Flushes one log, one flush at a time; knows which small files the next one has to write."""
 
-    __slots__ = ("_log", "_running", "_snapshots", "_up_to", "are_epochs_dirty")
+    __slots__ = ("_log", "_new_files", "_running", "_snapshots", "_up_to", "are_epochs_dirty")
 
     def __init__(self, log: "Log") -> None:
         self.are_epochs_dirty = False
         self._log = log
         self._running: asyncio.Future[None] | None = None
+        self._new_files: list[DiskFile] = []
+        """Files beside the segments that no flush has synced yet."""
         self._snapshots: list[tuple[str, bytes]] = []
         self._up_to = log.end_offset
         """What the flush that runs will have made durable, if nothing of it is cut off."""
@@ -92,8 +94,21 @@ class Flusher:
         if self.are_epochs_dirty:
             epochs = f"{log.folder}/{LEADER_EPOCHS}", format_epochs(log.epochs.entries()).encode()
             self.are_epochs_dirty = False
-        files = [file for segment in dirty for file in segment.opened_files()]
+        files, self._new_files = self._new_files, []
+        files += [file for segment in dirty for file in segment.opened_files()]
         return Flush(log.disk, log.folder, files, snapshots, epochs)
+
+    def also_sync(self, file: DiskFile) -> None:
+        """Have another file of the log's folder synced with the first flush."""
+        self._new_files.append(file)
+
+    def sync_new_files(self) -> None:
+        """Sync what `also_sync` was told of, if no flush has done so. Waits for the disk."""
+        for file in self._new_files:
+            file.sync()
+        if self._new_files:
+            self._log.disk.sync_folder(self._log.folder)
+        self._new_files = []
 
     def note_snapshot(self, offset: int) -> None:
         """Have the producers as they are now, at an offset, written with the next flush."""

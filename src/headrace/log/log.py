@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.ids import NO_TIMESTAMP
-from headrace.log.disk import Disk
+from headrace.log.disk import GONE, Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import ColdRead, read_segment
@@ -465,6 +465,7 @@ class Log:
         it was opened costs nothing.
         """
         if self._extent() == self._opened_extent and not self.flusher.are_epochs_dirty:
+            self.flusher.sync_new_files()
             for segment in self.segments:
                 segment.close()
             return
@@ -475,6 +476,16 @@ class Log:
         self.recovery_point = self.end_offset
         for segment in self.segments:
             segment.close()
+
+    def retire(self) -> None:
+        """Touch no file any more: the log is deleted, and its name may soon be another's.
+
+        Who still has it, a fetch that waited for the disk for example, gets FileNotFoundError.
+        """
+        self.failure, self.is_out_of_space = "it was deleted", False
+        self.disk = GONE
+        for segment in self.segments:
+            segment.retire()
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Take note that this node leads from the end of the log on.

@@ -11,7 +11,7 @@ from struct import Struct as Layout
 from typing import Final
 
 from headrace.ids import NO_TIMESTAMP
-from headrace.log.disk import Disk, DiskFile
+from headrace.log.disk import GONE, Disk, DiskFile
 from headrace.log.entries import EntryFile
 from headrace.log.errors import CorruptLog
 from headrace.log.transactions import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
@@ -300,6 +300,14 @@ class Segment:
             if opened is not None:
                 opened.close()
         self._file = None
+
+    def retire(self) -> None:
+        """Close every file and never open one again: another log may have their names soon."""
+        self.close()
+        self.disk = GONE
+        self.offset_index = self._entries(".index", OFFSET_ENTRY, {})
+        self.time_index = self._entries(".timeindex", TIME_ENTRY, {})
+        self.transaction_index = TransactionIndex(GONE, self.path(".txnindex"))
 
     def rename(self, suffix: str) -> None:
         """Give every file of the segment another ending on top of its own."""
