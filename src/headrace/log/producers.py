@@ -24,6 +24,8 @@ from headrace.records.header import BatchHeader
 BATCHES_KEPT: Final = 5
 """As many batches as a producer has in flight at most, so that each can be told when repeated."""
 NO_COORDINATOR_EPOCH: Final = -1
+EXPIRED_AT_ONCE_MAX: Final = 5_000
+"""How many producers are looked at in one turn of the loop."""
 BUMPING_TRANSACTIONS: Final = 2
 """The version of transactions (KIP-890) from which on each one ends with an epoch of its own."""
 
@@ -237,20 +239,31 @@ class ProducerStates:
             del self._unstable[self._ended.pop(marker_offset)]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers that were idle for so long; give their number.
+        """Forget the producers that were idle for so long; return their number.
 
         Idle is counted from the timestamp of a producer's last batch. One that has a transaction
         open is kept.
         """
-        expired = [
-            state.producer_id
-            for state in self
-            if state.transaction_first_offset is None
-            and now_ms - state.last_timestamp >= expiration_ms
-        ]
-        for producer_id in expired:
-            del self._states[producer_id]
-        return len(expired)
+        return sum(self.expire_in_parts(now_ms, expiration_ms))
+
+    def expire_in_parts(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Do as `expire` does, some producers at a time, and yield the number after each part.
+
+        Between two parts anything may happen to the producers.
+        """
+        producer_ids = list(self._states)
+        for begin in range(0, len(producer_ids), EXPIRED_AT_ONCE_MAX):
+            count = 0
+            for producer_id in producer_ids[begin : begin + EXPIRED_AT_ONCE_MAX]:
+                state = self._states.get(producer_id)
+                if (
+                    state is not None
+                    and state.transaction_first_offset is None
+                    and now_ms - state.last_timestamp >= expiration_ms
+                ):
+                    del self._states[producer_id]
+                    count += 1
+            yield count
 
     def restore(self, states: Iterable[ProducerState]) -> None:
         """Begin anew with the states of a snapshot, or none.

@@ -45,6 +45,7 @@ class Segment:
         "_folder",
         "_index_interval_bytes",
         "_indexed_timestamp",
+        "_is_new",
         "_largest_timestamp",
         "_largest_timestamp_offset",
         "_unindexed_bytes",
@@ -75,6 +76,8 @@ class Segment:
         self._ending = ending
         self._folder = folder
         self._file: DiskFile | None = None
+        self._is_new = file_name(base_offset, ".log") not in sizes
+        """Whether the log's file is yet to be made; one that was there must not be made again."""
         self._index_interval_bytes = index_interval_bytes
         self._unindexed_bytes = 0
         self._largest_timestamp: int | None = None
@@ -92,7 +95,9 @@ class Segment:
     def file(self) -> DiskFile:
         if self._file is None:
             path = self.path(".log")
-            self._file = self.disk.open(path, create=not self.disk.exists(path))
+            create = self._is_new and not self.disk.exists(path)
+            self._file = self.disk.open(path, create=create)
+            self._is_new = False
         return self._file
 
     @property
