@@ -8,6 +8,7 @@ from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
 from headrace.log.disk import Disk, DiskFile
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
+from headrace.log.producers import ProducerState
 
 if TYPE_CHECKING:
     from headrace.log.log import Log
@@ -26,7 +27,7 @@ class Flush(NamedTuple):
     disk: Disk
     folder: str
     files: list[DiskFile]
-    snapshots: list[tuple[str, bytes]]
+    snapshots: list[tuple[str, list[ProducerState]]]
     """Path and content of each."""
     epochs: tuple[str, bytes] | None
     """Path and content, if the leader epochs have changed."""
@@ -40,8 +41,10 @@ class Flush(NamedTuple):
                 continue
             except OSError as error:
                 raise LostWrites(*error.args, error.filename) from error
-        for path, data in self.snapshots if self.epochs is None else [*self.snapshots, self.epochs]:
-            self.disk.replace(path, data)
+        for path, states in self.snapshots:
+            self.disk.replace(path, encode_snapshot(states))
+        if self.epochs is not None:
+            self.disk.replace(*self.epochs)
         self.disk.sync_folder(self.folder)
 
 
@@ -56,7 +59,7 @@ class Flusher:
         self._running: asyncio.Future[None] | None = None
         self._new_files: list[DiskFile] = []
         """Files beside the segments that no flush has synced yet."""
-        self._snapshots: list[tuple[str, bytes]] = []
+        self._snapshots: list[tuple[str, list[ProducerState]]] = []
         self._up_to = log.end_offset
         """What the flush that runs will have made durable, if nothing of it is cut off."""
 
@@ -112,7 +115,7 @@ class Flusher:
 
     def note_snapshot(self, offset: int) -> None:
         """Have the producers as they are now, at an offset, written with the next flush."""
-        self._snapshots.append((self._snapshot_path(offset), encode_snapshot(self._log.producers)))
+        self._snapshots.append((self._snapshot_path(offset), self._log.producers.capture()))
 
     def cut(self, end_offset: int, snapshots_up_to: int) -> None:
         """Take note that the log ends earlier now; snapshots count only up to an offset."""

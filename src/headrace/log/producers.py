@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headrace.config import INT32_MAX
 from headrace.errors import ErrorCode, KafkaError
@@ -66,6 +67,8 @@ class ProducerState(Struct):
     """Where the open transaction begins; None if there is none."""
     batches: list[RecordedBatch] = []
     """The last ones of this epoch, oldest first, `BATCHES_KEPT` at most."""
+    captures: int = 0
+    """How many captures there were when this was made: one of a later capture is shared with it."""
 
     @property
     def last_sequence(self) -> int:
@@ -92,9 +95,10 @@ class ProducerStates:
     watermark: a new leader may not have the marker, and readers must not have seen past it.
     """
 
-    __slots__ = ("_ended", "_states", "_unstable")
+    __slots__ = ("_captures", "_ended", "_states", "_unstable")
 
     def __init__(self) -> None:
+        self._captures = 0
         self._states: dict[int, ProducerState] = {}
         # First offset to marker's offset, or None while open; in order of the first offset, as
         # transactions begin at the end of the log.
@@ -282,11 +286,24 @@ class ProducerStates:
             )
         )
 
+    def capture(self) -> list[ProducerState]:
+        """Return the producers as they are now, whatever becomes of them; a thread may read it.
+
+        It costs little: what is shared with a capture is copied before it changes, producer by
+        producer.
+        """
+        self._captures += 1
+        return list(self._states.values())
+
     def _state(self, header: BatchHeader) -> ProducerState:
-        """Give the producer's state in the epoch of a batch, in which sequences begin anew."""
+        """Return the producer's state in the epoch of a batch, in which sequences begin anew."""
         state = self._states.get(header.producer_id)
         if state is None:
-            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+            state = ProducerState(header.producer_id, captures=self._captures)
+            self._states[header.producer_id] = state
+        elif state.captures != self._captures:
+            state = replace(state, batches=state.batches.copy(), captures=self._captures)
+            self._states[header.producer_id] = state
         if state.epoch != header.producer_epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
