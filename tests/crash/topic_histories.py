@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from headrace.broker.counters import Counters
 from headrace.broker.partition import Partition
-from headrace.broker.replicas import Replicas, TopicSettings
+from headrace.broker.replicas import Replicas
+from headrace.broker.topic_settings import TopicSettings
 from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
 from headrace.log.cutting import delete_records
 from headrace.log.folder import LogFolder
@@ -88,6 +89,8 @@ class Node:
         self.settings = settings
         self.image = image or Image()
         self.promises: dict[TopicName, Promises] = {}
+        self.lookups = 0
+        """How often a topic's settings were looked up."""
         self._numbers = count(self.image.state.next_vshard + 1)
         self.start()
 
@@ -102,9 +105,13 @@ class Node:
             ME,
             self.folder,
             lambda: self.image,
-            lambda _: TopicSettings(self.settings, 1),
+            self._look_up_settings,
             Counters(),
         )
+
+    def _look_up_settings(self, _: TopicName) -> TopicSettings:
+        self.lookups += 1
+        return TopicSettings(self.settings, 1)
 
     async def settle(self) -> None:
         self.replicas.mark_all()

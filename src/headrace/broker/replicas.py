@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from headrace.broker.counters import Counters
 from headrace.broker.partition import Partition
+from headrace.broker.topic_settings import SettingsOfTopics, TopicSettings
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import (
     ZERO_TOPIC_ID,
@@ -25,7 +26,6 @@ from headrace.ids import (
 )
 from headrace.log.folder import LogFolder, TopicPartition
 from headrace.log.log import Log
-from headrace.log.settings import LogSettings
 from headrace.metadata.applier import Outcome
 from headrace.metadata.events import (
     ConfigsChanged,
@@ -65,13 +65,6 @@ class RoleListener(Protocol):
         """This node has nothing to do with it any more."""
 
 
-class TopicSettings(NamedTuple):
-    """What the configs of a topic, its own before the broker's, come to."""
-
-    log: LogSettings
-    min_insync_replicas: int
-
-
 class Replicas:
     """Partitions by name and by id."""
 
@@ -89,12 +82,11 @@ class Replicas:
         self._node_id = node_id
         self._folder = folder
         self._image_of = image_of
-        self._look_up_settings = settings_of
+        self._settings = SettingsOfTopics(settings_of, self._partitions_of)
         self._counters = counters
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._marked: dict[TopicPartition, None] = {}
-        self._settings: dict[TopicName, TopicSettings] = {}
         self._settling: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -146,6 +138,7 @@ class Replicas:
         """Take note of what an entry of the metadata log changed."""
         for event in outcome.events:
             self._take_note(event)
+        self._settings.apply()
         if self._marked:
             self._start_settling()
 
@@ -168,16 +161,6 @@ class Replicas:
         self._is_stopped = True
         await self.settle()
 
-    def refresh_settings(self, topic: TopicName | None = None) -> None:
-        """Let logs have the configs that hold now, those of one topic or all."""
-        if topic is None:
-            self._settings.clear()
-        else:
-            self._settings.pop(topic, None)
-        for partition in self._by_name.values():
-            if topic in (None, partition.topic):
-                self._configure(partition)
-
     def _take_note(self, event: Event) -> None:
         match event:
             case TopicCreated(name=name):
@@ -196,11 +179,11 @@ class Replicas:
                     self._withdraw(name, topic_id, PartitionIndex(each))
                 self._mark(name, range(count))
                 self._counters.topics.pop(name, None)
-                self._settings.pop(name, None)
+                self._settings.forget(name)
             case ConfigsChanged(resource_type=ResourceType.TOPIC, resource_name=name):
-                self.refresh_settings(TopicName(name))
+                self._settings.note_changed(TopicName(name))
             case ConfigsChanged(resource_type=ResourceType.BROKER):
-                self.refresh_settings()
+                self._settings.note_all_changed(topic for topic, _ in self._by_name)
 
     def _mark(self, topic: TopicName, indexes: range) -> None:
         for index in indexes:
@@ -318,7 +301,7 @@ class Replicas:
         for key in keys:
             topic = image.topic(key[0])
             if topic is not None:
-                asked.append((key, topic.topic_id, self._settings_of(key[0]).log))
+                asked.append((key, topic.topic_id, self._settings.of(key[0]).log))
         loop = asyncio.get_running_loop()
         try:
             logs = await loop.run_in_executor(None, self._folder.begin_all, asked)
@@ -361,23 +344,18 @@ class Replicas:
     def _add(self, key: TopicPartition, topic_id: TopicId, log: Log) -> Partition:
         topic, index = key
         partition = Partition(topic, index, topic_id, log, self._counters.topic(topic))
-        self._configure(partition)
+        self._settings.configure(partition)
         self._by_name[key] = partition
         self._by_id[topic_id, index] = partition
         return partition
 
-    def _configure(self, partition: Partition) -> None:
-        settings = self._settings_of(partition.topic)
-        partition.log.change_settings(settings.log)
-        partition.min_insync_replicas = settings.min_insync_replicas
-
-    def _settings_of(self, topic: TopicName) -> TopicSettings:
-        """Give what a topic's configs come to; computed once for all of its partitions."""
-        found = self._settings.get(topic)
-        if found is None:
-            found = self._look_up_settings(topic)
-            self._settings[topic] = found
-        return found
+    def _partitions_of(self, topic: TopicName) -> Iterator[Partition]:
+        """Yield the partitions of a topic that are here."""
+        row = self._image_of().topic(topic)
+        for index in range(0 if row is None else len(row.partitions)):
+            partition = self._by_name.get((topic, PartitionIndex(index)))
+            if partition is not None:
+                yield partition
 
     def _take_role(self, partition: Partition, row: PartitionRow) -> None:
         was = partition.leader, partition.leader_epoch

@@ -23,6 +23,7 @@ from headrace.broker.removal import Removal
 from headrace.broker.traffic import Traffic
 from headrace.errors import HeadraceError
 from headrace.log.cutting import DELETED_AT_ONCE_MAX, apply_retention
+from headrace.log.log import Log
 
 PARTITIONS_A_TURN: Final = 20
 """How many partitions are looked at before others have their turn."""
@@ -106,18 +107,14 @@ class Upkeep:
             now_ms = self._broker.clock.now_ms()
             async for partition in self._partitions():
                 log = partition.log
-                if log.is_compacting:
-                    continue  # next time
-                # A full disk is what retention is there for; one that fails is not to be trusted.
-                if log.failure is not None and not log.is_out_of_space:
-                    continue
                 before_bytes = log.size_bytes
                 with counted.failures_of(partition.name):
-                    try:
-                        while apply_retention(log, now_ms) >= DELETED_AT_ONCE_MAX:
-                            await asyncio.sleep(0)
-                    finally:
-                        counted.freed(before_bytes - log.size_bytes)
+                    count = DELETED_AT_ONCE_MAX
+                    while count >= DELETED_AT_ONCE_MAX and _may_delete(log):
+                        count = apply_retention(log, now_ms)
+                        if count:
+                            await asyncio.sleep(0)  # files were renamed, which takes its time
+                counted.freed(before_bytes - log.size_bytes)
             if counted.has_freed:
                 await self._broker.folder.checkpoint()
 
@@ -242,6 +239,14 @@ class Upkeep:
 
     def _counted(self, name: str) -> "_Counted":
         return _Counted(name, self.counters[name])
+
+
+def _may_delete(log: Log) -> bool:
+    """Return whether retention may work on a log now, else it is for the next time.
+
+    A full disk is what retention is there for; one that fails is not to be trusted.
+    """
+    return not log.is_compacting and (log.failure is None or log.is_out_of_space)
 
 
 class _Counted:

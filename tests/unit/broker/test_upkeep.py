@@ -207,6 +207,25 @@ def test_retention_of_many_segments_gives_others_their_turn(harness: Any) -> Non
     assert turns > 200 // DELETED_AT_ONCE_MAX - 1
 
 
+def test_a_topic_may_be_deleted_between_two_parts_of_its_retention(harness: Any) -> None:
+    configs = {"internal.segment.bytes": "1000", "retention.bytes": "1000"}
+    topic_id = harness.create_topic("orders", configs=configs)
+    append(harness, *[b"k"] * 200)
+
+    async def delete_meanwhile() -> None:
+        log = log_of(harness)
+        retention = asyncio.create_task(upkeep(harness).run_retention())
+        while log.start_offset == 0:
+            await asyncio.sleep(0)
+        now_ms = harness.clock.now_ms()
+        await harness.broker.quorum.propose(DeleteTopic(TopicId(topic_id), now_ms=now_ms))
+        await harness.broker.replicas.settle()
+        await retention
+
+    harness.run(delete_meanwhile())
+    assert upkeep(harness).counters["retention"].failures == 0
+
+
 def test_folders_in_which_nothing_was_deleted_are_not_looked_at(
     harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

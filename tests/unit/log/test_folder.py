@@ -219,6 +219,25 @@ def test_checkpoints_that_many_ask_for_at_once_are_written_together(disk: Simula
     assert disk.counts["rename"] - before <= len(FILES)
 
 
+def test_a_checkpoint_of_many_logs_gives_others_their_turn(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log.folder.ROWS_A_TURN", 10)
+    folder = open_folder(disk)
+    for number in range(100):
+        folder.create(ORDERS, PartitionIndex(number), TOPIC_ID)
+
+    async def count_turns() -> int:
+        saving, turns = asyncio.ensure_future(folder.checkpoint()), 0
+        while not saving.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(count_turns()) >= 10
+    assert len(offsets(disk, checkpoints.RECOVERY_POINTS)) == 100
+
+
 def test_who_still_has_a_deleted_log_touches_no_file_of_the_next(disk: SimulatedDisk) -> None:
     """A fetch may wait for the disk while the topic is deleted and made again."""
     folder = open_folder(disk)
