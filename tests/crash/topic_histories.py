@@ -129,10 +129,12 @@ class Node:
 
     # What happens to topics
 
-    def create(self, name: TopicName) -> None:
+    def create(self, name: TopicName, partition_count: int = 1) -> None:
         topic_id = TopicId(next(self._numbers).to_bytes(16))
-        row = PartitionRow((ME,), (ME,), ME, self.image.next_vshard())
-        self.image.add_topic(Topic(name, topic_id, [row]))
+        rows = [
+            PartitionRow((ME,), (ME,), ME, self.image.next_vshard()) for _ in range(partition_count)
+        ]
+        self.image.add_topic(Topic(name, topic_id, rows))
         self.promises[name] = Promises(topic_id)
         self.replicas.on_outcome(Outcome(1, (TopicCreated(name, topic_id),)))
 
@@ -141,7 +143,9 @@ class Node:
         assert topic is not None
         self.image.remove_topic(topic)
         del self.promises[name]
-        self.replicas.on_outcome(Outcome(1, (TopicDeleted(name, topic.topic_id, 1),)))
+        self.replicas.on_outcome(
+            Outcome(1, (TopicDeleted(name, topic.topic_id, len(topic.partitions)),))
+        )
 
     def append(self, name: TopicName, how_many: int) -> None:
         log, promises = self.log(name), self.promises[name]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import compactor, topic_settings, upkeep
+from headrace.broker import compactor, replicas, topic_settings, upkeep
 from headrace.broker.clock import Clock
 from headrace.broker.compactor import Compactor
+from headrace.broker.partition import Partition
 from headrace.broker.upkeep import Upkeep
 from headrace.ids import TopicName
 from headrace.log.producers import ProducerState, RecordedBatch
@@ -181,3 +182,45 @@ def test_a_turn_of_the_choice_what_to_compact_costs_the_same() -> None:
         return most_steps_in_a_turn(Compactor(broker).choose())
 
     assert_stays_flat(cost, 2 * compactor.PLANS_A_TURN)
+
+
+def test_those_who_wait_for_a_deleted_topic_are_told_in_parts() -> None:
+    node = topics(1)
+    count = 3 * replicas.TOLD_A_TURN
+    listener = Listener()
+    name = TopicName("wide")
+
+    async def delete() -> None:
+        node.create(name, partition_count=count)
+        await node.replicas.settle()
+        node.replicas.listeners.append(listener)
+        node.delete(name)
+        assert all(node.replicas.find(name, index) is None for index in range(count))
+        assert len(listener.stopped) == replicas.TOLD_A_TURN
+        node.create(name, partition_count=count)
+        await node.replicas.settle()
+
+    node.run(delete())
+    assert len(listener.stopped) == count
+    assert listener.leading_after == count, (
+        "the old ones are gone for everybody before new ones are"
+    )
+
+
+class Listener:
+    """Notes what it is told of partitions."""
+
+    def __init__(self) -> None:
+        self.stopped: list[Partition] = []
+        self.leading_after = 0
+        """Of how many partitions it was told that they are gone before the first new one came."""
+
+    def on_leading(self, partition: Partition) -> None:
+        self.leading_after = self.leading_after or len(self.stopped)
+
+    def on_following(self, partition: Partition) -> None:
+        raise AssertionError
+
+    def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
+        assert is_deleted
+        self.stopped.append(partition)

@@ -8,6 +8,7 @@ from the image is out of service at once; only files wait for the task.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Final, Protocol
@@ -44,6 +45,10 @@ SETTLED_AT_ONCE_MAX: Final = 500
 """How many partitions are set up together: they share the syncs of their folders."""
 RETRY_SECONDS: Final = 5
 """How long is waited after a disk refused a new log."""
+TOLD_A_TURN: Final = 200
+"""Of how many partitions it is told that they are gone before others have their turn."""
+MARKED_A_TURN: Final = 2_000
+"""How many partitions are looked at, when all are, before others have their turn."""
 RELEASED_A_TURN: Final = 20
 """How many logs are closed, for their deletion, before others have their turn."""
 NAMED_MAX: Final = 5
@@ -87,6 +92,11 @@ class Replicas:
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._marked: dict[TopicPartition, None] = {}
+        self._is_all_due = False
+        """Whether everything is to be marked."""
+        self._stopped: deque[tuple[Partition, bool]] = deque()
+        """What is out of service and whose listeners do not know yet; whether it is deleted."""
+        self._telling: asyncio.Handle | None = None
         self._settling: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -138,17 +148,15 @@ class Replicas:
         """Take note of what an entry of the metadata log changed."""
         for event in outcome.events:
             self._take_note(event)
+        if self._telling is None:
+            self._tell_of_stopped()
         self._settings.apply()
         if self._marked:
             self._start_settling()
 
     def mark_all(self) -> None:
         """Look at everything: at start, or when the image was replaced."""
-        for slot in self._image_of().partitions_of(self._node_id):
-            self._marked[slot.topic.name, slot.partition] = None
-        self._marked.update(dict.fromkeys(self._by_name))
-        for held in (self._folder.logs, self._folder.offline, self._folder.released):
-            self._marked.update(dict.fromkeys(held))
+        self._is_all_due = True
         self._start_settling()
 
     async def settle(self) -> None:
@@ -203,8 +211,21 @@ class Replicas:
             return
         del self._by_name[topic, index]
         partition.stop()
-        for listener in self.listeners:
-            listener.on_stopped(partition, is_deleted=is_deleted)
+        self._stopped.append((partition, is_deleted))
+
+    def _tell_of_stopped(self) -> None:
+        """Tell some of those who have to do with partitions that were taken out of service.
+
+        The rest is for the next turn. No partition of the same name takes a role before.
+        """
+        self._telling = None
+        for _ in range(min(len(self._stopped), TOLD_A_TURN)):
+            partition, is_deleted = self._stopped.popleft()
+            partition.tell_of_change()
+            for listener in self.listeners:
+                listener.on_stopped(partition, is_deleted=is_deleted)
+        if self._stopped:
+            self._telling = asyncio.get_running_loop().call_soon(self._tell_of_stopped)
 
     def _start_settling(self) -> None:
         if self._settling is None and not self._is_stopped:
@@ -212,13 +233,30 @@ class Replicas:
 
     async def _settle_all(self) -> None:
         try:
-            while self._marked and not self._is_stopped:
+            while (self._marked or self._is_all_due) and not self._is_stopped:
+                if self._is_all_due:
+                    self._is_all_due = False
+                    await self._mark_everything()
                 keys = list(islice(self._marked, SETTLED_AT_ONCE_MAX))
                 for key in keys:
                     del self._marked[key]
                 await self._settle_some(keys)
+                await asyncio.sleep(0)
         finally:
             self._settling = None
+
+    async def _mark_everything(self) -> None:
+        folder = self._folder
+        for held in (self._by_name, folder.logs, folder.offline, folder.released):
+            self._marked.update(dict.fromkeys(held))
+        looked_at = 0
+        for topic in tuple(self._image_of().topics()):
+            for index, row in enumerate(tuple(topic.partitions)):
+                if self._node_id in row.replicas:
+                    self._marked[topic.name, PartitionIndex(index)] = None
+                looked_at += 1
+                if looked_at % MARKED_A_TURN == 0:
+                    await asyncio.sleep(0)
 
     async def _settle_some(self, keys: list[TopicPartition]) -> None:
         """Make partitions what the image says of them."""
@@ -228,6 +266,9 @@ class Replicas:
             if partition is not None and not self._is_wanted(key):
                 is_deleted = self._image_of().topic_by_id(partition.topic_id) is None
                 self._withdraw(*_place(partition), is_deleted=is_deleted)
+        while self._stopped:
+            self._tell_of_stopped()
+            await asyncio.sleep(0)
         await self._delete_logs(stale)
         await self._begin_logs([key for key in keys if self._is_missing(key)])
         await self._name_logs([key for key in keys if self._is_nameless(key)])
