@@ -1,17 +1,18 @@
-"""A node whose disk has no room for its metadata log, as its clients see it."""
+"""A node whose disk has no room, for its metadata log or for records, as its clients see it."""
 
 import errno
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.config import RAFT_FULL_DISK_RETRY_MS_MAX
 from headrace.errors import ErrorCode
-from headrace.log.real_disk import RealFile
+from headrace.log.real_disk import RealDisk, RealFile
 from headrace.metadata.quorum import FOLDER
 from headrace.raft.errors import DiskFull
 from headrace.testing.broker import TestBroker
@@ -89,3 +90,43 @@ def test_a_node_without_room_does_not_start_and_says_why(headrace: TestBroker, r
     room.is_there = True
     headrace.start()
     assert [record.value for record in headrace.consume("orders")] == [b"one"]
+
+
+class SmallDisk:
+    """A disk that has room for so many bytes of one partition's files."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path, bytes_max: int) -> None:
+        self._folder, self._bytes_max = folder, bytes_max
+        append = RealFile.append
+
+        def append_what_fits(file: RealFile, data: Any) -> None:
+            if file.path.startswith(folder.name) and len(data) > self.free_bytes():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
+            append(file, data)
+
+        patch.setattr(RealFile, "append", append_what_fits)
+        patch.setattr(RealDisk, "free_bytes", lambda _: self.free_bytes())
+
+    def free_bytes(self) -> int:
+        return self._bytes_max - sum(path.stat().st_size for path in self._folder.iterdir())
+
+
+def test_a_full_disk_has_room_again_once_retention_has_deleted_what_is_old(
+    headrace: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = {"segment.bytes": "1048576", "retention.ms": "60000", "file.delete.delay.ms": "0"}
+    headrace.create_topic("orders", configs=configs)
+    headrace.produce("orders", "first")
+    SmallDisk(monkeypatch, headrace.folder / "orders-0", 4_000_000)
+    producer = Producer({"bootstrap.servers": headrace.bootstrap, "acks": "all", "retries": 0})
+    errors: list[Any] = []
+    for _ in range(8):
+        producer.produce(
+            "orders", bytes(700_000), on_delivery=lambda error, _: errors.append(error)
+        )
+        producer.flush(WAIT_SECONDS_MAX)
+    assert errors[0] is None
+    assert errors[-1].code() == ErrorCode.KAFKA_STORAGE_ERROR
+    headrace.clock.advance(3_600_000)
+    headrace.produce("orders", "an hour later")
+    assert [record.value for record in headrace.consume("orders")] == [b"an hour later"]

@@ -382,14 +382,14 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def crash_and_open(self) -> None:
         promised = self.log.recovery_point
-        kept = self._kept()
         self.disk.crash()
         self._open(is_clean=False)
         self.start, self.end = self.log.start_offset, self.log.end_offset
         assert self.end >= promised
         assert self.start >= self.start_checkpoint
+        # Segments that retention took may be back: that is durable with the start's checkpoint.
         first_base = self.log.segments[0].base_offset
-        prefix = [b for b in kept if first_base <= b.base and b.end <= self.end]
+        prefix = [b for b in self.history if first_base <= b.base and b.end <= self.end]
         assert _content(self.log) == [batch.data for batch in prefix]
         assert not prefix or prefix[-1].end == self.end
         self.history = [batch for batch in self.history if batch.end <= self.end]

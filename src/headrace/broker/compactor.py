@@ -1,7 +1,8 @@
 """Which log is compacted next, and one pass over it that can be called off.
 
 One pass at a time. A log whose pass fails on its bytes or its disk is left alone until the node
-starts again, as in Kafka: it would be the dirtiest for ever, and keep the others waiting.
+starts again, as in Kafka: it would be the dirtiest for ever, and keep the others waiting. One that
+finds no room on the disk waits for some.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.partition import Partition
 from headrace.log.cleanable import Cleanable, choose, plan_log
 from headrace.log.compaction import Compacted, CompactionAbandoned, compact
-from headrace.log.log import Log
+from headrace.log.log import SPACE_MARGIN_BYTES, Log, is_out_of_space
 
 PLANS_A_TURN: Final = 20
 """How many logs are looked at before others have their turn."""
@@ -32,6 +33,8 @@ class Compactor:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._left_alone: set[Log] = set()
+        self._room_needed: dict[Log, int] = {}
+        """How many bytes must be free before a log is tried again."""
         self._pass: _Pass | None = None
         self._is_stopped = False
 
@@ -40,10 +43,14 @@ class Compactor:
         now_ms = self._broker.clock.now_ms()
         plans: dict[Partition, Cleanable] = {}
         partitions = tuple(self._broker.replicas)
-        self._left_alone &= {partition.log for partition in partitions}
+        if self._left_alone or self._room_needed:
+            here = {partition.log for partition in partitions}
+            self._left_alone &= here
+            for gone in self._room_needed.keys() - here:
+                del self._room_needed[gone]
         for number, partition in enumerate(partitions, 1):
             log = partition.log
-            if log.settings.is_compacted and log.failure is None and log not in self._left_alone:
+            if log.settings.is_compacted and self._may_compact(log):
                 try:
                     _roll_if_late(log, now_ms)
                     plans[partition] = plan_log(log, now_ms)
@@ -83,6 +90,7 @@ class Compactor:
         except Exception as error:
             self._leave_alone(log, error)
             raise
+        self._room_needed.pop(log, None)
         logger.info(
             "%s is compacted up to offset %d: %d records kept, %d dropped, %d bytes became %d",
             *(partition.name, done.first_dirty_offset, done.records_kept, done.records_dropped),
@@ -103,7 +111,19 @@ class Compactor:
         if self._pass is not None:
             await self.abandon(self._pass.log)
 
+    def _may_compact(self, log: Log) -> bool:
+        if log in self._left_alone or not log.is_writable:
+            return False
+        needed_bytes = self._room_needed.get(log)
+        return needed_bytes is None or log.disk.free_bytes() >= needed_bytes
+
     def _leave_alone(self, log: Log, error: Exception) -> None:
+        if is_out_of_space(error) or log.is_out_of_space:
+            # Twice as much as was not enough: not every small file that goes is worth a pass.
+            free_bytes = log.disk.free_bytes()
+            self._room_needed[log] = max(2 * free_bytes, SPACE_MARGIN_BYTES)
+            logger.warning("%s is not compacted before there is room: %s", log.folder, error)
+            return
         self._left_alone.add(log)
         logger.warning("%s is not compacted before the next start: %s", log.folder, error)
 

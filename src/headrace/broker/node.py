@@ -32,11 +32,12 @@ from headrace.broker.loop_watch import LoopWatch
 from headrace.broker.peers import BrokerPeers
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.registration import name_cluster, register
-from headrace.broker.replicas import Replicas, TopicSettings
+from headrace.broker.replicas import Replicas
 from headrace.broker.share_partitions import SharePartitions
 from headrace.broker.share_states import forget_share_states, share_state_coordinator
 from headrace.broker.telemetry import Telemetry
 from headrace.broker.topic_offsets import forget_offsets
+from headrace.broker.topic_settings import TopicSettings
 from headrace.broker.traffic import Traffic, connection_limits
 from headrace.broker.transaction_markers import MarkerWriter
 from headrace.broker.transactions import transaction_coordinator
@@ -45,7 +46,8 @@ from headrace.broker.upkeep import Upkeep
 from headrace.broker.verification import Verification
 from headrace.config import Settings, effective_topic_configs
 from headrace.ids import BrokerId, TopicName
-from headrace.log.folder import LogFolder, check_node
+from headrace.log.folder import LogFolder
+from headrace.log.ownership import check_node
 from headrace.log.real_disk import RealDisk
 from headrace.log.settings import LogSettings
 from headrace.metadata.applier import Outcome, Watchers

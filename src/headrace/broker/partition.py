@@ -92,15 +92,15 @@ class Partition:
         if self.is_leader:
             self.log.begin_leader_epoch(row.leader_epoch)
             self._advance()
-        self._tell_of_change()
+        self.tell_of_change()
 
     def stop(self) -> None:
-        """Serve no more: the partition goes elsewhere or is deleted."""
+        """Serve no more: the partition goes elsewhere or is deleted. `tell_of_change` then."""
         self.is_leader = False
         self.leader = NO_LEADER
-        self._tell_of_change()
 
-    def _tell_of_change(self) -> None:
+    def tell_of_change(self) -> None:
+        """Wake everybody who waits for something of this partition."""
         for fetch in tuple(self.fetch_waiters):
             fetch.on_change(self)
         self._tell_producers()

@@ -8,12 +8,14 @@ from the image is out of service at once; only files wait for the task.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from headrace.broker.counters import Counters
 from headrace.broker.partition import Partition
+from headrace.broker.topic_settings import SettingsOfTopics, TopicSettings
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import (
     ZERO_TOPIC_ID,
@@ -25,7 +27,6 @@ from headrace.ids import (
 )
 from headrace.log.folder import LogFolder, TopicPartition
 from headrace.log.log import Log
-from headrace.log.settings import LogSettings
 from headrace.metadata.applier import Outcome
 from headrace.metadata.events import (
     ConfigsChanged,
@@ -44,6 +45,12 @@ SETTLED_AT_ONCE_MAX: Final = 500
 """How many partitions are set up together: they share the syncs of their folders."""
 RETRY_SECONDS: Final = 5
 """How long is waited after a disk refused a new log."""
+TOLD_A_TURN: Final = 200
+"""Of how many partitions it is told that they are gone before others have their turn."""
+MARKED_A_TURN: Final = 2_000
+"""How many partitions are looked at, when all are, before others have their turn."""
+RELEASED_A_TURN: Final = 20
+"""How many logs are closed, for their deletion, before others have their turn."""
 NAMED_MAX: Final = 5
 """How many partitions a log line names."""
 
@@ -63,13 +70,6 @@ class RoleListener(Protocol):
         """This node has nothing to do with it any more."""
 
 
-class TopicSettings(NamedTuple):
-    """What the configs of a topic, its own before the broker's, come to."""
-
-    log: LogSettings
-    min_insync_replicas: int
-
-
 class Replicas:
     """Partitions by name and by id."""
 
@@ -87,12 +87,16 @@ class Replicas:
         self._node_id = node_id
         self._folder = folder
         self._image_of = image_of
-        self._look_up_settings = settings_of
+        self._settings = SettingsOfTopics(settings_of, self._partitions_of)
         self._counters = counters
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._marked: dict[TopicPartition, None] = {}
-        self._settings: dict[TopicName, TopicSettings] = {}
+        self._is_all_due = False
+        """Whether everything is to be marked."""
+        self._stopped: deque[tuple[Partition, bool]] = deque()
+        """What is out of service and whose listeners do not know yet; whether it is deleted."""
+        self._telling: asyncio.Handle | None = None
         self._settling: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -144,15 +148,15 @@ class Replicas:
         """Take note of what an entry of the metadata log changed."""
         for event in outcome.events:
             self._take_note(event)
+        if self._telling is None:
+            self._tell_of_stopped()
+        self._settings.apply()
         if self._marked:
             self._start_settling()
 
     def mark_all(self) -> None:
         """Look at everything: at start, or when the image was replaced."""
-        for slot in self._image_of().partitions_of(self._node_id):
-            self._marked[slot.topic.name, slot.partition] = None
-        self._marked.update(dict.fromkeys(self._by_name))
-        self._marked.update(dict.fromkeys(self._folder.logs))
+        self._is_all_due = True
         self._start_settling()
 
     async def settle(self) -> None:
@@ -164,16 +168,6 @@ class Replicas:
         """Change nothing any more."""
         self._is_stopped = True
         await self.settle()
-
-    def refresh_settings(self, topic: TopicName | None = None) -> None:
-        """Let logs have the configs that hold now, those of one topic or all."""
-        if topic is None:
-            self._settings.clear()
-        else:
-            self._settings.pop(topic, None)
-        for partition in self._by_name.values():
-            if topic in (None, partition.topic):
-                self._configure(partition)
 
     def _take_note(self, event: Event) -> None:
         match event:
@@ -193,11 +187,11 @@ class Replicas:
                     self._withdraw(name, topic_id, PartitionIndex(each))
                 self._mark(name, range(count))
                 self._counters.topics.pop(name, None)
-                self._settings.pop(name, None)
+                self._settings.forget(name)
             case ConfigsChanged(resource_type=ResourceType.TOPIC, resource_name=name):
-                self.refresh_settings(TopicName(name))
+                self._settings.note_changed(TopicName(name))
             case ConfigsChanged(resource_type=ResourceType.BROKER):
-                self.refresh_settings()
+                self._settings.note_all_changed(topic for topic, _ in self._by_name)
 
     def _mark(self, topic: TopicName, indexes: range) -> None:
         for index in indexes:
@@ -217,8 +211,21 @@ class Replicas:
             return
         del self._by_name[topic, index]
         partition.stop()
-        for listener in self.listeners:
-            listener.on_stopped(partition, is_deleted=is_deleted)
+        self._stopped.append((partition, is_deleted))
+
+    def _tell_of_stopped(self) -> None:
+        """Tell some of those who have to do with partitions that were taken out of service.
+
+        The rest is for the next turn. No partition of the same name takes a role before.
+        """
+        self._telling = None
+        for _ in range(min(len(self._stopped), TOLD_A_TURN)):
+            partition, is_deleted = self._stopped.popleft()
+            partition.tell_of_change()
+            for listener in self.listeners:
+                listener.on_stopped(partition, is_deleted=is_deleted)
+        if self._stopped:
+            self._telling = asyncio.get_running_loop().call_soon(self._tell_of_stopped)
 
     def _start_settling(self) -> None:
         if self._settling is None and not self._is_stopped:
@@ -226,32 +233,50 @@ class Replicas:
 
     async def _settle_all(self) -> None:
         try:
-            while self._marked and not self._is_stopped:
+            while (self._marked or self._is_all_due) and not self._is_stopped:
+                if self._is_all_due:
+                    self._is_all_due = False
+                    await self._mark_everything()
                 keys = list(islice(self._marked, SETTLED_AT_ONCE_MAX))
                 for key in keys:
                     del self._marked[key]
                 await self._settle_some(keys)
+                await asyncio.sleep(0)
         finally:
             self._settling = None
 
+    async def _mark_everything(self) -> None:
+        folder = self._folder
+        for held in (self._by_name, folder.logs, folder.offline, folder.released):
+            self._marked.update(dict.fromkeys(held))
+        looked_at = 0
+        for topic in tuple(self._image_of().topics()):
+            for index, row in enumerate(tuple(topic.partitions)):
+                if self._node_id in row.replicas:
+                    self._marked[topic.name, PartitionIndex(index)] = None
+                looked_at += 1
+                if looked_at % MARKED_A_TURN == 0:
+                    await asyncio.sleep(0)
+
     async def _settle_some(self, keys: list[TopicPartition]) -> None:
         """Make partitions what the image says of them."""
-        stale = [key for key in keys if key in self._folder.logs and not self._is_wanted(key)]
+        stale = [key for key in keys if self._is_stale(key)]
         for key in keys:
             partition = self._by_name.get(key)
             if partition is not None and not self._is_wanted(key):
                 is_deleted = self._image_of().topic_by_id(partition.topic_id) is None
                 self._withdraw(*_place(partition), is_deleted=is_deleted)
+        while self._stopped:
+            self._tell_of_stopped()
+            await asyncio.sleep(0)
         await self._delete_logs(stale)
         await self._begin_logs([key for key in keys if self._is_missing(key)])
+        await self._name_logs([key for key in keys if self._is_nameless(key)])
         for key in keys:
             # Whatever was deleted while files were made is marked again.
             log = self._folder.logs.get(key)
-            if log is not None and self._is_wanted(key):
-                try:
-                    self._take_place(key, log)
-                except OSError as error:
-                    self._try_later([key], error)
+            if log is not None and key in self._folder.topic_ids and self._is_wanted(key):
+                self._take_place(key, log)
 
     def _row(self, key: TopicPartition) -> PartitionRow | None:
         """Give what the image has of a partition if it belongs here."""
@@ -267,24 +292,44 @@ class Replicas:
         known_id = partition.topic_id if partition is not None else self._folder.topic_ids.get(key)
         return topic is not None and known_id in (None, topic.topic_id)
 
-    def _is_missing(self, key: TopicPartition) -> bool:
+    def _is_stale(self, key: TopicPartition) -> bool:
+        """Whether there is a folder of that name that must go."""
+        is_released = key in self._folder.released
+        return is_released or (self._is_held(key) and not self._is_wanted(key))
+
+    def _is_held(self, key: TopicPartition) -> bool:
+        """Whether there is a folder of that name, in service or not."""
         folder = self._folder
-        return self._row(key) is not None and key not in folder.logs and key not in folder.offline
+        return key in folder.logs or key in folder.offline or key in folder.released
+
+    def _is_missing(self, key: TopicPartition) -> bool:
+        return self._row(key) is not None and not self._is_held(key)
+
+    def _is_nameless(self, key: TopicPartition) -> bool:
+        """Whether a crash came before it was on disk whose log it is."""
+        is_held = key in self._folder.logs or key in self._folder.offline
+        return is_held and key not in self._folder.topic_ids and self._is_wanted(key)
 
     async def _delete_logs(self, keys: list[TopicPartition]) -> None:
         if not keys:
             return
-        for key in keys:
-            log = self._folder.logs[key]
-            for end_work in self.before_deletion:
-                await end_work(log)
-            await log.finish_flush()
-            self._folder.release(key)
+        for number, key in enumerate(keys, 1):
+            log = self._folder.logs.get(key)
+            if log is not None:
+                for end_work in self.before_deletion:
+                    await end_work(log)
+                await log.finish_flush()
+            if key not in self._folder.released:
+                self._folder.release(key)
+            if number % RELEASED_A_TURN == 0:
+                await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(None, self._folder.set_aside, keys)
         except OSError as error:
-            logger.error("files of deleted partitions stay: %s", error)
+            left = [key for key in keys if key in self._folder.released]
+            logger.error("files of %d deleted partitions stay for now: %s", len(left), error)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark_again, left)
         else:
             names = ", ".join(f"{topic}-{index}" for topic, index in keys[:NAMED_MAX])
             logger.info("deleted %d partitions: %s", len(keys), names)
@@ -297,7 +342,7 @@ class Replicas:
         for key in keys:
             topic = image.topic(key[0])
             if topic is not None:
-                asked.append((key, topic.topic_id, self._settings_of(key[0]).log))
+                asked.append((key, topic.topic_id, self._settings.of(key[0]).log))
         loop = asyncio.get_running_loop()
         try:
             logs = await loop.run_in_executor(None, self._folder.begin_all, asked)
@@ -306,6 +351,21 @@ class Replicas:
             return
         for (key, topic_id, _), log in zip(asked, logs, strict=True):
             self._folder.adopt(key, topic_id, log)
+
+    async def _name_logs(self, keys: list[TopicPartition]) -> None:
+        """Write down whose logs they are; of one that did not open, it is only remembered."""
+        loop = asyncio.get_running_loop()
+        for key in keys:
+            topic = self._image_of().topic(key[0])
+            if topic is None:
+                continue
+            if key in self._folder.offline:
+                self._folder.topic_ids[key] = topic.topic_id
+                continue
+            try:
+                await loop.run_in_executor(None, self._folder.save_topic_id, key, topic.topic_id)
+            except OSError as error:
+                self._try_later([key], error)
 
     def _try_later(self, keys: list[TopicPartition], error: OSError) -> None:
         logger.error("%d partitions cannot be set up, to be tried again: %s", len(keys), error)
@@ -319,31 +379,24 @@ class Replicas:
         row, topic = self._row(key), self._image_of().topic(key[0])
         assert row is not None
         assert topic is not None
-        if key not in self._folder.topic_ids:
-            self._folder.save_topic_id(key, topic.topic_id)
         partition = self._by_name.get(key) or self._add(key, topic.topic_id, log)
         self._take_role(partition, row)
 
     def _add(self, key: TopicPartition, topic_id: TopicId, log: Log) -> Partition:
         topic, index = key
         partition = Partition(topic, index, topic_id, log, self._counters.topic(topic))
-        self._configure(partition)
+        self._settings.configure(partition)
         self._by_name[key] = partition
         self._by_id[topic_id, index] = partition
         return partition
 
-    def _configure(self, partition: Partition) -> None:
-        settings = self._settings_of(partition.topic)
-        partition.log.change_settings(settings.log)
-        partition.min_insync_replicas = settings.min_insync_replicas
-
-    def _settings_of(self, topic: TopicName) -> TopicSettings:
-        """Give what a topic's configs come to; computed once for all of its partitions."""
-        found = self._settings.get(topic)
-        if found is None:
-            found = self._look_up_settings(topic)
-            self._settings[topic] = found
-        return found
+    def _partitions_of(self, topic: TopicName) -> Iterator[Partition]:
+        """Yield the partitions of a topic that are here."""
+        row = self._image_of().topic(topic)
+        for index in range(0 if row is None else len(row.partitions)):
+            partition = self._by_name.get((topic, PartitionIndex(index)))
+            if partition is not None:
+                yield partition
 
     def _take_role(self, partition: Partition, row: PartitionRow) -> None:
         was = partition.leader, partition.leader_epoch

@@ -22,7 +22,8 @@ from headrace.broker.partition import Partition
 from headrace.broker.removal import Removal
 from headrace.broker.traffic import Traffic
 from headrace.errors import HeadraceError
-from headrace.log.cutting import apply_retention
+from headrace.log.cutting import DELETED_AT_ONCE_MAX, apply_retention
+from headrace.log.log import Log
 
 PARTITIONS_A_TURN: Final = 20
 """How many partitions are looked at before others have their turn."""
@@ -106,12 +107,14 @@ class Upkeep:
             now_ms = self._broker.clock.now_ms()
             async for partition in self._partitions():
                 log = partition.log
-                if log.is_compacting or log.failure is not None:
-                    continue  # next time
                 before_bytes = log.size_bytes
                 with counted.failures_of(partition.name):
-                    apply_retention(log, now_ms)
-                    counted.freed(before_bytes - log.size_bytes)
+                    count = DELETED_AT_ONCE_MAX
+                    while count >= DELETED_AT_ONCE_MAX and _may_delete(log):
+                        count = apply_retention(log, now_ms)
+                        if count:
+                            await asyncio.sleep(0)  # files were renamed, which takes its time
+                counted.freed(before_bytes - log.size_bytes)
             if counted.has_freed:
                 await self._broker.folder.checkpoint()
 
@@ -131,7 +134,11 @@ class Upkeep:
         with self._counted("producer_expiry") as counted:
             now_ms = self._broker.clock.now_ms()
             async for partition in self._partitions():
-                counted.freed(partition.log.expire_producers(now_ms))
+                log = partition.log
+                idle_ms_max = log.settings.producer_id_expiration_ms
+                for count in log.producers.expire_in_parts(now_ms, idle_ms_max):
+                    counted.freed(count)
+                    await asyncio.sleep(0)
 
     async def run_flushes(self) -> None:
         """Sync the logs that are due: a segment was finished, or flush.ms has passed."""
@@ -139,7 +146,7 @@ class Upkeep:
             now_ms = self._broker.clock.now_ms()
             async for partition in self._partitions():
                 log = partition.log
-                if log.failure is None and log.is_flush_due(now_ms):
+                if log.is_flush_due(now_ms) and log.is_writable:
                     with counted.failures_of(partition.name):
                         await log.flush()
                         counted.freed(1)
@@ -154,6 +161,8 @@ class Upkeep:
         """Remove deleted files and folders whose delay has passed."""
         with self._counted("removal") as counted:
             async for partition in self._partitions():
+                if not partition.log.has_deleted_files:
+                    continue
                 with counted.failures_of(partition.name):
                     counted.freed(await self._removal.remove_files(partition.log))
             with counted.failures_of("deleted folders"):
@@ -220,7 +229,7 @@ class Upkeep:
             counters.loop_lag_ns_max = max(counters.loop_lag_ns_max, counters.loop_lag_ns)
 
     async def _partitions(self) -> AsyncIterator[Partition]:
-        """Give the partitions that are here, and others their turn in between."""
+        """Yield the partitions that are here, and give others their turn in between."""
         replicas = self._broker.replicas
         for number, partition in enumerate(tuple(replicas), 1):
             if replicas.find(partition.topic, partition.index) is partition:
@@ -230,6 +239,14 @@ class Upkeep:
 
     def _counted(self, name: str) -> "_Counted":
         return _Counted(name, self.counters[name])
+
+
+def _may_delete(log: Log) -> bool:
+    """Return whether retention may work on a log now, else it is for the next time.
+
+    A full disk is what retention is there for; one that fails is not to be trusted.
+    """
+    return not log.is_compacting and (log.failure is None or log.is_out_of_space)
 
 
 class _Counted:

@@ -181,6 +181,7 @@ class _Pass:
             )
         except OSError as error:
             raise log.fail(error) from error
+        log.has_deleted_files = True
         new.close()
         taken = Segment(
             log.disk,

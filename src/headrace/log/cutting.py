@@ -7,6 +7,7 @@ the space later, once nobody can be reading them any more.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.compaction_files import delete_segment
@@ -15,6 +16,9 @@ from headrace.log.errors import OffsetOutOfRange
 from headrace.log.log import Log
 from headrace.log.replay import restore_producers
 from headrace.log.segment import DELETED_SUFFIX, Segment
+
+DELETED_AT_ONCE_MAX: Final = 32
+"""How many segments lose their files in one turn of the loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ def truncate(log: Log, offset: int) -> bool:
         raise OffsetOutOfRange(log.folder, offset, log.start_offset, log.end_offset)
     with _failing(log):
         index = log.segment_index(offset)
-        _delete(log, log.segments[index + 1 :])
+        _delete_end(log, log.segments[index + 1 :])
         del log.segments[index + 1 :]
         segment = log.segments[index]
         segment.truncate(segment.position_of(offset))
@@ -51,7 +55,9 @@ def truncate(log: Log, offset: int) -> bool:
 def restart_at(log: Log, offset: int) -> None:
     """Empty the log and let it begin at `offset`, as a follower must that fell out of range."""
     with _failing(log):
-        _delete(log, log.segments)
+        while delete_dropped(log):
+            pass
+        _delete_end(log, log.segments)
         segment = Segment(
             log.disk,
             log.folder,
@@ -67,9 +73,10 @@ def restart_at(log: Log, offset: int) -> None:
 
 
 def delete_records(log: Log, offset: int) -> int:
-    """Let the log begin at `offset`, at most its high watermark; give the new start.
+    """Let the log begin at `offset`, at most its high watermark; return the new start.
 
-    -1 stands for the high watermark. OFFSET_OUT_OF_RANGE beyond it.
+    -1 stands for the high watermark. OFFSET_OUT_OF_RANGE beyond it. Not durable before the next
+    checkpoint of the directory. Of many segments the files are deleted later, by retention.
     """
     if offset == -1:
         offset = log.high_watermark
@@ -86,17 +93,23 @@ def delete_records(log: Log, offset: int) -> int:
 
 
 def apply_retention(log: Log, now_ms: int) -> int:
-    """Delete the oldest segments that are too old or too many; give how many went.
+    """Delete the oldest segments that are too old or too many; return how many went.
 
-    Only what is below the high watermark goes. The active segment goes too; a new one takes its
-    place.
+    At most `DELETED_AT_ONCE_MAX` go, as this is done on the loop: it is to be called again until
+    none does. Only what is below the high watermark goes. The active segment goes too; a new one
+    takes its place. ReadOnlyLog if the disk fails, or has no room even for that: what could go
+    without is gone then.
+
+    Nothing is synced. A crash may bring deleted segments back, from any of them on: the start of
+    the log, which a checkpoint has, still holds, and they are deleted again.
     """
-    settings = log.settings
+    settings, failure = log.settings, None
+    if delete_dropped(log):
+        return DELETED_AT_ONCE_MAX
     if not settings.is_deleted_by_age:
         return _drop_before_start(log)
     excess_bytes = log.size_bytes - settings.retention_bytes if settings.retention_bytes >= 0 else 0
-    count = 0
-    for index, segment in enumerate(log.segments):
+    for index, segment in enumerate(log.segments[:DELETED_AT_ONCE_MAX]):
         is_last = index + 1 == len(log.segments)
         end_offset = log.end_offset if is_last else log.segments[index + 1].base_offset
         if end_offset > log.high_watermark or (is_last and segment.size_bytes == 0):
@@ -111,16 +124,40 @@ def apply_retention(log: Log, now_ms: int) -> int:
         if not (is_old or is_too_much or segment.size_bytes == 0):
             break
         if is_last:
-            with _failing(log):
-                log.roll(log.end_offset)
+            try:
+                log.roll(log.end_offset, is_kept=False)
+            except OSError as error:
+                failure = log.fail(error)
+                break
         excess_bytes -= segment.size_bytes
-        count += 1
         log.start_offset = max(log.start_offset, end_offset)
-    return count and _drop_before_start(log)
+    count = _drop_before_start(log)
+    if failure is not None:
+        raise failure
+    return count
+
+
+def delete_dropped(log: Log) -> bool:
+    """Rename files of segments that the log has dropped; return whether any are left to do.
+
+    From the start on, so that a crash in between leaves a log without a hole.
+    """
+    if not log.dropped:
+        return False
+    with _failing(log):
+        for base_offset in log.dropped[:DELETED_AT_ONCE_MAX]:
+            delete_segment(log.disk, log.folder, base_offset)
+    del log.dropped[:DELETED_AT_ONCE_MAX]
+    log.has_deleted_files = True
+    return bool(log.dropped)
 
 
 def find_deleted(log: Log, now_ms: int) -> list[str]:
-    """Give the deleted files whose file.delete.delay.ms has passed since this first saw them."""
+    """Return the deleted files whose file.delete.delay.ms has passed since this first saw them.
+
+    May run in a thread.
+    """
+    log.has_deleted_files = False  # before it is looked: the loop may delete more meanwhile
     paths = [
         f"{log.folder}/{name}"
         for name in log.disk.list(log.folder)
@@ -130,6 +167,8 @@ def find_deleted(log: Log, now_ms: int) -> list[str]:
     delay_ms = log.settings.file_delete_delay_ms
     due = [path for path, since_ms in seen.items() if now_ms - since_ms >= delay_ms]
     log.deleted_since_ms = {path: since_ms for path, since_ms in seen.items() if path not in due}
+    if log.deleted_since_ms:
+        log.has_deleted_files = True
     return due
 
 
@@ -158,24 +197,27 @@ def _drop_before_start(log: Log) -> int:
     dropped = log.segments[:kept]
     if not dropped:
         return 0
-    with _failing(log):
-        _delete(log, dropped, is_prefix=True)
     del log.segments[:kept]
+    for segment in dropped:
+        segment.close()
+        log.dropped.append(segment.base_offset)
+    delete_dropped(log)
     logger.info(
         "%s: %d segments below offset %d deleted", log.folder, len(dropped), log.start_offset
     )
     return len(dropped)
 
 
-def _delete(log: Log, segments: list[Segment], *, is_prefix: bool = False) -> None:
-    """Rename the files of segments, for good: no crash brings back what the log goes on without.
+def _delete_end(log: Log, segments: list[Segment]) -> None:
+    """Rename the files of the last segments, for good: no crash brings back what was cut off.
 
-    From the outer end on, so that a crash in between leaves a log without a hole.
+    From the end on, so that a crash in between leaves a log without a hole. Waits for the disk.
     """
-    for segment in segments if is_prefix else reversed(segments):
+    for segment in reversed(segments):
         segment.close()
         delete_segment(log.disk, log.folder, segment.base_offset)
     if segments:
+        log.has_deleted_files = True
         log.disk.sync_folder(log.folder)
 
 

@@ -9,7 +9,8 @@ calls on one file belong to one thread at a time, usually the loop's.
 
 import builtins
 import contextlib
-from typing import Final, Protocol
+import errno
+from typing import Any, Final, Never, Protocol, cast
 
 from headrace.wire.schema import Buffer
 
@@ -132,6 +133,20 @@ class DiskFile(Protocol):
 
     def close(self) -> None:
         """Give the descriptor back now; the next use opens the file again."""
+
+
+class _GoneDisk:
+    """The disk of what was deleted: FileNotFoundError, whatever is asked."""
+
+    def _refuse(self, *arguments: Any, **options: Any) -> Never:
+        path = arguments[0] if arguments else ""
+        raise FileNotFoundError(errno.ENOENT, "the log was deleted", path)
+
+    open = read = replace = rename = remove = exists = list = list_folders = _refuse
+    make_folder = remove_folder = sync_folder = free_bytes = _refuse
+
+
+GONE: Final = cast(Disk, _GoneDisk())
 
 
 def replace_by_rename(disk: Disk, path: str, data: Buffer) -> None:

@@ -8,6 +8,7 @@ from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
 from headrace.log.disk import Disk, DiskFile
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
+from headrace.log.producers import ProducerState
 
 if TYPE_CHECKING:
     from headrace.log.log import Log
@@ -26,7 +27,7 @@ class Flush(NamedTuple):
     disk: Disk
     folder: str
     files: list[DiskFile]
-    snapshots: list[tuple[str, bytes]]
+    snapshots: list[tuple[str, list[ProducerState]]]
     """Path and content of each."""
     epochs: tuple[str, bytes] | None
     """Path and content, if the leader epochs have changed."""
@@ -40,21 +41,25 @@ class Flush(NamedTuple):
                 continue
             except OSError as error:
                 raise LostWrites(*error.args, error.filename) from error
-        for path, data in self.snapshots if self.epochs is None else [*self.snapshots, self.epochs]:
-            self.disk.replace(path, data)
+        for path, states in self.snapshots:
+            self.disk.replace(path, encode_snapshot(states))
+        if self.epochs is not None:
+            self.disk.replace(*self.epochs)
         self.disk.sync_folder(self.folder)
 
 
 class Flusher:
     """Flushes one log, one flush at a time; knows which small files the next one has to write."""
 
-    __slots__ = ("_log", "_running", "_snapshots", "_up_to", "are_epochs_dirty")
+    __slots__ = ("_log", "_new_files", "_running", "_snapshots", "_up_to", "are_epochs_dirty")
 
     def __init__(self, log: "Log") -> None:
         self.are_epochs_dirty = False
         self._log = log
         self._running: asyncio.Future[None] | None = None
-        self._snapshots: list[tuple[str, bytes]] = []
+        self._new_files: list[DiskFile] = []
+        """Files beside the segments that no flush has synced yet."""
+        self._snapshots: list[tuple[str, list[ProducerState]]] = []
         self._up_to = log.end_offset
         """What the flush that runs will have made durable, if nothing of it is cut off."""
 
@@ -92,12 +97,25 @@ class Flusher:
         if self.are_epochs_dirty:
             epochs = f"{log.folder}/{LEADER_EPOCHS}", format_epochs(log.epochs.entries()).encode()
             self.are_epochs_dirty = False
-        files = [file for segment in dirty for file in segment.opened_files()]
+        files, self._new_files = self._new_files, []
+        files += [file for segment in dirty for file in segment.opened_files()]
         return Flush(log.disk, log.folder, files, snapshots, epochs)
+
+    def also_sync(self, file: DiskFile) -> None:
+        """Have another file of the log's folder synced with the first flush."""
+        self._new_files.append(file)
+
+    def sync_new_files(self) -> None:
+        """Sync what `also_sync` was told of, if no flush has done so. Waits for the disk."""
+        for file in self._new_files:
+            file.sync()
+        if self._new_files:
+            self._log.disk.sync_folder(self._log.folder)
+        self._new_files = []
 
     def note_snapshot(self, offset: int) -> None:
         """Have the producers as they are now, at an offset, written with the next flush."""
-        self._snapshots.append((self._snapshot_path(offset), encode_snapshot(self._log.producers)))
+        self._snapshots.append((self._snapshot_path(offset), self._log.producers.capture()))
 
     def cut(self, end_offset: int, snapshots_up_to: int) -> None:
         """Take note that the log ends earlier now; snapshots count only up to an offset."""

@@ -13,12 +13,10 @@ service with its reason, the others are served.
 import asyncio
 import logging
 import re
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Self, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Self
 
-from headrace.errors import HeadraceError
 from headrace.ids import PartitionIndex, TopicId, TopicName
 from headrace.log import checkpoints
 from headrace.log.checkpoints import (
@@ -26,31 +24,30 @@ from headrace.log.checkpoints import (
     CLEANED,
     HIGH_WATERMARKS,
     LOG_STARTS,
-    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     CorruptCheckpoint,
     MetaProperties,
-    Offsets,
 )
 from headrace.log.cutting import restart_at, truncate
 from headrace.log.disk import Disk
 from headrace.log.errors import LogError
+from headrace.log.flushing import LostWrites
 from headrace.log.log import Log
 from headrace.log.opening import open_log
+from headrace.log.ownership import own
+from headrace.log.progress import ProgressFiles, Row, TopicPartition
 from headrace.log.settings import LogSettings
 
-TopicPartition: TypeAlias = tuple[TopicName, PartitionIndex]
+__all__ = ["LogFolder", "TopicPartition"]
 
+ROWS_A_TURN: Final = 500
+"""How many logs a checkpoint looks up before others have their turn."""
 _PARTITION_FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 _DELETED_FOLDER: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _FOLDER_NAME_CHARACTERS_MAX: Final = 255
 
 logger = logging.getLogger(__name__)
-
-
-class WrongDirectory(HeadraceError):
-    """A data directory that belongs to another cluster or node."""
 
 
 class LogFolder:
@@ -63,16 +60,17 @@ class LogFolder:
         self.meta = meta
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, TopicId] = {}
+        """Whose logs they are, those that did not open included; as far as it is known."""
         self.offline: dict[TopicPartition, LogError] = {}
         """Logs that did not open, and why."""
-        self._offline_progress: dict[str, Offsets] = {}
-        """What the checkpoints have of those, so that no later start forgets what was promised."""
+        self.released: set[TopicPartition] = set()
+        """Logs that were taken out of service and whose folders still have their names."""
         self.was_clean = True
         """Whether the logs were all closed before they were opened now."""
         self._settings_of = settings_of
-        self._saving = threading.Lock()
-        self._cuts = 0
-        """How often a log was cut; a checkpoint in a thread sees by it that it is out of date."""
+        self._progress = ProgressFiles(disk)
+        self._checkpointing: asyncio.Task[None] | None = None
+        self._next_checkpoint: asyncio.Task[None] | None = None
 
     @classmethod
     def open(
@@ -87,7 +85,7 @@ class LogFolder:
 
         `settings_of` gives the settings of a topic's logs. WrongDirectory if it is another's.
         """
-        folder = cls(disk, _own(disk, cluster_id, node_id), settings_of)
+        folder = cls(disk, own(disk, cluster_id, node_id), settings_of)
         is_clean = disk.exists(CLEAN_SHUTDOWN)
         if is_clean:
             disk.remove(CLEAN_SHUTDOWN)  # the next start is clean only if this one ends well
@@ -108,23 +106,27 @@ class LogFolder:
     def begin_all(self, asked: Sequence[tuple[TopicPartition, TopicId, LogSettings]]) -> list[Log]:
         """Make the files of logs that are not there yet; `adopt` each then. May run in a thread.
 
+        Whatever has such a name goes first: the folder of a log before, if it could not be renamed
+        or an attempt failed, and then, durably, its offsets in the checkpoints.
+
         The folders are there for sure; what is in them is with the first flush. Until then a crash
         may leave any of it, and an empty log begins anew.
         """
-        for key, _, _ in asked:
-            self.disk.make_folder(_folder_name(key))
+        names = {key: _folder_name(key) for key, _, _ in asked}
+        self.set_aside([key for key, name in names.items() if self.disk.exists(name)])
+        self._progress.forget(names.keys())
+        for name in names.values():
+            self.disk.make_folder(name)
         self.disk.sync_folder("")
-        logs = []
-        for key, topic_id, settings in asked:
-            name = _folder_name(key)
-            logs.append(open_log(self.disk, name, settings, is_clean=True))
-            path = f"{name}/{PARTITION_METADATA}"
-            if self.disk.exists(path):
-                self.disk.remove(path)  # left by an attempt that the disk refused
-            metadata = self.disk.open(path, create=True)
-            metadata.append(checkpoints.format_partition_metadata(topic_id).encode())
-            metadata.close()
-        return logs
+        return [self._begin(names[key], topic_id, settings) for key, topic_id, settings in asked]
+
+    def _begin(self, name: str, topic_id: TopicId, settings: LogSettings) -> Log:
+        log = open_log(self.disk, name, settings, is_clean=True)
+        metadata = self.disk.open(f"{name}/{PARTITION_METADATA}", create=True)
+        metadata.append(checkpoints.format_partition_metadata(topic_id).encode())
+        metadata.close()
+        log.flusher.also_sync(metadata)
+        return log
 
     def adopt(self, key: TopicPartition, topic_id: TopicId, log: Log) -> None:
         """Keep a log that `begin_all` made."""
@@ -150,23 +152,36 @@ class LogFolder:
 
     def release(self, key: TopicPartition) -> None:
         """Forget a log, served or not; `set_aside` its files then."""
-        if self.offline.pop(key, None) is None:
-            for segment in self.logs.pop(key).segments:
-                segment.close()
+        self.released.add(key)
         self.topic_ids.pop(key, None)
-        for offsets in self._offline_progress.values():
-            offsets.pop(key, None)
+        if self.offline.pop(key, None) is None:
+            self.logs.pop(key).retire()
 
-    def set_aside(self, keys: Iterable[TopicPartition]) -> list[str]:
-        """Rename the folders of logs that were released; give their names. May run in a thread."""
-        renamed = []
+    def set_aside(self, keys: Sequence[TopicPartition]) -> list[str]:
+        """Rename the folders of logs that were released; return their names. May run in a thread.
+
+        After an OSError those that are left are still among `released`. Their rows in the
+        checkpoints go with the next one, or before a log of the same name begins.
+        """
+        renamed, done, failure = [], [], None
         for key in keys:
             folder = _folder_name(key)
-            ending = f".{uuid.uuid4().hex}-delete"
-            deleted = folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending
-            self.disk.rename(folder, deleted)
-            renamed.append(deleted)
-        self.disk.sync_folder("")
+            deleted = _aside(folder, "delete")
+            try:
+                self.disk.rename(folder, deleted)
+            except FileNotFoundError:
+                pass  # it was renamed before a sync that failed
+            except OSError as error:
+                failure = failure or error  # the others go all the same
+                continue
+            else:
+                renamed.append(deleted)
+            done.append(key)
+        if done:
+            self.disk.sync_folder("")
+        self.released.difference_update(done)
+        if failure is not None:
+            raise failure
         return renamed
 
     def remove_deleted(self) -> int:
@@ -186,20 +201,43 @@ class LogFolder:
         The recovery point goes down with it, and that is written before anything is appended: a
         start after a crash would else miss offsets that were synced once.
         """
-        is_cut = truncate(self.logs[topic, partition], offset)
+        log = self.logs[topic, partition]
+        is_cut = truncate(log, offset)
         if is_cut:
-            self._save_cut()
+            self._save_cut((topic, partition), log)
         return is_cut
 
     def restart_at(self, topic: TopicName, partition: PartitionIndex, offset: int) -> None:
         """Empty a log and let it begin at `offset`. Blocks until that is on disk."""
-        restart_at(self.logs[topic, partition], offset)
-        self._save_cut()
+        log = self.logs[topic, partition]
+        restart_at(log, offset)
+        self._save_cut((topic, partition), log)
 
     async def checkpoint(self) -> None:
-        """Write down how far each log is, so that a start after a crash need not read it all."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._save, self._progress(), self._cuts)
+        """Write down how far each log is, so that a start after a crash need not read it all.
+
+        What the logs have when this is called is on disk when it returns. Callers who come while
+        one is written share the next.
+        """
+        if self._next_checkpoint is None:
+            waiting = self._checkpoint(self._checkpointing)
+            self._next_checkpoint = asyncio.get_running_loop().create_task(waiting)
+        await asyncio.shield(self._next_checkpoint)
+
+    async def _checkpoint(self, former: asyncio.Task[None] | None) -> None:
+        if former is not None:
+            await asyncio.wait([former])
+        self._checkpointing, self._next_checkpoint = self._next_checkpoint, None
+        try:
+            rows = []
+            for number, (key, log) in enumerate(tuple(self.logs.items()), 1):
+                rows.append(Row.of(key, log))
+                if number % ROWS_A_TURN == 0:
+                    await asyncio.sleep(0)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._write_progress, rows)
+        finally:
+            self._checkpointing = None
 
     def close(self, broker_epoch: int) -> None:
         """Close every log, and say so if all could be; blocks until they are on disk."""
@@ -210,84 +248,85 @@ class LogFolder:
             except OSError as error:
                 failed.append(log.folder)
                 logger.error("%s was not closed cleanly: %s", log.folder, error)
-        self._save(self._progress(), self._cuts)
-        if not failed and not self.offline:
+        self._write_progress([Row.of(key, log) for key, log in self.logs.items()])
+        if not failed and not self.offline and not self.released:
             checkpoints.save(
                 self.disk, CLEAN_SHUTDOWN, checkpoints.format_clean_shutdown(broker_epoch)
             )
 
-    def _progress(self) -> Mapping[str, Offsets]:
-        logs = self.logs.items()
-        progress: dict[str, Offsets] = {
-            RECOVERY_POINTS: {key: log.recovery_point for key, log in logs},
-            LOG_STARTS: {key: log.start_offset for key, log in logs},
-            HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs},
-            CLEANED: {key: log.first_dirty_offset for key, log in logs if log.was_compacted},
-        }
-        for name, offsets in self._offline_progress.items():
-            progress[name] |= offsets
-        return progress
+    def _write_progress(self, rows: Iterable[Row]) -> None:
+        self._progress.write(
+            rows,
+            lambda row: self.logs.get(row.key) is row.log and row.log.cuts == row.cuts,
+            lambda key: key in self.logs or key in self.offline,
+        )
 
-    def _save_cut(self) -> None:
-        self._cuts += 1
-        self._save(self._progress(), self._cuts)
-
-    def _save(self, progress: Mapping[str, Offsets], cuts: int) -> None:
-        """Write the checkpoints, unless a log was cut since `progress` was looked up."""
-        with self._saving:
-            if cuts == self._cuts:
-                for name, offsets in progress.items():
-                    checkpoints.save(self.disk, name, checkpoints.format_offsets(offsets))
+    def _save_cut(self, key: TopicPartition, log: Log) -> None:
+        try:
+            self._progress.update(Row.of(key, log))
+        except OSError as error:
+            # For good, also if there was no room: a crash after the next append would find damage
+            # below the recovery point that the checkpoint still has.
+            raise log.fail(LostWrites(*error.args, error.filename)) from error
 
     def _open_all(self, is_clean: bool) -> None:
-        recovery_points = self._load_offsets(RECOVERY_POINTS)
-        starts = self._load_offsets(LOG_STARTS)
-        high_watermarks = self._load_offsets(HIGH_WATERMARKS)
-        cleaned = self._load_offsets(CLEANED)
-        stored = {
-            RECOVERY_POINTS: recovery_points,
-            LOG_STARTS: starts,
-            HIGH_WATERMARKS: high_watermarks,
-            CLEANED: cleaned,
-        }
+        strays = []
         for name in self.disk.list_folders(""):
             match = _PARTITION_FOLDER.fullmatch(name)
             if match is None:
                 continue
-            topic = TopicName(match["topic"])
-            key = topic, PartitionIndex(int(match["partition"]))
+            key = TopicName(match["topic"]), PartitionIndex(int(match["partition"]))
             try:
-                log = open_log(
-                    self.disk,
-                    name,
-                    self._settings_of(topic),
-                    is_clean=is_clean,
-                    recovery_point=recovery_points.get(key, 0),
-                    start_offset=starts.get(key, 0),
-                    was_compacted=key in cleaned,
-                )
                 topic_id = self._load_topic_id(name, is_clean=is_clean)
+                if topic_id is not None:
+                    self.topic_ids[key] = topic_id
+                log = self._open_log(key, name, is_clean=is_clean)
             except LogError as error:
                 self.offline[key] = error
                 logger.error("%s is out of service: %s", name, error.message)
                 continue
-            log.advance_high_watermark(
-                min(max(high_watermarks.get(key, 0), log.start_offset), log.end_offset)
-            )
-            log.first_dirty_offset = min(max(cleaned.get(key, 0), log.start_offset), log.end_offset)
-            self.logs[key] = log
-            if topic_id is not None:
-                self.topic_ids[key] = topic_id
-        self._offline_progress = {
-            name: {key: offsets[key] for key in self.offline if key in offsets}
-            for name, offsets in stored.items()
-        }
+            if topic_id is None and not is_clean and log.size_bytes and log.recovery_point == 0:
+                strays.append(log)
+            else:
+                self.logs[key] = log
+        if strays:
+            self._set_strays_aside(strays)
 
-    def _load_offsets(self, name: str) -> Mapping[tuple[str, int], int]:
-        try:
-            return checkpoints.load(self.disk, name, checkpoints.parse_offsets)
-        except FileNotFoundError:
-            return {}
+    def _open_log(self, key: TopicPartition, name: str, *, is_clean: bool) -> Log:
+        stored = self._progress.offset
+        cleaned = stored(CLEANED, key)
+        log = open_log(
+            self.disk,
+            name,
+            self._settings_of(key[0]),
+            is_clean=is_clean,
+            recovery_point=stored(RECOVERY_POINTS, key) or 0,
+            start_offset=stored(LOG_STARTS, key) or 0,
+            was_compacted=cleaned is not None,
+        )
+        start_offset, end_offset = log.start_offset, log.end_offset
+        high_watermark = stored(HIGH_WATERMARKS, key) or 0
+        log.advance_high_watermark(min(max(high_watermark, start_offset), end_offset))
+        log.first_dirty_offset = min(max(cleaned or 0, start_offset), end_offset)
+        return log
+
+    def _set_strays_aside(self, logs: list[Log]) -> None:
+        """Rename the folders of logs of which nobody knows whose they are.
+
+        Nothing in them was ever flushed, as the topic's id is synced with the first flush. They may
+        be of a topic that was deleted while another one of the same name is there.
+        """
+        for log in logs:
+            for segment in log.segments:
+                segment.close()
+            stray = _aside(log.folder, "stray")
+            self.disk.rename(log.folder, stray)
+            logger.error(
+                "%s was never flushed, and the crash took the id of its topic: it begins anew, "
+                "and what there is of it, up to offset %d, is kept in %s",
+                *(log.folder, log.end_offset, stray),
+            )
+        self.disk.sync_folder("")
 
     def _load_topic_id(self, name: str, *, is_clean: bool) -> TopicId | None:
         """Give the id in a log's folder; None if there is none, or a crash has torn it."""
@@ -307,28 +346,7 @@ def _folder_name(key: TopicPartition) -> str:
     return f"{key[0]}-{key[1]}"
 
 
-def check_node(disk: Disk, node_id: int) -> None:
-    """Raise WrongDirectory if the directory is another node's; before anything is opened."""
-    try:
-        meta = checkpoints.load(disk, META_PROPERTIES, checkpoints.parse_meta_properties)
-    except FileNotFoundError:
-        return
-    if meta.node_id != node_id:
-        raise WrongDirectory(
-            f"the data directory belongs to node {meta.node_id}, not to node {node_id} (node.id)"
-        )
-
-
-def _own(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
-    """Read whose directory this is, or make it ours if it is nobody's."""
-    try:
-        meta = checkpoints.load(disk, META_PROPERTIES, checkpoints.parse_meta_properties)
-    except FileNotFoundError:
-        meta = MetaProperties(cluster_id, node_id, TopicId(uuid.uuid4().bytes))
-        checkpoints.save(disk, META_PROPERTIES, checkpoints.format_meta_properties(meta))
-    if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
-        raise WrongDirectory(
-            f"the data directory belongs to node {meta.node_id} of cluster {meta.cluster_id}, "
-            f"not to node {node_id} of cluster {cluster_id}"
-        )
-    return meta
+def _aside(folder: str, why: str) -> str:
+    """Return another name for a folder, which no log has."""
+    ending = f".{uuid.uuid4().hex}-{why}"
+    return folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending

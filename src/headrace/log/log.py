@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.ids import NO_TIMESTAMP
-from headrace.log.disk import Disk
+from headrace.log.disk import GONE, Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import ColdRead, read_segment
@@ -103,6 +103,10 @@ class Log:
         self._dirty_since_ms = 0
         self._limit: tuple[Segment | None, int, int, int] = (None, 0, 0, 0)
         """Where an offset, up to which was read last, is in its segment, and after which cut."""
+        self.dropped: list[int] = []
+        """Base offsets of segments that are not part of the log and whose files are to go."""
+        self.has_deleted_files = False
+        """Whether there may be renamed files that wait for their removal."""
         self.deleted_since_ms: dict[str, int] = {}
         """When each file that awaits its removal was first seen to be deleted."""
 
@@ -263,15 +267,17 @@ class Log:
             )
         )
 
-    def roll(self, base_offset: int) -> Segment:
+    def roll(self, base_offset: int, *, is_kept: bool = True) -> Segment:
         """Finish the active segment and begin one at `base_offset`, the end of the log.
 
-        One without batches is begun already. On a failing disk nothing changes (OSError).
+        One without batches is begun already. On a failing disk nothing changes (OSError). If the
+        segment is not kept, its indexes are left as they are: a full disk may have no room.
         """
         finished = self._active
         if finished.size_bytes == 0:
             return finished
-        finished.finish()
+        if is_kept:
+            finished.finish()
         segment = Segment(
             self.disk,
             self.folder,
@@ -455,7 +461,7 @@ class Log:
         return self.wants_flush or now_ms - self._dirty_since_ms >= self.settings.flush_ms
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were idle for producer.id.expiration.ms; give how many."""
+        """Forget producers that were idle for producer.id.expiration.ms; return how many."""
         return self.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
 
     def close(self) -> None:
@@ -465,6 +471,7 @@ class Log:
         it was opened costs nothing.
         """
         if self._extent() == self._opened_extent and not self.flusher.are_epochs_dirty:
+            self.flusher.sync_new_files()
             for segment in self.segments:
                 segment.close()
             return
@@ -475,6 +482,16 @@ class Log:
         self.recovery_point = self.end_offset
         for segment in self.segments:
             segment.close()
+
+    def retire(self) -> None:
+        """Touch no file any more: the log is deleted, and its name may soon be another's.
+
+        Who still has it, a fetch that waited for the disk for example, gets FileNotFoundError.
+        """
+        self.failure, self.is_out_of_space = "it was deleted", False
+        self.disk = GONE
+        for segment in self.segments:
+            segment.retire()
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Take note that this node leads from the end of the log on.
@@ -506,8 +523,15 @@ class Log:
     def fail(self, error: OSError) -> ReadOnlyLog:
         """Take no more appends; give the error that says so."""
         self.failure = str(error)
-        self.is_out_of_space = error.errno in _SPACE_ERRORS and not isinstance(error, LostWrites)
+        self.is_out_of_space = is_out_of_space(error)
         return ReadOnlyLog(self.folder, self.failure)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the disk takes what is written here, as far as is known; it may be asked."""
+        if self.failure is None:
+            return True
+        return self.is_out_of_space and self.disk.free_bytes() >= SPACE_MARGIN_BYTES
 
     def _refuse_or_recover(self, batch_bytes: int) -> None:
         """Raise ReadOnlyLog unless the disk was full and has room again."""
@@ -517,6 +541,12 @@ class Log:
             raise ReadOnlyLog(self.folder, self.failure)
         self._active.cut_torn()
         self.failure = None
+
+
+def is_out_of_space(error: Exception) -> bool:
+    """Return whether the disk was full, and nothing worse: it may pass."""
+    is_full = isinstance(error, OSError) and error.errno in _SPACE_ERRORS
+    return is_full and not isinstance(error, LostWrites)
 
 
 _base_offset: Final = attrgetter("base_offset")

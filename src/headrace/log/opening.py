@@ -55,7 +55,8 @@ def open_log(
     trusted = _count_trusted(segments, sizes, recovery_point)
     epochs = _load_epochs(disk, folder, segments[:trusted])
     rebuilt = _recover(segments, trusted, epochs, recovery_point, may_have_gaps=was_compacted)
-    if segments[-1].read_end_offset() < start_offset:
+    is_restarted = segments[-1].read_end_offset() < start_offset
+    if is_restarted:
         segments = [_restart(disk, folder, settings, segments, start_offset)]
     end_offset = segments[-1].read_end_offset()
     start_offset = max(start_offset, segments[0].base_offset)
@@ -76,6 +77,7 @@ def open_log(
         producers=producers,
     )
     log.was_compacted = was_compacted
+    log.has_deleted_files = is_restarted
     if rebuilt:
         log.note_epochs_changed()
     return log

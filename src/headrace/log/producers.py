@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headrace.config import INT32_MAX
 from headrace.errors import ErrorCode, KafkaError
@@ -24,6 +25,8 @@ from headrace.records.header import BatchHeader
 BATCHES_KEPT: Final = 5
 """As many batches as a producer has in flight at most, so that each can be told when repeated."""
 NO_COORDINATOR_EPOCH: Final = -1
+EXPIRED_AT_ONCE_MAX: Final = 5_000
+"""How many producers are looked at in one turn of the loop."""
 BUMPING_TRANSACTIONS: Final = 2
 """The version of transactions (KIP-890) from which on each one ends with an epoch of its own."""
 
@@ -64,6 +67,8 @@ class ProducerState(Struct):
     """Where the open transaction begins; None if there is none."""
     batches: list[RecordedBatch] = []
     """The last ones of this epoch, oldest first, `BATCHES_KEPT` at most."""
+    captures: int = 0
+    """How many captures there were when this was made: one of a later capture is shared with it."""
 
     @property
     def last_sequence(self) -> int:
@@ -90,9 +95,10 @@ class ProducerStates:
     watermark: a new leader may not have the marker, and readers must not have seen past it.
     """
 
-    __slots__ = ("_ended", "_states", "_unstable")
+    __slots__ = ("_captures", "_ended", "_states", "_unstable")
 
     def __init__(self) -> None:
+        self._captures = 0
         self._states: dict[int, ProducerState] = {}
         # First offset to marker's offset, or None while open; in order of the first offset, as
         # transactions begin at the end of the log.
@@ -237,20 +243,31 @@ class ProducerStates:
             del self._unstable[self._ended.pop(marker_offset)]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers that were idle for so long; give their number.
+        """Forget the producers that were idle for so long; return their number.
 
         Idle is counted from the timestamp of a producer's last batch. One that has a transaction
         open is kept.
         """
-        expired = [
-            state.producer_id
-            for state in self
-            if state.transaction_first_offset is None
-            and now_ms - state.last_timestamp >= expiration_ms
-        ]
-        for producer_id in expired:
-            del self._states[producer_id]
-        return len(expired)
+        return sum(self.expire_in_parts(now_ms, expiration_ms))
+
+    def expire_in_parts(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Do as `expire` does, some producers at a time, and yield the number after each part.
+
+        Between two parts anything may happen to the producers.
+        """
+        producer_ids = list(self._states)
+        for begin in range(0, len(producer_ids), EXPIRED_AT_ONCE_MAX):
+            count = 0
+            for producer_id in producer_ids[begin : begin + EXPIRED_AT_ONCE_MAX]:
+                state = self._states.get(producer_id)
+                if (
+                    state is not None
+                    and state.transaction_first_offset is None
+                    and now_ms - state.last_timestamp >= expiration_ms
+                ):
+                    del self._states[producer_id]
+                    count += 1
+            yield count
 
     def restore(self, states: Iterable[ProducerState]) -> None:
         """Begin anew with the states of a snapshot, or none.
@@ -269,11 +286,24 @@ class ProducerStates:
             )
         )
 
+    def capture(self) -> list[ProducerState]:
+        """Return the producers as they are now, whatever becomes of them; a thread may read it.
+
+        It costs little: what is shared with a capture is copied before it changes, producer by
+        producer.
+        """
+        self._captures += 1
+        return list(self._states.values())
+
     def _state(self, header: BatchHeader) -> ProducerState:
-        """Give the producer's state in the epoch of a batch, in which sequences begin anew."""
+        """Return the producer's state in the epoch of a batch, in which sequences begin anew."""
         state = self._states.get(header.producer_id)
         if state is None:
-            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+            state = ProducerState(header.producer_id, captures=self._captures)
+            self._states[header.producer_id] = state
+        elif state.captures != self._captures:
+            state = replace(state, batches=state.batches.copy(), captures=self._captures)
+            self._states[header.producer_id] = state
         if state.epoch != header.producer_epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
-from weakref import WeakSet
 
 from headrace.config import OPEN_FILES_MAX
 from headrace.errors import HeadraceError
-from headrace.log.disk import folder_of, replace_by_rename
+from headrace.log.disk import replace_by_rename
+from headrace.log.open_files import OpenFiles
 from headrace.wire.schema import Buffer
 
 LOCK_FILE: Final = ".lock"
@@ -52,7 +52,7 @@ class RealDisk:
         root.mkdir(parents=True, exist_ok=True)
         self._root = root
         self._descriptors = _Descriptors(root, open_files_max)
-        self._files = _OpenFiles()
+        self._files: OpenFiles[RealFile] = OpenFiles()
         self._lock_descriptor = NO_DESCRIPTOR
 
     def lock(self) -> None:
@@ -98,12 +98,12 @@ class RealDisk:
     def rename(self, old: str, new: str) -> None:
         with self._descriptors.lock:
             (self._root / old).replace(self._root / new)
-            self._forget(self._files.at(new))
+            self._forget(new, self._files.at(new))
             self._files.rename(old, new)
 
     def remove(self, path: str) -> None:
         with self._descriptors.lock:
-            self._forget(self._files.at(path))
+            self._forget(path, self._files.at(path))
         (self._root / path).unlink()  # not under the lock: the kernel frees the blocks in here
 
     def exists(self, path: str) -> bool:
@@ -122,7 +122,7 @@ class RealDisk:
 
     def remove_folder(self, path: str) -> None:
         with self._descriptors.lock:
-            self._forget(self._files.below(path))
+            self._forget(path, self._files.below(path))
         shutil.rmtree(self._root / path)
 
     def sync_folder(self, path: str) -> None:
@@ -139,12 +139,12 @@ class RealDisk:
     def free_bytes(self) -> int:
         return shutil.disk_usage(self._root).free
 
-    def _forget(self, files: "builtins.list[RealFile]") -> None:
+    def _forget(self, path: str, files: "builtins.list[RealFile]") -> None:
         """Make sure that nobody reaches another file of the same name through an old DiskFile."""
         for file in files:
             file.is_gone = True
             self._descriptors.give_back(file)
-        self._files.discard(files)
+        self._files.discard(path)
 
 
 class RealFile:
@@ -367,39 +367,6 @@ class _Descriptors:
             if file.is_used or not self.give_back(file):
                 file.is_used = False
                 self._held.move_to_end(file)
-
-
-class _OpenFiles:
-    """The DiskFiles that somebody has, by folder: a rename or a removal concerns them."""
-
-    def __init__(self) -> None:
-        self._by_folder: dict[str, WeakSet[RealFile]] = {}
-
-    def add(self, file: RealFile) -> None:
-        self._by_folder.setdefault(folder_of(file.path), WeakSet()).add(file)
-
-    def discard(self, files: list[RealFile]) -> None:
-        for file in files:
-            self._by_folder[folder_of(file.path)].discard(file)
-
-    def at(self, path: str) -> list[RealFile]:
-        return [f for f in self._by_folder.get(folder_of(path), ()) if f.path == path]
-
-    def below(self, folder: str) -> list[RealFile]:
-        inside = folder + "/"
-        return [
-            file
-            for path, files in self._by_folder.items()
-            if path == folder or path.startswith(inside)
-            for file in files
-        ]
-
-    def rename(self, old: str, new: str) -> None:
-        moved = self.at(old) + self.below(old)
-        self.discard(moved)
-        for file in moved:
-            file.path = new + file.path[len(old) :]
-            self.add(file)
 
 
 def _explained(number: int | None, explanation: str) -> OSError:

@@ -11,7 +11,7 @@ from struct import Struct as Layout
 from typing import Final
 
 from headrace.ids import NO_TIMESTAMP
-from headrace.log.disk import Disk, DiskFile
+from headrace.log.disk import GONE, Disk, DiskFile
 from headrace.log.entries import EntryFile
 from headrace.log.errors import CorruptLog
 from headrace.log.transactions import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
@@ -45,6 +45,7 @@ class Segment:
         "_folder",
         "_index_interval_bytes",
         "_indexed_timestamp",
+        "_is_new",
         "_largest_timestamp",
         "_largest_timestamp_offset",
         "_unindexed_bytes",
@@ -75,6 +76,8 @@ class Segment:
         self._ending = ending
         self._folder = folder
         self._file: DiskFile | None = None
+        self._is_new = file_name(base_offset, ".log") not in sizes
+        """Whether the log's file is yet to be made; one that was there must not be made again."""
         self._index_interval_bytes = index_interval_bytes
         self._unindexed_bytes = 0
         self._largest_timestamp: int | None = None
@@ -92,7 +95,9 @@ class Segment:
     def file(self) -> DiskFile:
         if self._file is None:
             path = self.path(".log")
-            self._file = self.disk.open(path, create=not self.disk.exists(path))
+            create = self._is_new and not self.disk.exists(path)
+            self._file = self.disk.open(path, create=create)
+            self._is_new = False
         return self._file
 
     @property
@@ -300,6 +305,14 @@ class Segment:
             if opened is not None:
                 opened.close()
         self._file = None
+
+    def retire(self) -> None:
+        """Close every file and never open one again: another log may have their names soon."""
+        self.close()
+        self.disk = GONE
+        self.offset_index = self._entries(".index", OFFSET_ENTRY, {})
+        self.time_index = self._entries(".timeindex", TIME_ENTRY, {})
+        self.transaction_index = TransactionIndex(GONE, self.path(".txnindex"))
 
     def rename(self, suffix: str) -> None:
         """Give every file of the segment another ending on top of its own."""

@@ -2,11 +2,18 @@
 
 import asyncio
 import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.broker import replicas
+from headrace.client import Admin, TopicPartition
+from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.metadata.ddl import Assignment, CreateTopic, DeleteTopic
+from headrace.records.builder import BatchBuilder
+from headrace.testing.broker import TestBroker
 
 
 def test_a_partition_that_the_disk_refused_is_set_up_when_it_has_room(
@@ -65,6 +72,152 @@ def test_a_log_whose_topic_cannot_be_written_down_is_served_when_the_disk_has_ro
 
     harness.run(settle())
     assert refusals == [0]
+
+
+def delete_topic(harness: Any, name: str) -> None:
+    async def delete() -> None:
+        topic_id = harness.broker.image.topic(name).topic_id
+        await harness.broker.quorum.propose(DeleteTopic(topic_id, now_ms=harness.clock.now_ms()))
+        await harness.broker.replicas.settle()
+
+    harness.run(delete())
+
+
+def recreate_topic(harness: Any, name: str) -> TopicId:
+    """Delete a topic, and create another of the same name before any file was touched."""
+    broker, me = harness.broker, BrokerId(harness.broker.node_id)
+    new_id = TopicId(b"another".ljust(16, b"."))
+
+    async def recreate() -> None:
+        topic_id = broker.image.topic(name).topic_id
+        created = CreateTopic(TopicName(name), new_id, (Assignment((me,), (me,), me),), {})
+        await asyncio.gather(
+            broker.quorum.propose(DeleteTopic(topic_id, now_ms=harness.clock.now_ms())),
+            broker.quorum.propose(created),
+        )
+        await broker.replicas.settle()
+
+    harness.run(recreate())
+    return new_id
+
+
+def damage(harness: Any, name: str) -> None:
+    """Flip a byte that was synced, and start the node on it as after a crash."""
+    broker = harness.broker
+
+    async def flush() -> None:
+        await broker.replicas.find(name, 0).log.flush()
+        await broker.folder.checkpoint()
+
+    harness.run(flush())
+    harness.run(harness.node.stop())
+    data = Path(broker.data_path)
+    (data / ".kafka_cleanshutdown").unlink()
+    path = data / f"{name}-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[70] ^= 0xFF
+    path.write_bytes(content)
+    harness.start()
+    assert list(harness.broker.folder.offline) == [(name, 0)]
+
+
+def append_records(harness: Any, name: str, *values: bytes) -> None:
+    async def run() -> None:
+        for value in values:
+            builder = BatchBuilder()
+            builder.append(harness.clock.now_ms(), None, value)
+            partition = harness.broker.replicas.find(name, 0)
+            partition.append(
+                memoryview(builder.build()), harness.clock.now_ms(), needs_replicas=True
+            )
+
+    harness.run(run())
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_a_damaged_log_is_repaired_by_deleting_and_creating_its_topic(
+    harness: Any, is_at_once: bool
+) -> None:
+    harness.create_topic("orders")
+    append_records(harness, "orders", b"a", b"b")
+    damage(harness, "orders")
+    if is_at_once:
+        recreate_topic(harness, "orders")
+    else:
+        delete_topic(harness, "orders")
+        assert len(harness.broker.folder.deleted_folders()) == 1
+        harness.create_topic("orders")
+    assert harness.broker.folder.offline == {}
+    append_records(harness, "orders", b"new")
+    assert harness.broker.replicas.find("orders", 0).log.end_offset == 1
+    harness.restart()
+    assert harness.broker.replicas.find("orders", 0).log.end_offset == 1
+
+
+def test_a_damaged_log_of_a_topic_that_is_there_stays_as_it_is(harness: Any) -> None:
+    harness.create_topic("orders")
+    append_records(harness, "orders", b"a", b"b")
+    damage(harness, "orders")
+    assert harness.broker.folder.deleted_folders() == []
+    assert harness.broker.replicas.find("orders", 0) is None
+    missing = harness.broker.replicas.explain_missing("orders", 0)
+    assert missing.code == ErrorCode.KAFKA_STORAGE_ERROR
+    harness.restart()
+    assert list(harness.broker.folder.offline) == [("orders", 0)]
+
+
+def test_a_folder_that_cannot_be_renamed_is_deleted_later_and_never_opened_again(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "RETRY_SECONDS", 0.01)
+    for topic in ("orders", "payments"):
+        harness.create_topic(topic)
+        append_records(harness, topic, b"old")
+    disk = harness.broker.folder.disk
+    rename, refusals = disk.rename, [3]
+
+    def refuse(old: str, new: str) -> None:
+        if old in ("orders-0", "payments-0") and refusals[0]:
+            refusals[0] -= 1
+            raise OSError(errno.EIO, "a tired disk", old)
+        rename(old, new)
+
+    monkeypatch.setattr(disk, "rename", refuse)
+    delete_topic(harness, "payments")
+    recreate_topic(harness, "orders")
+
+    async def wait() -> None:
+        async with asyncio.timeout(10):
+            while len(harness.broker.folder.deleted_folders()) < 2:
+                await asyncio.sleep(0.01)  # polls, up to the deadline
+            while harness.broker.replicas.find("orders", 0) is None:
+                await asyncio.sleep(0.01)
+
+    harness.run(wait())
+    assert harness.broker.replicas.find("orders", 0).log.end_offset == 0
+    assert harness.broker.replicas.find("payments", 0) is None
+
+
+def test_records_of_a_topic_that_was_made_again_outlive_a_crash() -> None:
+    with TestBroker() as broker:
+        broker.create_topic("t")
+        broker.produce("t", *["old"] * 100)
+
+        async def delete(what: str) -> None:
+            async with Admin(broker.bootstrap) as admin:
+                if what == "records":
+                    await admin.delete_records({TopicPartition("t", 0): 50})
+                else:
+                    await admin.delete_topic("t")
+
+        broker.run(delete("records"))
+        broker.run(delete("topic"))
+        broker.create_topic("t")
+        assert broker.produce("t", *["new"] * 10) == list(range(10))
+        broker.crash()
+        broker.start()
+        found = [(record.offset, record.value) for record in broker.consume("t")]
+        assert found == [(offset, b"new") for offset in range(10)]
 
 
 @pytest.mark.slow

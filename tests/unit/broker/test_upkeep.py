@@ -1,6 +1,7 @@
 """The background work: what it frees, what it leaves, and that no failure ends it."""
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,10 @@ import pytest
 
 from headrace.ids import TopicId, TopicName
 from headrace.log import checkpoints
+from headrace.log.cutting import DELETED_AT_ONCE_MAX
+from headrace.log.errors import ReadOnlyLog
 from headrace.log.log import Log
+from headrace.log.real_disk import RealDisk, RealFile
 from headrace.metadata.ddl import DeleteTopic
 from headrace.records.builder import BatchBuilder
 from headrace.records.header import read_headers
@@ -116,6 +120,133 @@ def test_a_log_that_fails_does_not_keep_the_others_from_retention(
     assert upkeep(harness).counters["retention"].failures == 1
     assert "retention of bad-0 failed" in caplog.text
     assert "a disk that is tired" in caplog.text
+
+
+class Room:
+    """Whether files of partitions find any; what is removed does not make more by itself."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.is_there = True
+        append, free_bytes = RealFile.append, RealDisk.free_bytes
+
+        def append_if_there_is_room(file: RealFile, data: Any) -> None:
+            if not self.is_there and "-0/" in file.path and not file.path.startswith("__"):
+                raise OSError(errno.ENOSPC, "No space left on device", file.path)
+            append(file, data)
+
+        patch.setattr(RealFile, "append", append_if_there_is_room)
+        patch.setattr(RealDisk, "free_bytes", lambda disk: free_bytes(disk) * self.is_there)
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    return Room(monkeypatch)
+
+
+def test_retention_goes_on_when_the_disk_is_full(harness: Any, room: Room) -> None:
+    harness.create_topic("orders", configs={**SMALL_SEGMENTS, "retention.ms": str(HOUR_MS)})
+    append(harness, *[b"old"] * 30)
+    log = log_of(harness)
+    room.is_there = False
+    with pytest.raises(ReadOnlyLog):
+        append(harness, b"refused")
+    harness.clock.advance(2 * HOUR_MS)
+    harness.run(upkeep(harness).run_retention())
+    assert (log.start_offset, log.size_bytes) == (30, 0)
+    room.is_there = True
+    append(harness, b"new")
+    assert keys_in(log) == [b"new"]
+
+
+def test_a_log_without_room_is_synced_once_there_is_some(harness: Any, room: Room) -> None:
+    harness.create_topic("orders", configs={**SMALL_SEGMENTS, "flush.ms": "1000"})
+    append(harness, *[b"k"] * 5)
+    room.is_there = False
+    with pytest.raises(ReadOnlyLog):
+        append(harness, b"refused")
+    harness.clock.advance(1000)
+    harness.run(upkeep(harness).run_flushes())
+    assert log_of(harness).recovery_point == 0
+    assert upkeep(harness).counters["flush"].failures == 0, "it is not even tried"
+    room.is_there = True
+    harness.run(upkeep(harness).run_flushes())
+    assert log_of(harness).recovery_point == 5
+
+
+def test_a_log_that_found_no_room_to_be_compacted_is_compacted_later(
+    harness: Any, room: Room
+) -> None:
+    harness.create_topic("orders", configs=COMPACTED)
+    append(harness, *[b"a"] * 40)
+    room.is_there = False
+    harness.run(upkeep(harness).run_compaction())
+    harness.run(upkeep(harness).run_compaction())
+    assert upkeep(harness).counters["compaction"].failures == 1, "it is not tried all the time"
+    assert len(keys_in(log_of(harness))) == 40
+    room.is_there = True
+    harness.run(upkeep(harness).run_compaction())
+    assert len(keys_in(log_of(harness))) < 20
+
+
+def test_retention_of_many_segments_gives_others_their_turn(harness: Any) -> None:
+    configs = {"internal.segment.bytes": "1000", "retention.bytes": "1000"}
+    harness.create_topic("orders", configs=configs)
+    append(harness, *[b"k"] * 200)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        retention = asyncio.create_task(upkeep(harness).run_retention())
+        while log_of(harness).start_offset < 198 and not retention.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await retention
+
+    harness.run(count_turns())
+    assert log_of(harness).start_offset >= 198
+    assert turns > 200 // DELETED_AT_ONCE_MAX - 1
+
+
+def test_a_topic_may_be_deleted_between_two_parts_of_its_retention(harness: Any) -> None:
+    configs = {"internal.segment.bytes": "1000", "retention.bytes": "1000"}
+    topic_id = harness.create_topic("orders", configs=configs)
+    append(harness, *[b"k"] * 200)
+
+    async def delete_meanwhile() -> None:
+        log = log_of(harness)
+        retention = asyncio.create_task(upkeep(harness).run_retention())
+        while log.start_offset == 0:
+            await asyncio.sleep(0)
+        now_ms = harness.clock.now_ms()
+        await harness.broker.quorum.propose(DeleteTopic(TopicId(topic_id), now_ms=now_ms))
+        await harness.broker.replicas.settle()
+        await retention
+
+    harness.run(delete_meanwhile())
+    assert upkeep(harness).counters["retention"].failures == 0
+
+
+def test_folders_in_which_nothing_was_deleted_are_not_looked_at(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = {**SMALL_SEGMENTS, "retention.bytes": "10000", "file.delete.delay.ms": "5000"}
+    for topic in ("orders", "payments"):
+        harness.create_topic(topic, configs=configs)
+    append(harness, *[b"k"] * 50)
+    harness.run(upkeep(harness).run_retention())
+    looked_at: list[str] = []
+    real = RealDisk.list
+
+    def look(disk: RealDisk, folder: str) -> dict[str, int]:
+        looked_at.append(folder)
+        return real(disk, folder)
+
+    monkeypatch.setattr(RealDisk, "list", look)
+    harness.run(upkeep(harness).run_removal())
+    harness.clock.advance(5000)
+    harness.run(upkeep(harness).run_removal())
+    harness.run(upkeep(harness).run_removal())
+    assert looked_at == ["orders-0", "orders-0"]
 
 
 COMPACTED = {

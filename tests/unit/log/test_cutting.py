@@ -1,18 +1,23 @@
 """Truncation, deletion of records, retention."""
 
+import errno
+
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.cutting import (
+    DELETED_AT_ONCE_MAX,
     apply_retention,
+    delete_dropped,
     delete_records,
     find_deleted,
     remove_files,
     restart_at,
     truncate,
 )
-from headrace.log.errors import OffsetOutOfRange
-from headrace.log.log import Log
+from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
+from headrace.log.log import SPACE_MARGIN_BYTES, Log
+from headrace.log.segment import SUFFIXES
 from headrace.log.settings import LogSettings
 from headrace.testing.disk import SimulatedDisk
 from tests.unit.log.logs import (
@@ -157,6 +162,101 @@ def test_retention_keeps_what_is_not_replicated(disk: SimulatedDisk) -> None:
     log.advance_high_watermark(5)
     apply_retention(log, NOW_MS)
     assert log.start_offset <= 5
+
+
+def old_log(disk: SimulatedDisk, count: int, segment_bytes: int) -> Log:
+    settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=100, retention_ms=1000)
+    log = open_simulated(disk, settings)
+    for number in range(count):
+        append(log, b"%d" % number, timestamp=NOW_MS - 5000)
+    log.advance_high_watermark(count)
+    return log
+
+
+def fill_up(disk: SimulatedDisk, log: Log) -> None:
+    disk.fill_up(0)
+    with pytest.raises(ReadOnlyLog):
+        append(log, b"refused")
+
+
+def free_what_is_deleted(disk: SimulatedDisk, log: Log) -> None:
+    find_deleted(log, NOW_MS)
+    remove_files(disk, find_deleted(log, NOW_MS + log.settings.file_delete_delay_ms))
+
+
+@pytest.mark.parametrize("segment_bytes", [400, 1_000_000])
+def test_retention_makes_room_on_a_full_disk(disk: SimulatedDisk, segment_bytes: int) -> None:
+    """Also if all there is is the active segment, whose indexes find no room either."""
+    log = old_log(disk, 3000, segment_bytes)
+    fill_up(disk, log)
+    while apply_retention(log, NOW_MS):
+        pass
+    assert (log.start_offset, log.end_offset) == (3000, 3000)
+    with pytest.raises(ReadOnlyLog):
+        append(log, b"refused still: deleted files are there until the delay has passed")
+    disk.fill_up(SPACE_MARGIN_BYTES - 100_000)
+    free_what_is_deleted(disk, log)
+    assert append(log, b"again").base_offset == 3000
+    assert values_of(log) == [b"again"]
+
+
+def test_retention_without_room_for_a_new_segment_deletes_the_others(disk: SimulatedDisk) -> None:
+    log = old_log(disk, 20, 400)
+    last = log.segments[-1].base_offset
+    disk.fail("create", error=errno.ENOSPC, times=1)
+    with pytest.raises(ReadOnlyLog):
+        apply_retention(log, NOW_MS)
+    assert log.is_out_of_space
+    assert log.start_offset == last
+    assert [segment.base_offset for segment in log.segments] == [last]
+    assert apply_retention(log, NOW_MS) == 1
+    assert log.start_offset == 20
+
+
+def test_nothing_is_synced_to_delete_the_beginning_of_a_log(disk: SimulatedDisk) -> None:
+    """That is done on the loop. A crash may bring segments back, always up to a point."""
+    log = old_log(disk, 30, 400)
+    before = disk.counts["sync"], disk.counts["sync_folder"]
+    delete_records(log, 10)
+    apply_retention(log, NOW_MS)
+    assert (disk.counts["sync"], disk.counts["sync_folder"]) == before
+    assert log.start_offset == 30
+
+
+def test_segments_below_the_start_that_a_crash_brought_back_go(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 30)
+    log.close()
+    again = open_simulated(disk, SMALL, start_offset=20)
+    assert again.segments[0].base_offset == 0
+    assert apply_retention(again, NOW_MS) > 0
+    assert 10 < again.segments[0].base_offset <= 20
+
+
+def test_many_segments_go_in_parts_and_at_once_for_readers(disk: SimulatedDisk) -> None:
+    log = numbered(disk, 500)
+    count = len(log.segments)
+    assert count > 2 * DELETED_AT_ONCE_MAX
+    before = disk.counts["rename"]
+    assert delete_records(log, 500) == 500
+    assert disk.counts["rename"] - before <= DELETED_AT_ONCE_MAX * len(SUFFIXES)
+    assert log.segments[0].base_offset + 10 >= 500
+    assert delete_dropped(log), "one part is not enough"
+    while delete_dropped(log):
+        pass
+    kept = [name for name in disk.list(FOLDER) if name.endswith(".log")]
+    assert kept == [f"{log.segments[0].base_offset:020d}.log"]
+
+
+def test_a_segment_that_was_deleted_is_not_created_by_who_still_reads_it(
+    disk: SimulatedDisk,
+) -> None:
+    """Compaction does so in a thread. An empty file would look like a gap to the next start."""
+    log = numbered(disk, 30)
+    segment = log.segments[0]
+    delete_records(log, 20)
+    with pytest.raises(FileNotFoundError):
+        list(segment.batches())
+    assert not disk.exists(segment.path(".log"))
 
 
 def test_deleted_files_are_renamed_first_and_removed_after_a_delay(disk: SimulatedDisk) -> None:

@@ -1,16 +1,23 @@
 """The logs of a data directory."""
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
 from headrace.ids import PartitionIndex, TopicId, TopicName
-from headrace.log.folder import LogFolder, WrongDirectory
+from headrace.log import checkpoints
+from headrace.log.cutting import delete_records, find_deleted
+from headrace.log.errors import ReadOnlyLog
+from headrace.log.folder import LogFolder
+from headrace.log.log import Log
+from headrace.log.ownership import WrongDirectory
+from headrace.log.progress import FILES
 from headrace.log.real_disk import FolderInUse, RealDisk
 from headrace.log.settings import LogSettings
 from headrace.testing.disk import SimulatedDisk
-from tests.unit.log.logs import append, values_of
+from tests.unit.log.logs import NOW_MS, append, values_of
 
 ORDERS, ZERO, ONE = TopicName("orders"), PartitionIndex(0), PartitionIndex(1)
 TOPIC_ID = TopicId(bytes(range(16)))
@@ -118,6 +125,218 @@ def test_a_deleted_log_is_gone_at_once_and_its_name_free(disk: SimulatedDisk) ->
     assert disk.list_folders("") == ["orders-0"]
 
 
+def offsets(disk: SimulatedDisk, name: str) -> checkpoints.Offsets:
+    return checkpoints.load(disk, name, checkpoints.parse_offsets)
+
+
+def test_a_new_log_has_none_of_the_offsets_of_a_deleted_one(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    for partition in (ZERO, ONE):
+        log = folder.create(ORDERS, partition, TOPIC_ID)
+        for number in range(10):
+            append(log, b"old %d" % number)
+        log.advance_high_watermark(10)
+        delete_records(log, 5)
+        asyncio.run(log.flush())
+    asyncio.run(folder.checkpoint())
+    folder.delete(ORDERS, ZERO)
+    log = folder.create(ORDERS, ZERO, TopicId(bytes(16)))
+    append(log, b"new")
+    asyncio.run(log.flush())
+    for name in FILES:
+        assert list(offsets(disk, name)) == [(ORDERS, ONE)], name
+    disk.crash()
+    again = open_folder(disk)
+    assert again.logs[ORDERS, ZERO].start_offset == 0
+    assert values_of(again.logs[ORDERS, ZERO]) == [b"new"]
+    assert again.logs[ORDERS, ONE].start_offset == 5
+
+
+def test_a_log_begins_only_when_the_offsets_of_the_one_before_are_gone(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    append(folder.create(ORDERS, ZERO, TOPIC_ID), b"old")
+    asyncio.run(folder.logs[ORDERS, ZERO].flush())
+    asyncio.run(folder.checkpoint())
+    disk.fail("append", f"{checkpoints.RECOVERY_POINTS}*", error=errno.ENOSPC)
+    folder.delete(ORDERS, ZERO)  # a disk that is full must not keep anybody from making room
+    with pytest.raises(OSError, match="No space left"):
+        folder.create(ORDERS, ZERO, TOPIC_ID)
+    assert not disk.exists("orders-0")
+    folder.create(ORDERS, ZERO, TOPIC_ID)
+    assert offsets(disk, checkpoints.RECOVERY_POINTS) == {}
+
+
+def test_a_checkpoint_of_a_log_that_was_deleted_meanwhile_is_not_written(
+    disk: SimulatedDisk,
+) -> None:
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    append(log, b"old")
+
+    async def recreate_meanwhile() -> None:
+        await log.flush()
+        saving = asyncio.ensure_future(folder.checkpoint())
+        for _ in range(3):
+            await asyncio.sleep(0)  # it is looked up, and handed to a thread
+        folder.delete(ORDERS, ZERO)
+        append(folder.create(ORDERS, ZERO, TopicId(bytes(16))), b"new")
+        await saving
+
+    asyncio.run(recreate_meanwhile())
+    assert offsets(disk, checkpoints.RECOVERY_POINTS).get((ORDERS, ZERO), 0) == 0
+
+
+def test_what_is_deleted_is_written_down_when_a_checkpoint_returns(disk: SimulatedDisk) -> None:
+    """Also if another is being written, which has the offsets from before."""
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    append(log, b"a")
+    append(log, b"b")
+    log.advance_high_watermark(2)
+
+    async def delete_meanwhile() -> None:
+        saving = asyncio.ensure_future(folder.checkpoint())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        delete_records(log, 1)
+        await folder.checkpoint()
+        assert offsets(disk, checkpoints.LOG_STARTS) == {(ORDERS, ZERO): 1}
+        await saving
+
+    asyncio.run(delete_meanwhile())
+
+
+def test_checkpoints_that_many_ask_for_at_once_are_written_together(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    append(log, b"a")
+
+    async def ask_often() -> None:
+        await asyncio.gather(*(folder.checkpoint() for _ in range(20)))
+
+    before = disk.counts["rename"]
+    asyncio.run(ask_often())
+    assert disk.counts["rename"] - before <= len(FILES)
+
+
+def test_a_checkpoint_of_many_logs_gives_others_their_turn(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log.folder.ROWS_A_TURN", 10)
+    folder = open_folder(disk)
+    for number in range(100):
+        folder.create(ORDERS, PartitionIndex(number), TOPIC_ID)
+
+    async def count_turns() -> int:
+        saving, turns = asyncio.ensure_future(folder.checkpoint()), 0
+        while not saving.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(count_turns()) >= 10
+    assert len(offsets(disk, checkpoints.RECOVERY_POINTS)) == 100
+
+
+def test_who_still_has_a_deleted_log_touches_no_file_of_the_next(disk: SimulatedDisk) -> None:
+    """A fetch may wait for the disk while the topic is deleted and made again."""
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    for number in range(10):
+        append(log, b"old %d" % number)
+    log.advance_high_watermark(10)
+    delete_records(log, 5)
+    asyncio.run(log.flush())
+    folder.delete(ORDERS, ZERO)
+    append(folder.create(ORDERS, ZERO, TopicId(bytes(16))), b"new")
+    before = disk.list("orders-0")
+    with pytest.raises(FileNotFoundError, match="deleted"):
+        log.read(5, 1000, up_to=10, may_block=True)
+    with pytest.raises(ReadOnlyLog, match="deleted"):
+        append(log, b"late")
+    assert find_deleted_or_none(log) is None
+    assert disk.list("orders-0") == before
+
+
+def find_deleted_or_none(log: Log) -> list[str] | None:
+    try:
+        return find_deleted(log, NOW_MS)
+    except FileNotFoundError:
+        return None
+
+
+def test_a_folder_that_could_not_be_renamed_is_not_opened_as_the_next_log(
+    disk: SimulatedDisk,
+) -> None:
+    folder = open_folder(disk)
+    for partition in (ZERO, ONE):
+        append(folder.create(ORDERS, partition, TOPIC_ID), b"old")
+        folder.release((ORDERS, partition))
+    disk.fail("rename", "orders-0")
+    with pytest.raises(OSError, match="orders-0"):
+        folder.set_aside([(ORDERS, ZERO), (ORDERS, ONE)])
+    assert folder.released == {(ORDERS, ZERO)}, "the other one does not wait for it"
+    assert disk.list_folders("")[0] == "orders-0"
+    assert values_of(folder.create(ORDERS, ZERO, TopicId(bytes(16)))) == []
+    assert folder.released == set()
+
+
+def test_a_folder_that_could_not_be_renamed_is_not_clean(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    append(folder.create(ORDERS, ZERO, TOPIC_ID), b"old")
+    folder.release((ORDERS, ZERO))
+    folder.close(broker_epoch=1)
+    assert not disk.exists(checkpoints.CLEAN_SHUTDOWN)
+
+
+def test_whose_log_it_is_outlives_a_crash_once_it_was_flushed_or_closed() -> None:
+    for seed in range(20):
+        disk = SimulatedDisk(seed)
+        folder = open_folder(disk)
+        append(folder.create(ORDERS, ZERO, TOPIC_ID), b"a")
+        asyncio.run(folder.logs[ORDERS, ZERO].flush())
+        disk.crash()
+        again = open_folder(disk)
+        assert again.topic_ids == {(ORDERS, ZERO): TOPIC_ID}
+        again.create(ORDERS, ONE, TOPIC_ID)
+        again.close(broker_epoch=1)
+        disk.crash()
+        last = open_folder(disk)
+        assert last.offline == {}
+        assert last.topic_ids == {(ORDERS, ZERO): TOPIC_ID, (ORDERS, ONE): TOPIC_ID}
+
+
+def test_a_log_that_nobody_knows_the_topic_of_is_put_aside(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be of a deleted topic. It was never flushed: the id is synced with the first flush."""
+    folder = open_folder(disk)
+    append(folder.create(ORDERS, ZERO, TOPIC_ID), b"old")
+    disk.truncate_file("orders-0/partition.metadata", 0)
+    again = open_folder(disk)
+    assert (again.logs, again.offline) == ({}, {})
+    (stray,) = disk.list_folders("")
+    assert stray.startswith("orders-0.")
+    assert stray.endswith("-stray")
+    assert stray in caplog.text
+    assert values_of(again.create(ORDERS, ZERO, TOPIC_ID)) == []
+
+
+def test_a_cut_that_cannot_be_written_down_makes_the_log_read_only(disk: SimulatedDisk) -> None:
+    """Else a crash after the next append would find damage in what was synced once."""
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    append(log, b"a")
+    append(log, b"b")
+    asyncio.run(log.flush())
+    asyncio.run(folder.checkpoint())
+    disk.fail("append", f"{checkpoints.RECOVERY_POINTS}*", error=errno.ENOSPC)
+    with pytest.raises(ReadOnlyLog, match="No space left"):
+        folder.truncate(ORDERS, ZERO, 1)
+    with pytest.raises(ReadOnlyLog):
+        append(log, b"c")
+
+
 def test_a_damaged_log_is_out_of_service_and_the_others_are_not(disk: SimulatedDisk) -> None:
     folder = open_folder(disk)
     for partition in (ZERO, ONE):
@@ -134,6 +353,7 @@ def test_a_damaged_log_is_out_of_service_and_the_others_are_not(disk: SimulatedD
     # What was promised of it is still known, so no later start takes the damage for a torn tail.
     later = open_folder(disk)
     assert list(later.offline) == [(ORDERS, ZERO)]
+    assert later.topic_ids == {(ORDERS, ZERO): TOPIC_ID, (ORDERS, ONE): TOPIC_ID}
     with pytest.raises(ValueError, match="orders-0 has a log"):
         later.create(ORDERS, ZERO, TOPIC_ID)
     later.delete(ORDERS, ZERO)

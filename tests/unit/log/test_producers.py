@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import pytest
@@ -280,6 +281,26 @@ def test_abort_gives_the_range_and_how_far_the_log_was_stable() -> None:
 
 def test_commit_and_an_abort_of_nothing_leave_no_entry() -> None:
     assert Partition(in_transaction(0, 0), commit(0), abort(0)).aborted == []
+
+
+def test_what_was_captured_stays_as_it_was() -> None:
+    """A thread writes it while the partition goes on."""
+    steps = [
+        data(0, 0),
+        in_transaction(0, 0, producer_id=2),
+        replace(commit(0), producer_id=2),
+        data(1, 0),
+        data(0, 0, producer_id=3),
+    ]
+    partition = Partition()
+    captured, expected = [], []
+    for step in [*steps, *(data(1, 1 + number) for number in range(7))]:
+        assert partition.take(step) == NEW
+        captured.append(partition.producers.capture())
+        expected.append(deepcopy(captured[-1]))
+    partition.producers.expire(now_ms=10**6, expiration_ms=1)
+    assert captured == expected
+    assert len(captured[-1]) == 3
 
 
 def test_idle_producers_expire_unless_in_a_transaction() -> None:
