@@ -135,11 +135,13 @@ class State:
         """Whether this node may try to lead.
 
         One that is removed by an entry which may not be committed still may: nobody else might be
-        able to win, if only this node has that entry.
+        able to win, if only this node has that entry. What counts are the members just before that
+        entry. The commit index says nothing: after a restart it is the snapshot's.
         """
         log = self.log
+        is_removal_pending = log.membership_index > log.commit
         return self.is_voter or (
-            log.membership_index > log.commit and self.node in log.membership_at(log.commit).voters
+            is_removal_pending and self.node in log.previous_membership.voters
         )
 
     @property
