@@ -37,7 +37,7 @@ def open_storage(
         disk.sync_folder(above)
     opening = _Opening(disk, folder)
     snapshot = opening.read_snapshot()
-    stored = opening.read_log(snapshot or Snapshot(0, 0, bootstrap, b""))
+    stored = opening.read_log(snapshot, bootstrap)
     storage = RaftStorage(disk, folder, stored, segment_bytes)
     if snapshot is None:
         storage.store_snapshot(stored.snapshot)
@@ -65,11 +65,14 @@ class _Opening:
         path = self._prefix + SNAPSHOT_FILE
         return load_snapshot(self._disk, path) if self._disk.exists(path) else None
 
-    def read_log(self, snapshot: Snapshot) -> Stored:
+    def read_log(self, snapshot: Snapshot | None, bootstrap: Membership) -> Stored:
         names = sorted(name for name in self._disk.list(self._folder) if _is_log_file(name))
         for position, name in enumerate(names):
             self._read_file(name, is_last=position == len(names) - 1)
-        return self._fit(snapshot)
+        if snapshot is None and self._files:
+            path = self._prefix + SNAPSHOT_FILE  # it is made before the log is
+            raise CorruptRaftLog(path, 0, "it is missing, but there is a log")
+        return self._fit(snapshot or Snapshot(0, 0, bootstrap, b""))
 
     def _read_file(self, name: str, *, is_last: bool) -> None:
         path = self._prefix + name
@@ -126,6 +129,13 @@ class _Opening:
             path = self._prefix + SNAPSHOT_FILE
             raise CorruptRaftLog(
                 path, 0, f"it ends at {snapshot.index}, but the log begins behind {base_index}"
+            )
+        if snapshot.term > self._hard_state.term:
+            raise CorruptRaftLog(
+                self._prefix + SNAPSHOT_FILE,
+                0,
+                f"it is of term {snapshot.term}, but the log knows no term beyond "
+                f"{self._hard_state.term}",
             )
         position = snapshot.index - base_index
         term = base_term if position == 0 else None

@@ -21,7 +21,7 @@ import msgspec
 from crc32c import crc32c
 
 from headrace.log.disk import Disk, DiskFile
-from headrace.raft.entries import Entry, Snapshot
+from headrace.raft.entries import Entry, HardState, Snapshot
 from headrace.raft.errors import CorruptRaftLog
 from headrace.raft.frames import Frame, encode_frame
 from headrace.raft.full_disk import OutOfSpace, naming_lack_of_space
@@ -68,8 +68,13 @@ class RaftStorage:
         self._terms = _Terms(stored)
 
     def store(self, ready: Ready) -> None:
-        """Make what a Ready has to be stored durable, with one sync if there is no snapshot."""
+        """Make what a Ready has to be stored durable, with one sync if there is no snapshot.
+
+        With a snapshot the hard state goes first: the snapshot may be of a term that this node
+        heard of in the same Ready, and a node must not find itself in an earlier one.
+        """
         if ready.snapshot is not None and ready.snapshot is not self._installed:
+            self._store_hard_state(ready.hard_state or self.hard_state)
             self.store_snapshot(ready.snapshot)
             self._installed = ready.snapshot
         self.write(ready)
@@ -162,6 +167,13 @@ class RaftStorage:
     @property
     def file_count(self) -> int:
         return len(self._old_files) + 1
+
+    def _store_hard_state(self, hard_state: HardState) -> None:
+        """Make a term and a vote durable, and leave the log as it is."""
+        if hard_state != self.hard_state:
+            self._append(Frame(hard_state, self._last_index, self._last_term, []))
+            self.hard_state = hard_state
+            self.sync()
 
     def _append(self, frame: Frame) -> None:
         file = self._file
