@@ -37,7 +37,7 @@ from headrace.raft.ready import Proposed, Ready
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Jitter, Role, State
 from headrace.raft.storage import RaftStorage
-from headrace.raft.waiting import NEVER_MS, Waiting
+from headrace.raft.waiting import NEVER_MS, READ_ORIGINS, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class RaftDriver:
         self.full_disk = FullDisk(node, self._settings.full_disk_retry_ms_max)
         """Whether the disk has no room for the log; to look at."""
         self._inbox: deque[Message] = deque()
-        self._waiting = Waiting(node)
+        self._waiting = Waiting(node, self._jitter(READ_ORIGINS))
         self._unsaved_bytes = 0
         """What was applied since the last snapshot."""
         self._is_saving = False

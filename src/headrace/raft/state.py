@@ -21,7 +21,7 @@ ROUNDS_MAX: Final = 1024
 """How many unanswered rounds are remembered; of older ones a lease is just not lengthened."""
 
 Jitter = Callable[[int], int]
-"""Gives a number from 0 up to below its argument; what makes nodes time out apart."""
+"""Gives a number from 0 up to below its argument, by chance: so nodes time out apart."""
 
 
 class Role(Enum):
