@@ -139,7 +139,7 @@ class Raft:
         return self._change_membership(changed)
 
     def promote(self, node: NodeId, now_ms: int) -> Proposed:
-        """Make a learner a voter; refused if it lags, as it could hold up the quorum."""
+        """Make a learner a voter; refused if it lags or is silent: it could hold up the quorum."""
         state = self._at(now_ms)
         self._check_leads()
         changed = members.with_voter(state.membership, node)
@@ -153,7 +153,10 @@ class Raft:
         return self._change_membership(changed)
 
     def remove(self, node: NodeId, now_ms: int) -> Proposed:
-        """Remove a member; a leader may remove itself, and steps down once that is committed."""
+        """Remove a member; refused if of the voters that remain no majority answers.
+
+        A leader may remove itself, and steps down once that is committed.
+        """
         state = self._at(now_ms)
         self._check_leads()
         return self._change_membership(members.without(state.membership, node))

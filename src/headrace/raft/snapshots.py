@@ -39,7 +39,7 @@ def handle_progress(state: State, message: SnapshotProgress) -> None:
     progress = state.progress.get(message.sender)
     if progress is None:
         return
-    progress.contact_ms = state.now_ms
+    progress.note_answer(state.now_ms)
     snapshot = progress.snapshot
     if progress.mode is not Mode.SNAPSHOT or snapshot is None or snapshot.index != message.index:
         return
