@@ -54,6 +54,7 @@ class _Opening:
         self._prefix = f"{folder}/" if folder else ""
         self._files: list[LogFile] = []
         self._empty: list[str] = []
+        """The last file, if its first frame was never confirmed."""
         self._good_bytes = 0
         self._hard_state = HardState()
         self._base = (0, 0)
@@ -67,6 +68,8 @@ class _Opening:
 
     def read_log(self, snapshot: Snapshot | None, bootstrap: Membership) -> Stored:
         names = sorted(name for name in self._disk.list(self._folder) if _is_log_file(name))
+        if names and not self._is_begun(names[-1]):
+            self._empty.append(self._prefix + names.pop())
         for position, name in enumerate(names):
             self._read_file(name, is_last=position == len(names) - 1)
         if snapshot is None and self._files:
@@ -74,9 +77,19 @@ class _Opening:
             raise CorruptRaftLog(path, 0, "it is missing, but there is a log")
         return self._fit(snapshot or Snapshot(0, 0, bootstrap, b""))
 
+    def _is_begun(self, name: str) -> bool:
+        """Say whether a file has its first frame, or had one that was confirmed.
+
+        Without room for that frame, the log went on in the file before. So a file that is not
+        begun does not prove the one before it to be whole.
+        """
+        walk = FrameWalk(self._disk.read(self._prefix + name), _number_of(name))
+        is_empty = next(iter(walk), None) is None
+        return not is_empty or _proof(walk) is not None
+
     def _read_file(self, name: str, *, is_last: bool) -> None:
         path = self._prefix + name
-        number = int(name.removesuffix(SUFFIX))
+        number = _number_of(name)
         if self._files and number != self._files[-1].number + 1:
             raise CorruptRaftLog(path, 0, f"file {self._files[-1].number + 1} is missing before it")
         walk = FrameWalk(self._disk.read(path), number)
@@ -85,15 +98,11 @@ class _Opening:
             self._take(frame, path, walk.position)
             highest_index = max(highest_index, self._base[0] + len(self._entries))
         if walk.fault is not None:
-            behind = walk.good_frame_behind()
-            if not is_last or behind is not None:
-                proof = f"a good frame follows at {behind}" if behind else "a later file follows"
-                raise CorruptRaftLog(path, walk.position, f"{walk.fault}, but {proof}")
+            proof = _proof(walk) or (None if is_last else "a later file follows")
+            if proof is not None:
+                raise CorruptRaftLog(path, walk.position, f"{walk.fault.reason}, but {proof}")
         if walk.position == 0:
-            if not is_last:
-                raise CorruptRaftLog(path, 0, "an empty file, but a later file follows")
-            self._empty.append(path)  # its first frame was never confirmed
-            return
+            raise CorruptRaftLog(path, 0, "an empty file, but a later file follows")
         self._files.append(LogFile(number, highest_index))
         self._good_bytes = walk.position
 
@@ -167,6 +176,18 @@ class _Opening:
         self._disk.sync_folder(self._folder)
         if self._must_start:
             storage.restart_log()
+
+
+def _proof(walk: FrameWalk) -> str | None:
+    """Say what shows that the fault of a file was promised once; None if nothing does."""
+    if walk.fault is not None and walk.fault.is_whole:
+        return "its checksum is right: newer software may have written it"
+    behind = walk.good_frame_behind() if walk.fault is not None else None
+    return None if behind is None else f"a good frame follows at {behind}"
+
+
+def _number_of(name: str) -> int:
+    return int(name.removesuffix(SUFFIX))
 
 
 def _is_log_file(name: str) -> bool:

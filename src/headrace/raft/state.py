@@ -140,9 +140,7 @@ class State:
         """
         log = self.log
         is_removal_pending = log.membership_index > log.commit
-        return self.is_voter or (
-            is_removal_pending and self.node in log.previous_membership.voters
-        )
+        return self.is_voter or (is_removal_pending and self.node in log.previous_membership.voters)
 
     @property
     def has_committed_in_term(self) -> bool:

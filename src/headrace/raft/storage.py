@@ -141,7 +141,9 @@ class RaftStorage:
                 break  # the next compaction tries again
             del self._old_files[0]
         if len(self._old_files) < count:
-            self._disk.sync_folder(self._folder)
+            # Files that come back in a crash hold nothing that the snapshot does not.
+            with suppress(OutOfSpace), naming_lack_of_space():
+                self._disk.sync_folder(self._folder)
         self._terms.forget(up_to_index)
 
     def begin(self) -> None:
@@ -215,10 +217,10 @@ class RaftStorage:
         number = self._number + 1
         path = self._path(file_name(number))
         frame = Frame(self.hard_state, self._last_index, self._last_term, [])
-        if self._is_roll_late:
-            with suppress(FileNotFoundError):
-                self._disk.remove(path)
         with naming_lack_of_space():
+            if self._is_roll_late:
+                with suppress(FileNotFoundError):
+                    self._disk.remove(path)
             file = self._disk.open(path, create=True)
             try:
                 file.append(encode_frame(frame, number=number, position=0))

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 import pytest
@@ -372,6 +373,76 @@ def test_a_new_file_that_found_no_room_may_come_back_in_a_crash(seed: int) -> No
     assert storage.file_count == 2
     disk.crash()
     assert opened(disk)[1].entries == entries(1, 3, data=b"z" * 60)
+
+
+def storage_with_a_late_roll(disk: SimulatedDisk) -> RaftStorage:
+    """Give one with three entries, whose second file could neither be begun nor removed."""
+    storage, _ = opened(disk, segment_bytes=200)
+    storage.store(ready(entries(1, 1, data=b"z" * 60), HardState(1)))
+    disk.fail("append", "*2.raft", error=errno.ENOSPC)
+    disk.fail("remove", "*2.raft", error=errno.ENOSPC)
+    storage.store(ready(entries(2, 1, data=b"z" * 60)))
+    assert len(file_names(disk)) == 3
+    return storage
+
+
+def test_a_late_roll_that_still_finds_no_room_leaves_the_log_in_its_file() -> None:
+    disk = SimulatedDisk()
+    storage = storage_with_a_late_roll(disk)
+    disk.fail("remove", "*2.raft", error=errno.ENOSPC, times=2)
+    for number in (3, 4):
+        storage.store(ready(entries(number, 1, data=b"z" * 60)))
+        assert storage.file_count == 1
+    storage.store(ready(entries(5, 1, data=b"z" * 60)))
+    assert storage.file_count == 2
+    assert opened(disk)[1].entries == entries(1, 5, data=b"z" * 60)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_torn_write_before_a_file_that_was_never_begun_is_dropped(seed: int) -> None:
+    """A file whose first frame found no room does not prove the one before it to be whole."""
+    disk = SimulatedDisk(seed)
+    storage = storage_with_a_late_roll(disk)
+    disk.lose_power_after(1)
+    with pytest.raises(PowerLost):
+        storage.store(ready(entries(3, 1, data=b"z" * 60)))
+    disk.crash()
+    storage, stored = opened(disk, segment_bytes=200)
+    count = len(stored.entries)
+    assert stored.entries == entries(1, count, data=b"z" * 60)
+    assert count in (2, 3)
+    storage.store(ready(entries(count + 1, 1)))
+    disk.crash()
+    assert len(opened(disk)[1].entries) == count + 1
+
+
+def test_a_compaction_that_cannot_be_synced_for_want_of_room_stops_nothing() -> None:
+    disk = SimulatedDisk()
+    storage, _ = opened(disk, segment_bytes=200)
+    for number in range(1, 20):
+        storage.store(ready(entries(number, 1, data=b"z" * 60), HardState(1)))
+    storage.store_snapshot(Snapshot(10, 1, MEMBERS, b"state"))
+    disk.fail("sync_folder", error=errno.ENOSPC)
+    storage.compact(10)
+    storage.store(ready(entries(20, 1)))
+    disk.crash()
+    assert opened(disk)[1].entries[-1] == entries(20, 1)[0]
+
+
+def test_a_frame_of_newer_software_is_named_and_not_cut_off() -> None:
+    """It is whole by its checksum, so it was promised."""
+    disk = SimulatedDisk()
+    storage, _ = opened(disk)
+    storage.store(ready(entries(1, 3), HardState(1)))
+    path = f"{FOLDER}/00000000000000000001.raft"
+    position = disk.list(FOLDER)["00000000000000000001.raft"]
+    frame = Frame(HardState(1), 3, 1, [Entry(4, 1, cast(EntryKind, 77), b"?")])
+    with disk.lock:
+        disk.open(path).append(encode_frame(frame, number=1, position=position))
+    size = disk.list(FOLDER)["00000000000000000001.raft"]
+    with pytest.raises(CorruptRaftLog, match="77"):
+        opened(disk)
+    assert disk.list(FOLDER)["00000000000000000001.raft"] == size
 
 
 def test_a_leaders_snapshot_is_written_once_though_its_frame_finds_no_room() -> None:
