@@ -36,10 +36,12 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class HardState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a node must not forget: its term, and who got its vote in it."""
+    """What a node must not forget: its term, who got its vote in it, and its last promise."""
 
     term: int = 0
     vote: NodeId | None = None
+    hold_ms: int = 0
+    """How long after a heartbeat, at most, it promised to help nobody else to lead."""
 
 
 class SnapshotMark(msgspec.Struct, frozen=True):

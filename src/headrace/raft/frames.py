@@ -95,10 +95,9 @@ def read_frame(data: bytes, position: int, number: int) -> tuple[Frame, int] | F
         return Fault(f"{left} bytes, fewer than a header has")
     magic, crc, body_bytes, own_number, own_position = HEADER.unpack_from(data, position)
     size = HEADER.size + body_bytes
-    if magic != MAGIC:
-        return Fault("no frame begins here")
-    if size > left:
-        return Fault(f"a frame of {size} bytes, not {left}")
+    if magic != MAGIC or size > left:
+        is_long = magic == MAGIC
+        return Fault(f"a frame of {size} bytes, not {left}" if is_long else "no frame begins here")
     if crc32c(memoryview(data)[position + _CHECKED_FROM : position + size]) != crc:
         return Fault("a frame with a wrong checksum")
     if (own_number, own_position) != (number, position):

@@ -34,6 +34,7 @@ class Progress:
         "acked_round",
         "contact_ms",
         "has_answered",
+        "hold_ms",
         "in_flight",
         "in_flight_bytes",
         "match_index",
@@ -54,6 +55,8 @@ class Progress:
         """When it last answered in this term; a new leader gives everybody a first chance."""
         self.has_answered = False
         self.acked_round = 0
+        self.hold_ms = 0
+        """How long it promised to hold still when it answered that round."""
         self.sent_commit = 0
         self.in_flight: deque[Sent] = deque()
         self.in_flight_bytes = 0

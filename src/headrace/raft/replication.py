@@ -58,6 +58,7 @@ def change_membership(state: State, membership: Membership) -> int:
         raise MembershipRefused("the leader is new and has committed nothing yet; try again")
     if membership.voters != state.membership.voters:
         _check_majority_answers(state, membership)
+        reads.end_lease(state)
     index = append(state, EntryKind.MEMBERSHIP, members.encode_membership(membership))
     for gone in state.progress.keys() - set(membership.members):
         del state.progress[gone]
@@ -170,7 +171,8 @@ def handle_heartbeat_answer(state: State, message: HeartbeatAnswer) -> None:
     if progress is None:
         return
     progress.note_answer(state.now_ms)
-    progress.acked_round = max(progress.acked_round, min(message.round, state.round))
+    if message.round >= progress.acked_round:
+        progress.acked_round, progress.hold_ms = min(message.round, state.round), message.hold_ms
     reads.confirm(state)
 
 
@@ -208,7 +210,10 @@ def handle_append(state: State, message: Append) -> None:
 def handle_heartbeat(state: State, message: Heartbeat) -> None:
     # The leader says no more than this node once confirmed; a disk that lost it breaks here.
     state.log.commit_to(message.commit)
-    state.outbox.append(HeartbeatAnswer(state.node, message.sender, state.term, message.round))
+    hold_ms = state.promise_hold()
+    state.outbox.append(
+        HeartbeatAnswer(state.node, message.sender, state.term, message.round, hold_ms)
+    )
 
 
 def _skip_committed(state: State, message: Append) -> int:

@@ -46,7 +46,13 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lease_ms(self) -> int:
+        """How long the lease of a leader is at most."""
         return self.election_timeout_ms - self.clock_drift_ms_max
+
+    @property
+    def hold_ms(self) -> int:
+        """How long a follower promises, with each heartbeat, to help nobody else to lead."""
+        return self.election_timeout_ms if self.has_lease_reads else 0
 
     @property
     def stuck_disk_ms(self) -> int:
