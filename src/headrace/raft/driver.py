@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Final
 
 from headrace.ids import BrokerId as NodeId
 from headrace.log.disk import Disk
@@ -38,6 +39,9 @@ from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Jitter, Role, State
 from headrace.raft.storage import RaftStorage
 from headrace.raft.waiting import NEVER_MS, READ_ORIGINS, Waiting
+
+MESSAGES_AT_ONCE_MAX: Final = 200
+"""How many messages one turn takes: others on the loop want one, too."""
 
 logger = logging.getLogger(__name__)
 
@@ -219,14 +223,14 @@ class RaftDriver:
                 self._process(ready)
             if now_ms >= self._waiting.deadline_ms():
                 self._waiting.give_up(now_ms)
-            if raft.state.log.has_committed:
+            if self._inbox or raft.state.log.has_committed:
                 self._wake()  # for the next page
             self._set_timer()
         except Exception as error:  # whatever it is, the promises cannot be kept any more
             self._fail(error)
 
     def _take_inbox(self) -> None:
-        while self._inbox:
+        for _ in range(min(len(self._inbox), MESSAGES_AT_ONCE_MAX)):
             message = self._inbox.popleft()
             try:
                 self._raft.step(message, self._host.now_ms())
@@ -351,7 +355,9 @@ class RaftDriver:
         found: list[Snapshot] = []
 
         def read() -> None:
-            found.append(self._storage.read_snapshot())
+            snapshot = self._storage.read_snapshot()
+            assert snapshot.checksum >= 0  # here, as it may take a while
+            found.append(snapshot)
 
         def offer() -> None:
             self._raft.offer_snapshot(found[0])

@@ -1,6 +1,7 @@
 """What is kept for ever: entries, the hard state, snapshots, and who the members are."""
 
 from enum import IntEnum
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -52,7 +53,7 @@ class SnapshotMark(msgspec.Struct, frozen=True):
     membership: Membership
 
 
-class Snapshot(msgspec.Struct, array_like=True, frozen=True):
+class Snapshot(msgspec.Struct, array_like=True, frozen=True, dict=True):
     """The applied state as of an index, in place of the entries up to there.
 
     One at index 0 has no data and only says who the first members are.
@@ -66,5 +67,7 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     def mark(self) -> SnapshotMark:
         return SnapshotMark(self.index, self.term, self.membership)
 
+    @cached_property
     def checksum(self) -> int:
+        """CRC32C of the data; takes a while at first."""
         return crc32c(self.data)

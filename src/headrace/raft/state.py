@@ -46,11 +46,13 @@ class PendingRead:
 class IncomingSnapshot:
     """The pieces of a leader's snapshot that have come."""
 
-    __slots__ = ("data", "key")
+    __slots__ = ("checksum", "data", "key")
 
     def __init__(self, key: tuple[int, int, int, int]) -> None:
         self.key = key
         self.data = bytearray()
+        self.checksum = 0
+        """Of the data so far."""
 
 
 class State:
