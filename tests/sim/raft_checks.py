@@ -268,7 +268,7 @@ class Checks:
         )
 
     def check_end(self) -> None:
-        if not self.is_settled():
+        if not self._world.is_settled():
             raise Violation("calm, but the quorum has not settled")
         world = self._world
         leader = world.leader()

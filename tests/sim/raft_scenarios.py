@@ -10,6 +10,7 @@ from random import Random
 
 import msgspec
 
+from headrace.ids import BrokerId
 from headrace.raft.errors import RaftError
 from headrace.raft.messages import Heartbeat, Message, PreVoteAnswer, ReadAnswer, ReadRequest
 from headrace.raft.settings import RaftSettings
@@ -132,7 +133,8 @@ class Members(World):
 class Burning(World):
     """Nodes that never come back, while members are changed: the others must get on.
 
-    Changes begin when all know that the nodes are gone. A minority burns, so that a leader remains.
+    Changes begin when all know that the nodes are gone. A minority burns, so that a leader remains,
+    and in the end they have to be removed.
     """
 
     name = "burning"
@@ -157,6 +159,27 @@ class Burning(World):
     async def change_members(self) -> None:
         if not self.are_members_fixed:
             await super().change_members()
+
+    def propose_to_leader(self) -> None:
+        super().propose_to_leader()
+        self.spawn(self.remove_burned())
+
+    async def remove_burned(self) -> None:
+        leader = self.leader()
+        for number in self.burned_members():
+            if leader is not None and leader.driver is not None:
+                with suppress(RaftError):
+                    await leader.driver.remove(number)
+
+    def burned_members(self) -> list[BrokerId]:
+        leader = self.leader()
+        if leader is None or leader.raft is None:
+            return []
+        members = leader.raft.state.membership.members
+        return [number for number in members if self.nodes[number].is_burned]
+
+    def is_settled(self) -> bool:
+        return super().is_settled() and not self.burned_members()
 
 
 class FullDisks(World):

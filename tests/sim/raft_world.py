@@ -154,8 +154,12 @@ class World:
                 self.after(at_ms, self.cramp)
 
     def end_if_settled(self) -> None:
-        if self.checks.is_settled():
+        if self.is_settled():
             self.end()
+
+    def is_settled(self) -> bool:
+        """Say whether all is well at the end."""
+        return self.checks.is_settled()
 
     def end(self) -> None:
         if not self._end.done():
