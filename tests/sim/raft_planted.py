@@ -8,7 +8,7 @@ import pytest
 from headrace.metadata import quorum
 from headrace.metadata.image import Image
 from headrace.metadata.snapshot import load_snapshot
-from headrace.raft import reads, replication
+from headrace.raft import elections, reads, replication
 from headrace.raft.opening import _Opening
 from headrace.raft.state import State
 from headrace.raft.storage import RaftStorage, file_name
@@ -98,6 +98,18 @@ def forget_a_promise(patch: Patch) -> None:
     patch.setattr(State, "__init__", init)
 
 
+def stand_while_held(patch: Patch) -> None:
+    """Keep a promise to a leader when others ask for a vote, but not for oneself."""
+    real = elections.start_pre_vote
+
+    def start(state: State) -> None:
+        held, state.hold_until_ms = state.hold_until_ms, state.now_ms
+        real(state)
+        state.hold_until_ms = held
+
+    patch.setattr(elections, "start_pre_vote", start)
+
+
 def lose_configs_in_a_snapshot(patch: Patch) -> None:
     def load(data: bytes) -> Image:
         state = load_snapshot(data).state
@@ -116,6 +128,7 @@ ONCE_HERE: list[tuple[Callable[[Patch], None], type[World], int]] = [
     (believe_a_file_that_was_never_begun, FullDisks, 102),
     (trust_a_lease_to_the_leaders_settings, Leases, 3),
     (forget_a_promise, Leases, 16),
+    (stand_while_held, Leases, 52),
     (lose_configs_in_a_snapshot, RealImage, 1),
 ]
 """Each with the scenario that notices it, and a seed at which that was so."""
