@@ -12,6 +12,7 @@ little later than the one numbered before it.
     cut 3 / heal     lose all to and from a node        hold 1 / release 1   a slow disk
     propose 1 text   add-learner 1 4  promote 1 4  remove 1 3  transfer 1 2  read 1 7 8  snapshot 1
     restart 1        from its disk                      status / log [1]     say how it is
+    configure 1 setting=value    from its next restart on
 """
 
 from collections.abc import Callable
@@ -48,6 +49,7 @@ class ScriptedNode:
     def __init__(self, world: "ScriptedQuorum", node: BrokerId, membership: Membership) -> None:
         self.world = world
         self.node = node
+        self.settings = world.settings
         self.stored = Stored(Snapshot(0, 0, membership, b""))
         self.is_held = False
         self.waiting: Ready | None = None
@@ -59,7 +61,7 @@ class ScriptedNode:
         self.applied = self.stored.snapshot.data.decode().split(",")[:-1]
         self.raft = Raft(
             self.node,
-            settings=self.world.settings,
+            settings=self.settings,
             stored=self.stored,
             jitter=lambda bound: min(5 * self.node, bound - 1),
             now_ms=self.world.now_ms,
@@ -302,6 +304,14 @@ class ScriptedQuorum:
             each.finish(ready)
         each.work()
 
+    def do_configure(self, node: str, *words: str) -> None:
+        each = self.nodes[BrokerId(int(node))]
+        values = msgspec.structs.asdict(each.settings)
+        for word in words:
+            key, _, value = word.partition("=")
+            values[key] = value
+        each.settings = msgspec.convert(values, RaftSettings, strict=False)
+
     def do_restart(self, node: str) -> None:
         each = self.nodes[BrokerId(int(node))]
         each.start()
@@ -350,7 +360,7 @@ def describe_message(message: Message) -> str:
         words += [
             f"{name}={getattr(message, name)}"
             for name in message.__struct_fields__
-            if name not in skipped
+            if name not in skipped and (name != "hold_ms" or getattr(message, name))
         ]
     return " ".join(words)
 
@@ -369,4 +379,6 @@ def describe_stored(ready: Ready) -> str:
         words += f" snapshot {ready.snapshot.index}/{ready.snapshot.term}"
     if isinstance(ready.hard_state, HardState):
         words += f" term={ready.hard_state.term} vote={ready.hard_state.vote or '-'}"
+        if ready.hard_state.hold_ms:
+            words += f" hold_ms={ready.hard_state.hold_ms}"
     return words + "".join(" " + describe_entry(entry) for entry in ready.entries)

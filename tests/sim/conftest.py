@@ -1,4 +1,7 @@
-"""`--seeds` and HEADRACE_SIM_SEEDS say how many seeds are played, `--seed` plays one."""
+"""`--seeds` and HEADRACE_SIM_SEEDS say how many seeds are played, `--seed` plays one.
+
+The scenarios of Raft share them; a tenth is each one's part, and a fifth that of the common world.
+"""
 
 import os
 
@@ -12,8 +15,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def seeds(pytestconfig: pytest.Config) -> range:
+    return _seeds(pytestconfig, default=300)
+
+
+@pytest.fixture
+def raft_seeds(pytestconfig: pytest.Config) -> range:
+    return _seeds(pytestconfig, default=120)
+
+
+def _seeds(pytestconfig: pytest.Config, default: int) -> range:
     one: int | None = pytestconfig.getoption("--seed", default=None)
     if one is not None:
         return range(one, one + 1)
     count: int | None = pytestconfig.getoption("--seeds", default=None)
-    return range(count or int(os.environ.get("HEADRACE_SIM_SEEDS", "300")))
+    return range(count or int(os.environ.get("HEADRACE_SIM_SEEDS", default)))

@@ -55,6 +55,7 @@ from headrace.metadata.events import ConfigsChanged, TopicDeleted
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
+from headrace.raft.settings import raft_settings
 from headrace.share.persister import StatePersister
 
 DRAIN_SECONDS_MAX: Final = 5
@@ -176,6 +177,7 @@ class Node:
             self._disk,
             watchers=Watchers(outcomes=self._on_outcome),
             on_restored=self._on_restored,
+            settings=raft_settings(settings),
         )
         self._quorum = quorum
         await quorum.start()

@@ -28,7 +28,7 @@ RAFT_CLOCK_DRIFT_MS_MAX: Final = int32(
 RAFT_LEASE_READS: Final = choice(
     "headrace.raft.lease.reads",
     "off",
-    "Whether a leader answers reads from its lease, trusting the quorum's clocks.",
+    "Whether a leader answers reads from its lease, and a follower grants it one, trusting clocks.",
     of=("off", "on"),
 )
 RAFT_APPEND_BYTES_MAX: Final = int32(

@@ -2,6 +2,17 @@
 
 An image from a snapshot and the entries after it equals one from the whole log, and images that
 are equal by the same log have equal snapshots: nodes can compare them by their checksums.
+
+While nodes are upgraded one after the other, those of older software get snapshots from newer ones.
+To skip what one does not know would lose it, so a snapshot says which version its reader must at
+least know, and a reader refuses the rest:
+
+- A field of the state that is new is named in `SINCE`, with a new version. As long as nobody uses
+  it, it is at its default and not in the snapshot, and every node reads that.
+- A field that nothing rests on, a hint, has a name that begins with `HINT`. Who does not know it
+  skips it; it is lost with the next snapshot of such a node.
+- A row is an array, of which nothing can be left out. If one grows, nobody older reads any
+  snapshot: raise `ROWS_SINCE`. Better is a new field of the state, by the key of the row.
 """
 
 import struct
@@ -17,13 +28,20 @@ from headrace.metadata.state import ImageState
 
 MAGIC: Final = b"HRIM"
 VERSION: Final = 1
+"""The latest that this software reads, and the highest of those below."""
+ROWS_SINCE: Final = 1
+"""The version that knows the rows as they are."""
+SINCE: Final[dict[str, int]] = {}
+"""Fields of the state that version 1 did not have, and the version that knows them."""
+HINT: Final = "~"
 
 
 def take_snapshot(applier: Applier) -> bytes:
     """Write the image as of its applied index; MetadataStopped if it is not to be trusted."""
     applier.check_is_running()
-    body = msgspec.msgpack.encode(applier.image.state)
-    return _HEADER.pack(MAGIC, VERSION, crc32c(body)) + body
+    state = applier.image.state
+    body = msgspec.msgpack.encode(state)
+    return _HEADER.pack(MAGIC, _version_to_read(state), crc32c(body)) + body
 
 
 def load_snapshot(data: bytes) -> Image:
@@ -33,20 +51,49 @@ def load_snapshot(data: bytes) -> Image:
     magic, version, expected = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise InvalidSnapshot(f"a metadata snapshot begins with {MAGIC!r}, this one with {magic!r}")
-    if version != VERSION:
-        raise InvalidSnapshot(
-            f"a metadata snapshot of version {version}; this software reads {VERSION}"
-        )
     body = memoryview(data)[_HEADER.size :]
     if (computed := crc32c(body)) != expected:
         raise InvalidSnapshot(
             f"the metadata snapshot has CRC32C {computed:08x}, its header says {expected:08x}"
         )
+    if not 1 <= version <= VERSION:
+        raise InvalidSnapshot(
+            f"the metadata snapshot needs software that reads version {version}, and this reads up "
+            f"to {VERSION}: upgrade this node"
+        )
     try:
-        return Image(_DECODER.decode(body))
+        return Image(_decode(body))
     except (ValueError, RecursionError) as error:
         raise InvalidSnapshot(f"the metadata snapshot cannot be read: {error}") from error
 
 
+def _version_to_read(state: ImageState) -> int:
+    """Return the version that a reader of a state must at least know."""
+    unused = type(state)()
+    used = (since for name, since in SINCE.items() if getattr(state, name) != getattr(unused, name))
+    return max((ROWS_SINCE, *used))
+
+
+def _decode(body: memoryview) -> ImageState:
+    try:
+        return _DECODER.decode(body)
+    except msgspec.ValidationError:
+        fields = _FIELDS.decode(body)
+        known = set(ImageState.__struct_encode_fields__)
+        unknown = sorted(fields.keys() - known)
+        if not unknown:
+            raise
+        facts = [name for name in unknown if not name.startswith(HINT)]
+        if facts:
+            raise InvalidSnapshot(
+                f"the metadata snapshot has {', '.join(facts)}, which this software does not know: "
+                "upgrade this node"
+            ) from None
+        return _DECODER.decode(
+            msgspec.msgpack.encode({name: fields[name] for name in fields if name in known})
+        )
+
+
 _HEADER: Final = struct.Struct(">4sHI")
 _DECODER: Final = msgspec.msgpack.Decoder(ImageState)
+_FIELDS: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])

@@ -224,8 +224,11 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 """Pairs of entity type and name, None being the default of the type; in order of the type."""
 
 
-class ImageState(Struct, forbid_unknown_fields=True):
-    """Everything that a snapshot carries."""
+class ImageState(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything that a snapshot carries; what is as it was at first is left out.
+
+    See `snapshot` before adding a field here or to a row.
+    """
 
     applied_index: int = 0
     cluster_id: str = ""

@@ -67,7 +67,7 @@ class Raft:
             now_ms=now_ms,
         )
         self.durable = stored.hard_state
-        """What the disk has of term and vote."""
+        """What the disk has of term, vote and promise."""
         self._storing: Ready | None = None
         self._storing_since_ms = now_ms
         self._marks = Marks(self.state)
@@ -139,7 +139,7 @@ class Raft:
         return self._change_membership(changed)
 
     def promote(self, node: NodeId, now_ms: int) -> Proposed:
-        """Make a learner a voter; refused if it lags, as it could hold up the quorum."""
+        """Make a learner a voter; refused if it lags or is silent: it could hold up the quorum."""
         state = self._at(now_ms)
         self._check_leads()
         changed = members.with_voter(state.membership, node)
@@ -153,7 +153,10 @@ class Raft:
         return self._change_membership(changed)
 
     def remove(self, node: NodeId, now_ms: int) -> Proposed:
-        """Remove a member; a leader may remove itself, and steps down once that is committed."""
+        """Remove a member; refused if of the voters that remain no majority answers.
+
+        A leader may remove itself, and steps down once that is committed.
+        """
         state = self._at(now_ms)
         self._check_leads()
         return self._change_membership(members.without(state.membership, node))
@@ -196,7 +199,7 @@ class Raft:
         hard_state, entries, installing = None, list[Entry](), None
         if self._storing is None:
             if not self._is_hard_state_durable():
-                hard_state = HardState(state.term, state.vote)
+                hard_state = HardState(state.term, state.vote, state.hold_ms)
             entries, installing = log.unpersisted(), log.installing
             log.installing = None
             state.outbox = []
@@ -299,7 +302,12 @@ class Raft:
         )
 
     def _is_hard_state_durable(self) -> bool:
-        return self.state.term == self.durable.term and self.state.vote == self.durable.vote
+        state, durable = self.state, self.durable
+        return (
+            state.term == durable.term
+            and state.vote == durable.vote
+            and state.hold_ms == durable.hold_ms
+        )
 
     def _has_to_store(self) -> bool:
         log = self.state.log
@@ -312,7 +320,7 @@ class Raft:
     def _sort_outbox(self) -> tuple[list[Message], list[Message]]:
         """Give what may be sent at once, and what has to wait for the disk.
 
-        All waits for the term and the vote: who forgets them could vote or lead twice. That entries
+        All waits for the hard state: who forgets it could vote or lead twice. That entries
         are here is only said of those that are durable.
         """
         state, log = self.state, self.state.log

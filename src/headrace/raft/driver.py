@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Final
 
 from headrace.ids import BrokerId as NodeId
 from headrace.log.disk import Disk
@@ -37,7 +38,10 @@ from headrace.raft.ready import Proposed, Ready
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Jitter, Role, State
 from headrace.raft.storage import RaftStorage
-from headrace.raft.waiting import NEVER_MS, Waiting
+from headrace.raft.waiting import NEVER_MS, READ_ORIGINS, Waiting
+
+MESSAGES_AT_ONCE_MAX: Final = 200
+"""How many messages one turn takes: others on the loop want one, too."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +78,7 @@ class RaftDriver:
         self.full_disk = FullDisk(node, self._settings.full_disk_retry_ms_max)
         """Whether the disk has no room for the log; to look at."""
         self._inbox: deque[Message] = deque()
-        self._waiting = Waiting(node)
+        self._waiting = Waiting(node, self._jitter(READ_ORIGINS))
         self._unsaved_bytes = 0
         """What was applied since the last snapshot."""
         self._is_saving = False
@@ -219,14 +223,14 @@ class RaftDriver:
                 self._process(ready)
             if now_ms >= self._waiting.deadline_ms():
                 self._waiting.give_up(now_ms)
-            if raft.state.log.has_committed:
+            if self._inbox or raft.state.log.has_committed:
                 self._wake()  # for the next page
             self._set_timer()
         except Exception as error:  # whatever it is, the promises cannot be kept any more
             self._fail(error)
 
     def _take_inbox(self) -> None:
-        while self._inbox:
+        for _ in range(min(len(self._inbox), MESSAGES_AT_ONCE_MAX)):
             message = self._inbox.popleft()
             try:
                 self._raft.step(message, self._host.now_ms())
@@ -351,7 +355,9 @@ class RaftDriver:
         found: list[Snapshot] = []
 
         def read() -> None:
-            found.append(self._storage.read_snapshot())
+            snapshot = self._storage.read_snapshot()
+            assert snapshot.checksum >= 0  # here, as it may take a while
+            found.append(snapshot)
 
         def offer() -> None:
             self._raft.offer_snapshot(found[0])

@@ -20,7 +20,7 @@ from headrace.raft.state import Role, State
 def start_pre_vote(state: State) -> None:
     """Ask the voters whether they would vote for this node."""
     state.postpone_election()
-    if not state.may_stand:
+    if state.is_held or not state.may_stand:
         return
     state.set_role(Role.PRE_CANDIDATE)
     state.set_leader(None)
@@ -83,6 +83,8 @@ def handle_request_vote(state: State, message: RequestVote) -> None:
     """Vote at most once in a term, and only for a log that has all that may be committed."""
     if state.vote not in (None, message.sender) or state.leader is not None:
         refusal = Refusal.HAS_VOTED
+    elif state.is_held and not message.is_transfer:
+        refusal = Refusal.HAS_LEADER
     elif not state.log.is_covered_by(message.last_index, message.last_term):
         refusal = Refusal.LOG_BEHIND
     else:

@@ -1,6 +1,7 @@
 """What is kept for ever: entries, the hard state, snapshots, and who the members are."""
 
 from enum import IntEnum
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -36,10 +37,12 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class HardState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a node must not forget: its term, and who got its vote in it."""
+    """What a node must not forget: its term, who got its vote in it, and its last promise."""
 
     term: int = 0
     vote: NodeId | None = None
+    hold_ms: int = 0
+    """How long after a heartbeat, at most, it promised to help nobody else to lead."""
 
 
 class SnapshotMark(msgspec.Struct, frozen=True):
@@ -50,7 +53,7 @@ class SnapshotMark(msgspec.Struct, frozen=True):
     membership: Membership
 
 
-class Snapshot(msgspec.Struct, array_like=True, frozen=True):
+class Snapshot(msgspec.Struct, array_like=True, frozen=True, dict=True):
     """The applied state as of an index, in place of the entries up to there.
 
     One at index 0 has no data and only says who the first members are.
@@ -64,5 +67,7 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     def mark(self) -> SnapshotMark:
         return SnapshotMark(self.index, self.term, self.membership)
 
+    @cached_property
     def checksum(self) -> int:
+        """CRC32C of the data; takes a while at first."""
         return crc32c(self.data)

@@ -44,6 +44,11 @@ class EntryLog:
         """Where the membership was last changed."""
         return self.memberships[-1][0]
 
+    @property
+    def previous_membership(self) -> Membership:
+        """The members before the last change, which was only made once they were committed."""
+        return self.memberships[-2 if len(self.memberships) > 1 else -1][1]
+
     def membership_at(self, index: int) -> Membership:
         return next(each for at, each in reversed(self.memberships) if at <= index)
 

@@ -10,7 +10,7 @@ of a write that was never confirmed (or, which nobody can tell, damage to the ve
 
 from collections.abc import Iterator
 from struct import Struct as Layout
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from crc32c import crc32c
@@ -37,6 +37,14 @@ class Frame(msgspec.Struct, array_like=True, frozen=True):
     """Whether the log begins here: what came before is forgotten."""
 
 
+class Fault(NamedTuple):
+    """Why there is no frame to be had at a position."""
+
+    reason: str
+    is_whole: bool = False
+    """Whether one is there, by its checksum: it was promised, but newer software wrote it."""
+
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Frame)
 
@@ -55,14 +63,14 @@ class FrameWalk:
 
     def __init__(self, data: bytes, number: int) -> None:
         self.position = 0
-        self.fault: str | None = None
+        self.fault: Fault | None = None
         self._data = data
         self._number = number
 
     def __iter__(self) -> Iterator[Frame]:
         while self.position < len(self._data):
             found = read_frame(self._data, self.position, self._number)
-            if isinstance(found, str):
+            if isinstance(found, Fault):
                 self.fault = found
                 return
             frame, size = found
@@ -73,26 +81,28 @@ class FrameWalk:
         """Give where a good frame lies behind the fault, None if there is none."""
         at = self._data.find(MAGIC, self.position + 1)
         while at >= 0:
-            if not isinstance(read_frame(self._data, at, self._number), str):
+            found = read_frame(self._data, at, self._number)
+            if not isinstance(found, Fault) or found.is_whole:
                 return at
             at = self._data.find(MAGIC, at + 1)
         return None
 
 
-def read_frame(data: bytes, position: int, number: int) -> tuple[Frame, int] | str:
-    """Give the frame at a position and its size in the file, or say what is wrong with it."""
+def read_frame(data: bytes, position: int, number: int) -> tuple[Frame, int] | Fault:
+    """Return the frame at a position and its size in the file, or what is wrong with it."""
     left = len(data) - position
     if left < HEADER.size:
-        return f"{left} bytes, fewer than a header has"
+        return Fault(f"{left} bytes, fewer than a header has")
     magic, crc, body_bytes, own_number, own_position = HEADER.unpack_from(data, position)
     size = HEADER.size + body_bytes
     if magic != MAGIC or size > left:
-        return "no frame begins here" if magic != MAGIC else f"a frame of {size} bytes, not {left}"
+        is_long = magic == MAGIC
+        return Fault(f"a frame of {size} bytes, not {left}" if is_long else "no frame begins here")
     if crc32c(memoryview(data)[position + _CHECKED_FROM : position + size]) != crc:
-        return "a frame with a wrong checksum"
+        return Fault("a frame with a wrong checksum")
     if (own_number, own_position) != (number, position):
-        return f"the frame of file {own_number} at byte {own_position}"
+        return Fault(f"the frame of file {own_number} at byte {own_position}")
     try:
         return _decoder.decode(memoryview(data)[position + HEADER.size : position + size]), size
     except msgspec.MsgspecError as error:
-        return f"a frame that cannot be read: {error}"
+        return Fault(f"a frame that cannot be read: {error}", is_whole=True)

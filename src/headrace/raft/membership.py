@@ -80,9 +80,14 @@ def decode_membership(data: bytes) -> Membership:
         membership = _decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise InvalidMessage(f"an entry with a membership that cannot be read: {error}") from None
-    if len(set(membership.members)) != len(membership.members) or not membership.voters:
-        raise InvalidMessage(f"an entry with a membership that cannot be: {membership}")
+    check_membership(membership)
     return membership
+
+
+def check_membership(membership: Membership) -> None:
+    """Raise InvalidMessage if nobody votes, or somebody is a member twice."""
+    if len(set(membership.members)) != len(membership.members) or not membership.voters:
+        raise InvalidMessage(f"a membership that cannot be: {membership}")
 
 
 _decoder = msgspec.msgpack.Decoder(Membership)

@@ -101,6 +101,8 @@ class Heartbeat(Header, tag=7, array_like=True, frozen=True):
 
 class HeartbeatAnswer(Header, tag=8, array_like=True, frozen=True):
     round: int
+    hold_ms: int = 0
+    """For how long the sender helps nobody else to lead, even if it starts again meanwhile."""
 
 
 class InstallSnapshot(Header, tag=9, array_like=True, frozen=True):

@@ -37,7 +37,7 @@ def open_storage(
         disk.sync_folder(above)
     opening = _Opening(disk, folder)
     snapshot = opening.read_snapshot()
-    stored = opening.read_log(snapshot or Snapshot(0, 0, bootstrap, b""))
+    stored = opening.read_log(snapshot, bootstrap)
     storage = RaftStorage(disk, folder, stored, segment_bytes)
     if snapshot is None:
         storage.store_snapshot(stored.snapshot)
@@ -54,6 +54,7 @@ class _Opening:
         self._prefix = f"{folder}/" if folder else ""
         self._files: list[LogFile] = []
         self._empty: list[str] = []
+        """The last file, if its first frame was never confirmed."""
         self._good_bytes = 0
         self._hard_state = HardState()
         self._base = (0, 0)
@@ -65,15 +66,30 @@ class _Opening:
         path = self._prefix + SNAPSHOT_FILE
         return load_snapshot(self._disk, path) if self._disk.exists(path) else None
 
-    def read_log(self, snapshot: Snapshot) -> Stored:
+    def read_log(self, snapshot: Snapshot | None, bootstrap: Membership) -> Stored:
         names = sorted(name for name in self._disk.list(self._folder) if _is_log_file(name))
+        if names and not self._is_begun(names[-1]):
+            self._empty.append(self._prefix + names.pop())
         for position, name in enumerate(names):
             self._read_file(name, is_last=position == len(names) - 1)
-        return self._fit(snapshot)
+        if snapshot is None and self._files:
+            path = self._prefix + SNAPSHOT_FILE  # it is made before the log is
+            raise CorruptRaftLog(path, 0, "it is missing, but there is a log")
+        return self._fit(snapshot or Snapshot(0, 0, bootstrap, b""))
+
+    def _is_begun(self, name: str) -> bool:
+        """Say whether a file has its first frame, or had one that was confirmed.
+
+        Without room for that frame, the log went on in the file before. So a file that is not
+        begun does not prove the one before it to be whole.
+        """
+        walk = FrameWalk(self._disk.read(self._prefix + name), _number_of(name))
+        is_empty = next(iter(walk), None) is None
+        return not is_empty or _proof(walk) is not None
 
     def _read_file(self, name: str, *, is_last: bool) -> None:
         path = self._prefix + name
-        number = int(name.removesuffix(SUFFIX))
+        number = _number_of(name)
         if self._files and number != self._files[-1].number + 1:
             raise CorruptRaftLog(path, 0, f"file {self._files[-1].number + 1} is missing before it")
         walk = FrameWalk(self._disk.read(path), number)
@@ -82,15 +98,11 @@ class _Opening:
             self._take(frame, path, walk.position)
             highest_index = max(highest_index, self._base[0] + len(self._entries))
         if walk.fault is not None:
-            behind = walk.good_frame_behind()
-            if not is_last or behind is not None:
-                proof = f"a good frame follows at {behind}" if behind else "a later file follows"
-                raise CorruptRaftLog(path, walk.position, f"{walk.fault}, but {proof}")
+            proof = _proof(walk) or (None if is_last else "a later file follows")
+            if proof is not None:
+                raise CorruptRaftLog(path, walk.position, f"{walk.fault.reason}, but {proof}")
         if walk.position == 0:
-            if not is_last:
-                raise CorruptRaftLog(path, 0, "an empty file, but a later file follows")
-            self._empty.append(path)  # its first frame was never confirmed
-            return
+            raise CorruptRaftLog(path, 0, "an empty file, but a later file follows")
         self._files.append(LogFile(number, highest_index))
         self._good_bytes = walk.position
 
@@ -127,6 +139,13 @@ class _Opening:
             raise CorruptRaftLog(
                 path, 0, f"it ends at {snapshot.index}, but the log begins behind {base_index}"
             )
+        if snapshot.term > self._hard_state.term:
+            raise CorruptRaftLog(
+                self._prefix + SNAPSHOT_FILE,
+                0,
+                f"it is of term {snapshot.term}, but the log knows no term beyond "
+                f"{self._hard_state.term}",
+            )
         position = snapshot.index - base_index
         term = base_term if position == 0 else None
         if 0 < position <= len(self._entries):
@@ -157,6 +176,18 @@ class _Opening:
         self._disk.sync_folder(self._folder)
         if self._must_start:
             storage.restart_log()
+
+
+def _proof(walk: FrameWalk) -> str | None:
+    """Say what shows that the fault of a file was promised once; None if nothing does."""
+    if walk.fault is not None and walk.fault.is_whole:
+        return "its checksum is right: newer software may have written it"
+    behind = walk.good_frame_behind() if walk.fault is not None else None
+    return None if behind is None else f"a good frame follows at {behind}"
+
+
+def _number_of(name: str) -> int:
+    return int(name.removesuffix(SUFFIX))
 
 
 def _is_log_file(name: str) -> bool:

@@ -33,6 +33,8 @@ class Progress:
     __slots__ = (
         "acked_round",
         "contact_ms",
+        "has_answered",
+        "hold_ms",
         "in_flight",
         "in_flight_bytes",
         "match_index",
@@ -51,7 +53,10 @@ class Progress:
         self.next_index = next_index
         self.contact_ms = now_ms
         """When it last answered in this term; a new leader gives everybody a first chance."""
+        self.has_answered = False
         self.acked_round = 0
+        self.hold_ms = 0
+        """How long it promised to hold still when it answered that round."""
         self.sent_commit = 0
         self.in_flight: deque[Sent] = deque()
         self.in_flight_bytes = 0
@@ -59,6 +64,13 @@ class Progress:
         """When the probe or piece of a snapshot was sent that is not answered."""
         self.snapshot: Snapshot | None = None
         self.snapshot_offset = 0
+
+    def note_answer(self, now_ms: int) -> None:
+        self.contact_ms = now_ms
+        self.has_answered = True
+
+    def has_answered_since(self, since_ms: int) -> bool:
+        return self.has_answered and self.contact_ms > since_ms
 
     def can_send(self, settings: RaftSettings) -> bool:
         if self.mode is Mode.STREAM:

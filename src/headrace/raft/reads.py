@@ -4,8 +4,9 @@ The leader notes its commit index, then makes sure that it still leads: by a rou
 that a majority answers, which many reads share, or by its lease. Once this node has applied up to
 that index, its state may be read. A follower asks the leader for the index.
 
-A lease runs from the moment a round began that a majority answered: none of them helps to elect
-another leader for an election timeout from then. That trusts clocks to run alike, within
+A lease runs from the moment a round began that a majority answered: each of them said for how long
+it would not help to elect another leader (`State.promise_hold`). So nodes may differ in their
+settings, and change them with a restart. That trusts clocks to run alike, within
 `clock_drift_ms_max`, and is off unless asked for.
 """
 
@@ -56,9 +57,32 @@ def confirm(state: State) -> None:
     confirmed = state.quorum_value(state.round, acked)
     while state.reads and state.reads[0].round <= confirmed:
         _serve(state, state.reads.popleft())
+    began_ms = None
     while state.round_times and state.round_times[0][0] <= confirmed:
         _, began_ms = state.round_times.popleft()
-        state.lease_until_ms = began_ms + state.settings.lease_ms
+    if began_ms is not None and state.settings.has_lease_reads:
+        _lengthen_lease(state, confirmed, began_ms)
+
+
+def end_lease(state: State) -> None:
+    """Have the lease confirmed anew, by a majority of other voters than so far."""
+    state.lease_until_ms = state.now_ms
+
+
+def _lengthen_lease(state: State, confirmed: int, began_ms: int) -> None:
+    """Let the lease run for as long as a majority holds still that has answered a round.
+
+    At most for this leader's own election timeout, which the drift of clocks is given for.
+    """
+    settings = state.settings
+    holds = {
+        member: progress.hold_ms if progress.acked_round >= confirmed else 0
+        for member, progress in state.progress.items()
+    }
+    hold_ms = min(
+        settings.election_timeout_ms, state.quorum_value(settings.election_timeout_ms, holds)
+    )
+    state.lease_until_ms = began_ms + hold_ms - settings.clock_drift_ms_max
 
 
 def drop_expired(state: State) -> None:

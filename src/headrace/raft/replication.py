@@ -45,13 +45,20 @@ def append(state: State, kind: EntryKind, data: bytes) -> int:
 
 
 def change_membership(state: State, membership: Membership) -> int:
-    """Append a membership, which holds from here on; one that is pending refuses the next."""
+    """Append a membership, which holds from here on; one that is pending refuses the next.
+
+    So does one that its own voters could not commit, as far as this leader knows: there would be no
+    leader until those are back who are gone.
+    """
     if state.log.membership_index > state.log.commit:
         raise MembershipRefused(
             f"the change at index {state.log.membership_index} is not committed yet; try again"
         )
     if not state.has_committed_in_term:
         raise MembershipRefused("the leader is new and has committed nothing yet; try again")
+    if membership.voters != state.membership.voters:
+        _check_majority_answers(state, membership)
+        reads.end_lease(state)
     index = append(state, EntryKind.MEMBERSHIP, members.encode_membership(membership))
     for gone in state.progress.keys() - set(membership.members):
         del state.progress[gone]
@@ -62,6 +69,22 @@ def change_membership(state: State, membership: Membership) -> int:
         if member != state.node and member not in state.progress:
             state.progress[member] = Progress(index, state.now_ms)
     return index
+
+
+def _check_majority_answers(state: State, membership: Membership) -> None:
+    since_ms = state.now_ms - state.settings.election_timeout_ms
+    silent = [
+        voter
+        for voter in membership.voters
+        if voter != state.node and not state.progress[voter].has_answered_since(since_ms)
+    ]
+    if len(membership.voters) - len(silent) < membership.quorum:
+        raise MembershipRefused(
+            f"a majority of the {len(membership.voters)} voters after this change must answer, but "
+            f"within headrace.raft.election.timeout.ms={state.settings.election_timeout_ms} these "
+            f"did not: {', '.join(map(str, silent))}; wait until they are back, or remove them "
+            "first"
+        )
 
 
 def send_appends(state: State) -> None:
@@ -122,7 +145,7 @@ def handle_accepted(state: State, message: AppendAccepted) -> None:
             f"node {message.sender} has entry {message.match_index} of term {state.term}, whose "
             f"leader's log ends at {state.log.last_index}"
         )
-    progress.contact_ms = state.now_ms
+    progress.note_answer(state.now_ms)
     if progress.note_match(message.match_index):
         advance_commit(state)
         transfer.hand_over_if_caught_up(state)
@@ -133,7 +156,7 @@ def handle_rejected(state: State, message: AppendRejected) -> None:
     progress = state.progress.get(message.sender)
     if progress is None:
         return
-    progress.contact_ms = state.now_ms
+    progress.note_answer(state.now_ms)
     if progress.is_stale_rejection(message.previous_index):
         return
     log = state.log
@@ -147,8 +170,9 @@ def handle_heartbeat_answer(state: State, message: HeartbeatAnswer) -> None:
     progress = state.progress.get(message.sender)
     if progress is None:
         return
-    progress.contact_ms = state.now_ms
-    progress.acked_round = max(progress.acked_round, min(message.round, state.round))
+    progress.note_answer(state.now_ms)
+    if message.round >= progress.acked_round:
+        progress.acked_round, progress.hold_ms = min(message.round, state.round), message.hold_ms
     reads.confirm(state)
 
 
@@ -186,7 +210,10 @@ def handle_append(state: State, message: Append) -> None:
 def handle_heartbeat(state: State, message: Heartbeat) -> None:
     # The leader says no more than this node once confirmed; a disk that lost it breaks here.
     state.log.commit_to(message.commit)
-    state.outbox.append(HeartbeatAnswer(state.node, message.sender, state.term, message.round))
+    hold_ms = state.promise_hold()
+    state.outbox.append(
+        HeartbeatAnswer(state.node, message.sender, state.term, message.round, hold_ms)
+    )
 
 
 def _skip_committed(state: State, message: Append) -> int:

@@ -3,7 +3,7 @@
 import msgspec
 
 from headrace import config
-from headrace.config import InvalidSetting
+from headrace.config import InvalidSetting, Settings
 
 
 class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,13 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lease_ms(self) -> int:
+        """How long the lease of a leader is at most."""
         return self.election_timeout_ms - self.clock_drift_ms_max
+
+    @property
+    def hold_ms(self) -> int:
+        """How long a follower promises, with each heartbeat, to help nobody else to lead."""
+        return self.election_timeout_ms if self.has_lease_reads else 0
 
     @property
     def stuck_disk_ms(self) -> int:
@@ -57,3 +63,30 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
     def resend_ms(self) -> int:
         """After how long an unanswered message counts as lost."""
         return 3 * self.heartbeat_ms
+
+
+def raft_settings(settings: Settings) -> RaftSettings:
+    """Return what the settings of a node say of its quorum; InvalidSetting if they do not fit."""
+    return RaftSettings(
+        election_timeout_ms=settings[config.RAFT_ELECTION_TIMEOUT_MS],
+        heartbeat_ms=settings[config.RAFT_HEARTBEAT_MS],
+        clock_drift_ms_max=settings[config.RAFT_CLOCK_DRIFT_MS_MAX],
+        has_lease_reads=settings[config.RAFT_LEASE_READS] == "on",
+        append_bytes_max=settings[config.RAFT_APPEND_BYTES_MAX],
+        entry_bytes_max=settings[config.RAFT_ENTRY_BYTES_MAX],
+        in_flight_appends_max=settings[config.RAFT_IN_FLIGHT_APPENDS_MAX],
+        in_flight_bytes_max=settings[config.RAFT_IN_FLIGHT_BYTES_MAX],
+        uncommitted_entries_max=settings[config.RAFT_UNCOMMITTED_ENTRIES_MAX],
+        uncommitted_bytes_max=settings[config.RAFT_UNCOMMITTED_BYTES_MAX],
+        pending_reads_max=settings[config.RAFT_PENDING_READS_MAX],
+        snapshot_chunk_bytes=settings[config.RAFT_SNAPSHOT_CHUNK_BYTES],
+        snapshot_bytes_max=settings[config.RAFT_SNAPSHOT_BYTES_MAX],
+        snapshot_trigger_bytes=settings[config.RAFT_SNAPSHOT_TRIGGER_BYTES],
+        kept_entries=settings[config.RAFT_KEPT_ENTRIES],
+        promotion_lag_entries_max=settings[config.RAFT_PROMOTION_LAG_ENTRIES_MAX],
+        members_max=settings[config.RAFT_MEMBERS_MAX],
+        segment_bytes=settings[config.RAFT_SEGMENT_BYTES],
+        proposal_timeout_ms=settings[config.RAFT_PROPOSAL_TIMEOUT_MS],
+        inbox_messages_max=settings[config.RAFT_INBOX_MESSAGES_MAX],
+        full_disk_retry_ms_max=settings[config.RAFT_FULL_DISK_RETRY_MS_MAX],
+    )

@@ -9,6 +9,7 @@ from crc32c import crc32c
 from headrace.ids import BrokerId as NodeId
 from headrace.raft.entries import Snapshot
 from headrace.raft.errors import InvalidMessage
+from headrace.raft.membership import check_membership
 from headrace.raft.messages import AppendAccepted, InstallSnapshot, SnapshotProgress
 from headrace.raft.progress import Mode, Progress
 from headrace.raft.state import IncomingSnapshot, State
@@ -27,7 +28,7 @@ def send_piece(state: State, member: NodeId, progress: Progress) -> None:
             snapshot.term,
             snapshot.membership,
             len(snapshot.data),
-            snapshot.checksum(),
+            snapshot.checksum,
             offset,
             snapshot.data[offset : offset + state.settings.snapshot_chunk_bytes],
         )
@@ -39,7 +40,7 @@ def handle_progress(state: State, message: SnapshotProgress) -> None:
     progress = state.progress.get(message.sender)
     if progress is None:
         return
-    progress.contact_ms = state.now_ms
+    progress.note_answer(state.now_ms)
     snapshot = progress.snapshot
     if progress.mode is not Mode.SNAPSHOT or snapshot is None or snapshot.index != message.index:
         return
@@ -66,12 +67,13 @@ def handle_install(state: State, message: InstallSnapshot) -> None:
     key = (message.index, message.snapshot_term, message.size_bytes, message.checksum)
     if state.incoming is None or state.incoming.key != key:
         state.incoming = IncomingSnapshot(key)
-    data = state.incoming.data
+    incoming, data = state.incoming, state.incoming.data
     if message.offset == len(data):
         data += message.data
+        incoming.checksum = crc32c(message.data, incoming.checksum)
     if len(data) == message.size_bytes:
         state.incoming = None
-        if crc32c(data) == message.checksum:
+        if incoming.checksum == message.checksum:
             log.install(
                 Snapshot(message.index, message.snapshot_term, message.membership, bytes(data))
             )
@@ -86,6 +88,12 @@ def handle_install(state: State, message: InstallSnapshot) -> None:
 
 
 def _check_piece(state: State, message: InstallSnapshot) -> None:
+    check_membership(message.membership)
+    if message.snapshot_term > message.term:
+        raise InvalidMessage(
+            f"node {message.sender} in term {message.term} sends a snapshot of term "
+            f"{message.snapshot_term}"
+        )
     size_max = state.settings.snapshot_bytes_max
     if not 0 <= message.size_bytes <= size_max:
         raise InvalidMessage(

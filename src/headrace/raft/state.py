@@ -21,7 +21,7 @@ ROUNDS_MAX: Final = 1024
 """How many unanswered rounds are remembered; of older ones a lease is just not lengthened."""
 
 Jitter = Callable[[int], int]
-"""Gives a number from 0 up to below its argument; what makes nodes time out apart."""
+"""Gives a number from 0 up to below its argument, by chance: so nodes time out apart."""
 
 
 class Role(Enum):
@@ -46,11 +46,13 @@ class PendingRead:
 class IncomingSnapshot:
     """The pieces of a leader's snapshot that have come."""
 
-    __slots__ = ("data", "key")
+    __slots__ = ("checksum", "data", "key")
 
     def __init__(self, key: tuple[int, int, int, int]) -> None:
         self.key = key
         self.data = bytearray()
+        self.checksum = 0
+        """Of the data so far."""
 
 
 class State:
@@ -71,15 +73,18 @@ class State:
         self.log = log
         self.jitter = jitter
         self.now_ms = now_ms
-        self.term = hard_state.term
-        self.vote = hard_state.vote
+        self.term, self.vote = hard_state.term, hard_state.vote
+        self.hold_ms = hard_state.hold_ms
+        """The longest promise that may be running."""
+        self.hold_until_ms = now_ms + hard_state.hold_ms
+        """At the start as if it had just been made."""
         self.role = Role.FOLLOWER
         self.role_since_ms = now_ms
         self.leader: NodeId | None = None
         self.leader_since_ms = now_ms
         """Since when `leader` is what it is, nobody included."""
         self.heard_ms = now_ms
-        """When a leader last spoke; at the start as if it just had, see `hears_leader`."""
+        """When a leader last spoke; at the start as if it just had."""
         self.heard_from: dict[NodeId, int] = {}
         """When each other member last said anything, for people."""
         self.outbox: list[Message] = []
@@ -135,28 +140,41 @@ class State:
         """Whether this node may try to lead.
 
         One that is removed by an entry which may not be committed still may: nobody else might be
-        able to win, if only this node has that entry.
+        able to win, if only this node has that entry. What counts are the members just before that
+        entry. The commit index says nothing: after a restart it is the snapshot's.
         """
         log = self.log
-        return self.is_voter or (
-            log.membership_index > log.commit and self.node in log.membership_at(log.commit).voters
-        )
+        is_removal_pending = log.membership_index > log.commit
+        return self.is_voter or (is_removal_pending and self.node in log.previous_membership.voters)
 
     @property
     def has_committed_in_term(self) -> bool:
         return self.role is Role.LEADER and self.log.commit >= self.term_start_index
 
     def hears_leader(self) -> bool:
-        """Say whether this node must not help to replace the leader.
-
-        With lease reads the silence itself is what counts, whoever was heard and even if the
-        node has started since: the leader counts on it.
-        """
-        if self.role is Role.LEADER:
+        """Say whether this node must not help to replace the leader."""
+        if self.role is Role.LEADER or self.is_held:
             return True
-        if self.leader is None and not (self.settings.has_lease_reads and self.term > 0):
+        if self.leader is None:
             return False
         return self.now_ms - self.heard_ms < self.settings.election_timeout_ms
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a promise to help nobody else to lead is running, which a leader counts on."""
+        return self.now_ms < self.hold_until_ms
+
+    def promise_hold(self) -> int:
+        """Promise a leader to hold still from now on, and return for how long.
+
+        The promise outlives this node: it is part of the hard state, and what tells of it waits for
+        that. A shorter one takes the place of a longer one when that has run out.
+        """
+        hold_ms = self.settings.hold_ms
+        if hold_ms > self.hold_ms or not self.is_held:
+            self.hold_ms = hold_ms
+        self.hold_until_ms = max(self.hold_until_ms, self.now_ms + hold_ms)
+        return hold_ms
 
     def postpone_election(self) -> None:
         timeout_ms = self.settings.election_timeout_ms

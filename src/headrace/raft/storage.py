@@ -21,7 +21,7 @@ import msgspec
 from crc32c import crc32c
 
 from headrace.log.disk import Disk, DiskFile
-from headrace.raft.entries import Entry, Snapshot
+from headrace.raft.entries import Entry, HardState, Snapshot
 from headrace.raft.errors import CorruptRaftLog
 from headrace.raft.frames import Frame, encode_frame
 from headrace.raft.full_disk import OutOfSpace, naming_lack_of_space
@@ -68,8 +68,13 @@ class RaftStorage:
         self._terms = _Terms(stored)
 
     def store(self, ready: Ready) -> None:
-        """Make what a Ready has to be stored durable, with one sync if there is no snapshot."""
+        """Make what a Ready has to be stored durable, with one sync if there is no snapshot.
+
+        With a snapshot the hard state goes first: the snapshot may be of a term that this node
+        heard of in the same Ready, and a node must not find itself in an earlier one.
+        """
         if ready.snapshot is not None and ready.snapshot is not self._installed:
+            self._store_hard_state(ready.hard_state or self.hard_state)
             self.store_snapshot(ready.snapshot)
             self._installed = ready.snapshot
         self.write(ready)
@@ -136,7 +141,9 @@ class RaftStorage:
                 break  # the next compaction tries again
             del self._old_files[0]
         if len(self._old_files) < count:
-            self._disk.sync_folder(self._folder)
+            # Files that come back in a crash hold nothing that the snapshot does not.
+            with suppress(OutOfSpace), naming_lack_of_space():
+                self._disk.sync_folder(self._folder)
         self._terms.forget(up_to_index)
 
     def begin(self) -> None:
@@ -162,6 +169,13 @@ class RaftStorage:
     @property
     def file_count(self) -> int:
         return len(self._old_files) + 1
+
+    def _store_hard_state(self, hard_state: HardState) -> None:
+        """Make a term and a vote durable, and leave the log as it is."""
+        if hard_state != self.hard_state:
+            self._append(Frame(hard_state, self._last_index, self._last_term, []))
+            self.hard_state = hard_state
+            self.sync()
 
     def _append(self, frame: Frame) -> None:
         file = self._file
@@ -203,10 +217,10 @@ class RaftStorage:
         number = self._number + 1
         path = self._path(file_name(number))
         frame = Frame(self.hard_state, self._last_index, self._last_term, [])
-        if self._is_roll_late:
-            with suppress(FileNotFoundError):
-                self._disk.remove(path)
         with naming_lack_of_space():
+            if self._is_roll_late:
+                with suppress(FileNotFoundError):
+                    self._disk.remove(path)
             file = self._disk.open(path, create=True)
             try:
                 file.append(encode_frame(frame, number=number, position=0))

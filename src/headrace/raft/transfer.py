@@ -36,7 +36,7 @@ def heir(state: State) -> NodeId | None:
     heard = [
         voter
         for voter in membership.voters
-        if voter != state.node and state.progress[voter].contact_ms > since_ms
+        if voter != state.node and state.progress[voter].has_answered_since(since_ms)
     ]
     if len(heard) < membership.quorum:
         return None

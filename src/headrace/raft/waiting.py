@@ -15,6 +15,8 @@ from headrace.raft.errors import (
 from headrace.raft.ready import Proposed
 
 NEVER_MS: Final = 2**53
+READ_ORIGINS: Final = 2**62
+"""How many places there are for a life's first read id; ids stay below 2**63."""
 
 
 class _Proposal(NamedTuple):
@@ -26,7 +28,12 @@ class _Proposal(NamedTuple):
 class Waiting:
     """Futures by index and by read; each is resolved once, and a cancelled one is passed over."""
 
-    def __init__(self, node: NodeId) -> None:
+    def __init__(self, node: NodeId, read_origin: int) -> None:
+        """`read_origin` is where read ids begin: by chance, another place in every life.
+
+        An answer that was slow may come after its node has started again. Its id must not be that
+        of another read, whose index it would understate.
+        """
         self._node = node
         self._proposals: dict[int, _Proposal] = {}
         """By index, in the order of their deadlines."""
@@ -34,7 +41,7 @@ class Waiting:
         """Those without an index yet."""
         self._confirmed: list[tuple[int, int, asyncio.Future[int]]] = []
         """Reads that wait for an index to be applied: a heap of index, number, future."""
-        self._last_read_id = 0
+        self._last_read_id = read_origin
 
     def add_proposal(
         self, loop: asyncio.AbstractEventLoop, proposed: Proposed, deadline_ms: int

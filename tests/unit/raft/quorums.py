@@ -52,6 +52,11 @@ class Quorum:
         self.disks: dict[BrokerId, SimulatedDisk] = {}
         self.hosts: dict[BrokerId, VirtualHost] = {}
         self.cut: set[BrokerId] = set()
+        self.held: tuple[type[Message], ...] = ()
+        """Kinds of messages that are kept back."""
+        self.late: list[Message] = []
+        """What was kept back, to be sent by `send_late`."""
+        self._lives = 0
 
     async def __aenter__(self) -> "Quorum":
         for number in self.members.voters:
@@ -67,6 +72,7 @@ class Quorum:
         disk = self.disks.setdefault(node, SimulatedDisk(number))
         journal = self.journals[node] = Journal()
         host = self.hosts[node] = VirtualHost()
+        self._lives += 1
         driver = self.drivers[node] = RaftDriver(
             node,
             disk,
@@ -74,7 +80,7 @@ class Quorum:
             machine=journal,
             transport=self,
             settings=self.settings,
-            jitter=Random(number).randrange,
+            jitter=Random(f"{number} {self._lives}").randrange,
             host=host,
         )
         await driver.start(bootstrap=members or Membership())
@@ -86,8 +92,15 @@ class Quorum:
     def send(self, messages: list[Message]) -> None:
         loop = asyncio.get_running_loop()
         for message in messages:
-            if not {message.sender, message.to} & self.cut:
+            if isinstance(message, self.held):
+                self.late.append(message)
+            elif not {message.sender, message.to} & self.cut:
                 loop.call_later(0.001, self._arrive, message.to, encode_message(message))
+
+    def send_late(self) -> None:
+        """Send what was kept back, and keep nothing back any more."""
+        late, self.late, self.held = self.late, [], ()
+        self.send(late)
 
     def _arrive(self, to: BrokerId, data: bytes) -> None:
         if to in self.drivers:

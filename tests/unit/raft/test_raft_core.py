@@ -192,6 +192,27 @@ def test_what_is_committed_is_handed_out_once_and_only_when_durable() -> None:
     assert raft.ready(6) is None
 
 
+def test_nobody_hears_of_a_sole_voters_term_before_its_disk_knows_it() -> None:
+    """Else another could lead the same term, if this node goes down and forgets it."""
+    members = Membership((ONE,), (TWO,))
+    raft = node(Stored(Snapshot(0, 0, members, b""), HardState(5, TWO)))
+    raft.tick(1)
+    assert (raft.state.role, raft.state.term) == (Role.LEADER, 6)
+    storing = raft.ready(1)
+    assert storing is not None
+    assert (storing.early_messages, storing.committed) == ([], [])
+    raft.propose(b"a", 2)
+    raft.read(7, 2)
+    raft.step(RequestVote(THREE, ONE, 6, 9, 9, False), 2)
+    raft.tick(200)
+    assert raft.ready(200) is None
+    raft.persisted(storing, 201)
+    done = raft.ready(201)
+    assert done is not None
+    assert done.early_messages != []
+    assert [entry.index for entry in done.committed] == [1]
+
+
 def test_time_does_not_go_back() -> None:
     raft = node()
     raft.tick(10)

@@ -17,7 +17,13 @@ from headrace.raft.errors import (
     ReadDropped,
 )
 from headrace.raft.membership import Membership
-from headrace.raft.messages import Heartbeat
+from headrace.raft.messages import (
+    Heartbeat,
+    HeartbeatAnswer,
+    Message,
+    ReadAnswer,
+    ReadRequest,
+)
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Role
 from headrace.testing.disk import SimulatedDisk
@@ -124,6 +130,35 @@ def test_a_read_without_a_quorum_is_dropped_not_served() -> None:
                 await leader.read_index()
             with pytest.raises(NotLeader):
                 await leader.read_index()
+
+    run_virtual(main())
+
+
+def test_an_answer_to_a_read_of_a_former_life_answers_no_other_read() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            await leader.propose(b"a")
+            node = next(each for each in quorum.drivers if each != leader.node)
+            quorum.held = (ReadAnswer,)
+            before = asyncio.ensure_future(quorum.drivers[node].read_index())
+            await quorum.until(lambda: len(quorum.late) == 1)
+            await quorum.stop(node)
+            with pytest.raises(RaftStopped):
+                await before
+            await leader.propose(b"b")
+
+            follower = await quorum.start(node)
+            await quorum.until(lambda: follower.state.leader == leader.node)
+            assert follower.state.term == leader.state.term, "else the answer is void anyhow"
+            true_index = await leader.propose(b"c")
+            quorum.held = (ReadAnswer, ReadRequest)  # nobody answers the new read
+            read = asyncio.ensure_future(follower.read_index())
+            await quorum.until(lambda: len(quorum.late) == 2)
+            quorum.late = [each for each in quorum.late if isinstance(each, ReadAnswer)]
+            quorum.send_late()
+            with pytest.raises(ReadDropped):
+                assert await read >= true_index
 
     run_virtual(main())
 
@@ -384,6 +419,24 @@ def test_messages_that_nobody_would_send_are_dropped_with_a_warning(
     run_virtual(main())
     assert "node 2 leads term 1, and so does 1" in caplog.text
     assert "a message from 2 to 3 at 1" in caplog.text
+
+
+def test_many_messages_at_once_leave_a_turn_to_others() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            follower = next(each for each in quorum.drivers.values() if each is not leader)
+            heartbeat = Heartbeat(leader.node, follower.node, leader.state.term, 0, 1)
+            sent: list[Message] = []
+            quorum.held = (HeartbeatAnswer,)
+            quorum.late = sent
+            follower.receive([heartbeat] * 5000)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert 0 < len(sent) <= 500, "others on the loop have not waited for all of them"
+            await quorum.until(lambda: len(sent) >= 5000)
+
+    run_virtual(main())
 
 
 def test_more_messages_than_the_inbox_holds_are_dropped() -> None:

@@ -3,10 +3,12 @@
 from contextlib import suppress
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ids import BrokerId
+from headrace.raft import entries, snapshots
 from headrace.raft.core import Raft
 from headrace.raft.entries import Entry, EntryKind, Snapshot
 from headrace.raft.errors import InvalidMessage
@@ -84,7 +86,7 @@ def test_a_message_for_another_node_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "entries",
+    "sent",
     [
         [Entry(2, 1, EntryKind.DATA, b"")],
         [Entry(1, 2, EntryKind.DATA, b"")],
@@ -94,10 +96,10 @@ def test_a_message_for_another_node_is_refused() -> None:
         [Entry(1, 1, EntryKind.MEMBERSHIP, encode_membership(Membership()))],
     ],
 )
-def test_entries_that_no_leader_sends_are_refused_whole(entries: list[Entry]) -> None:
+def test_entries_that_no_leader_sends_are_refused_whole(sent: list[Entry]) -> None:
     raft = follower()
     with pytest.raises(InvalidMessage):
-        raft.step(Append(TWO, ONE, 1, 0, 0, 0, entries), 1)
+        raft.step(Append(TWO, ONE, 1, 0, 0, 0, sent), 1)
     assert raft.state.log.last_index == 0
 
 
@@ -115,11 +117,35 @@ def test_two_leaders_of_a_term_are_refused() -> None:
         InstallSnapshot(TWO, ONE, 1, 5, 1, MEMBERS, -1, 0, 0, b""),
         InstallSnapshot(TWO, ONE, 1, 5, 1, MEMBERS, 10, 0, 8, b"abc"),
         InstallSnapshot(TWO, ONE, 1, 5, 1, MEMBERS, 10, 0, -1, b"abc"),
+        InstallSnapshot(TWO, ONE, 1, 5, 2, MEMBERS, 0, 0, 0, b""),
+        InstallSnapshot(TWO, ONE, 1, 5, 1, Membership(), 0, 0, 0, b""),
+        InstallSnapshot(TWO, ONE, 1, 5, 1, Membership((ONE,), (ONE,)), 0, 0, 0, b""),
     ],
 )
 def test_pieces_that_fit_no_snapshot_are_refused(piece: InstallSnapshot) -> None:
     with pytest.raises(InvalidMessage):
         follower().step(piece, 1)
+
+
+def test_a_snapshot_is_checksummed_once_on_either_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pieces it has: nobody may hold up the loop for all of it at each."""
+    summed: list[int] = []
+
+    def counting(data: bytes, value: int = 0) -> int:
+        summed.append(len(data))
+        return crc32c(data, value)
+
+    for module in (entries, snapshots):
+        monkeypatch.setattr(module, "crc32c", counting)
+    data = bytes(1000)
+    snapshot = Snapshot(5, 1, MEMBERS, data)
+    raft = follower()
+    for at in range(0, 1000, 10):
+        piece = data[at : at + 10]
+        checksum = snapshot.checksum
+        raft.step(InstallSnapshot(TWO, ONE, 1, 5, 1, MEMBERS, 1000, checksum, at, piece), 1)
+    assert raft.state.snapshot.index == 5
+    assert sum(summed) == 2 * len(data)
 
 
 def test_a_snapshot_that_was_damaged_on_the_way_is_asked_for_again() -> None:

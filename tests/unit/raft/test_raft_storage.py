@@ -2,10 +2,14 @@
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import cast
 
+import msgspec
 import pytest
 
 from headrace.ids import BrokerId
+from headrace.raft.core import Raft
 from headrace.raft.entries import Entry, EntryKind, HardState, Snapshot
 from headrace.raft.errors import CorruptRaftLog
 from headrace.raft.frames import Frame, encode_frame
@@ -13,6 +17,7 @@ from headrace.raft.full_disk import OutOfSpace
 from headrace.raft.membership import Membership
 from headrace.raft.opening import open_storage
 from headrace.raft.ready import Ready, Stored
+from headrace.raft.settings import RaftSettings
 from headrace.raft.storage import RaftStorage
 from headrace.testing.disk import ALWAYS, PowerLost, SimulatedDisk
 
@@ -100,6 +105,7 @@ def test_a_torn_write_is_dropped_and_what_came_before_is_whole(seed: int) -> Non
 def test_power_may_go_at_any_change(changes: int) -> None:
     disk = SimulatedDisk(changes)
     storage, _ = opened(disk, segment_bytes=400)
+    storage.store(ready(hard_state=HardState(1)))
     promised = 0
     disk.lose_power_after(changes)
     snapshot = Snapshot(0, 0, MEMBERS, b"")
@@ -161,6 +167,16 @@ def test_damaged_snapshot_is_named() -> None:
         opened(disk)
 
 
+def test_a_log_without_its_snapshot_is_named() -> None:
+    """Else whoever starts would take the members of a first start for those of the quorum."""
+    disk = SimulatedDisk()
+    storage, _ = opened(disk)
+    storage.store(ready(entries(1, 3), HardState(1)))
+    disk.remove(f"{FOLDER}/snapshot")
+    with pytest.raises(CorruptRaftLog, match="it is missing, but there is a log"):
+        opened(disk)
+
+
 def test_a_file_without_the_ones_before_it_is_named() -> None:
     disk = SimulatedDisk()
     storage, _ = opened(disk, segment_bytes=200)
@@ -174,6 +190,7 @@ def test_a_file_without_the_ones_before_it_is_named() -> None:
 def test_compaction_removes_files_behind_the_snapshot_and_no_others() -> None:
     disk = SimulatedDisk()
     storage, _ = opened(disk, segment_bytes=200)
+    storage.store(ready(hard_state=HardState(1)))
     for number in range(1, 20):
         storage.store(ready(entries(number, 1, data=b"z" * 60)))
     count = storage.file_count
@@ -205,15 +222,46 @@ def test_an_installed_snapshot_takes_the_place_of_the_log() -> None:
 def test_a_crash_between_an_installed_snapshot_and_its_frame_is_made_good() -> None:
     disk = SimulatedDisk()
     storage, _ = opened(disk)
-    storage.store(ready(entries(1, 5), HardState(1)))
+    storage.store(ready(entries(1, 5), HardState(2)))
     storage.store_snapshot(Snapshot(9, 2, MEMBERS, b"state"))
     disk.crash()
     storage, stored = opened(disk)
     assert (stored.base_index, stored.base_term, stored.entries) == (9, 2, [])
-    assert stored.hard_state == HardState(1)
+    assert stored.hard_state == HardState(2)
     storage.store(ready(entries(10, 1, term=2)))
     disk.crash()
     assert opened(disk)[1].entries == entries(10, 1, term=2)
+
+
+@pytest.mark.parametrize("changes", range(12))
+def test_a_node_starts_wherever_a_crash_finds_it_installing_a_snapshot(changes: int) -> None:
+    """A heartbeat of a new term and a whole snapshot that come together are one Ready."""
+    disk = SimulatedDisk(changes)
+    storage, _ = opened(disk)
+    storage.store(ready(entries(1, 5), HardState(1)))
+    disk.lose_power_after(changes)
+    with suppress(PowerLost):
+        storage.store(
+            ready(
+                entries(10, 1, term=5),
+                HardState(5, BrokerId(2)),
+                Snapshot(9, 4, MEMBERS, b"state"),
+            )
+        )
+    disk.crash()
+    _, stored = opened(disk)
+    Raft(BrokerId(1), settings=RaftSettings(), stored=stored, jitter=lambda _: 0, now_ms=0)
+    if stored.snapshot.index:
+        assert stored.hard_state == HardState(5, BrokerId(2))
+
+
+def test_a_snapshot_of_a_term_that_the_log_does_not_know_is_named() -> None:
+    disk = SimulatedDisk()
+    storage, _ = opened(disk)
+    storage.store(ready(entries(1, 5), HardState(1)))
+    storage.store_snapshot(Snapshot(9, 2, MEMBERS, b"state"))
+    with pytest.raises(CorruptRaftLog, match="of term 2, but the log knows no term beyond 1"):
+        opened(disk)
 
 
 def test_what_a_failed_sync_left_is_not_found_again() -> None:
@@ -272,6 +320,8 @@ def test_what_found_no_room_is_stored_as_if_nothing_had_been(
                 other.heal()
                 other.make_room()
                 found = opened(other, segment_bytes=400)[1]
+                if each.snapshot is not None and found.hard_state == each.hard_state:
+                    found = msgspec.structs.replace(found, hard_state=before.hard_state)
                 if each.snapshot is None or found.snapshot.index == 0:
                     assert found == before
                 else:
@@ -325,10 +375,81 @@ def test_a_new_file_that_found_no_room_may_come_back_in_a_crash(seed: int) -> No
     assert opened(disk)[1].entries == entries(1, 3, data=b"z" * 60)
 
 
+def storage_with_a_late_roll(disk: SimulatedDisk) -> RaftStorage:
+    """Give one with three entries, whose second file could neither be begun nor removed."""
+    storage, _ = opened(disk, segment_bytes=200)
+    storage.store(ready(entries(1, 1, data=b"z" * 60), HardState(1)))
+    disk.fail("append", "*2.raft", error=errno.ENOSPC)
+    disk.fail("remove", "*2.raft", error=errno.ENOSPC)
+    storage.store(ready(entries(2, 1, data=b"z" * 60)))
+    assert len(file_names(disk)) == 3
+    return storage
+
+
+def test_a_late_roll_that_still_finds_no_room_leaves_the_log_in_its_file() -> None:
+    disk = SimulatedDisk()
+    storage = storage_with_a_late_roll(disk)
+    disk.fail("remove", "*2.raft", error=errno.ENOSPC, times=2)
+    for number in (3, 4):
+        storage.store(ready(entries(number, 1, data=b"z" * 60)))
+        assert storage.file_count == 1
+    storage.store(ready(entries(5, 1, data=b"z" * 60)))
+    assert storage.file_count == 2
+    assert opened(disk)[1].entries == entries(1, 5, data=b"z" * 60)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_torn_write_before_a_file_that_was_never_begun_is_dropped(seed: int) -> None:
+    """A file whose first frame found no room does not prove the one before it to be whole."""
+    disk = SimulatedDisk(seed)
+    storage = storage_with_a_late_roll(disk)
+    disk.lose_power_after(1)
+    with pytest.raises(PowerLost):
+        storage.store(ready(entries(3, 1, data=b"z" * 60)))
+    disk.crash()
+    storage, stored = opened(disk, segment_bytes=200)
+    count = len(stored.entries)
+    assert stored.entries == entries(1, count, data=b"z" * 60)
+    assert count in (2, 3)
+    storage.store(ready(entries(count + 1, 1)))
+    disk.crash()
+    assert len(opened(disk)[1].entries) == count + 1
+
+
+def test_a_compaction_that_cannot_be_synced_for_want_of_room_stops_nothing() -> None:
+    disk = SimulatedDisk()
+    storage, _ = opened(disk, segment_bytes=200)
+    for number in range(1, 20):
+        storage.store(ready(entries(number, 1, data=b"z" * 60), HardState(1)))
+    storage.store_snapshot(Snapshot(10, 1, MEMBERS, b"state"))
+    disk.fail("sync_folder", error=errno.ENOSPC)
+    storage.compact(10)
+    storage.store(ready(entries(20, 1)))
+    disk.crash()
+    assert opened(disk)[1].entries[-1] == entries(20, 1)[0]
+
+
+def test_a_frame_of_newer_software_is_named_and_not_cut_off() -> None:
+    """It is whole by its checksum, so it was promised."""
+    disk = SimulatedDisk()
+    storage, _ = opened(disk)
+    storage.store(ready(entries(1, 3), HardState(1)))
+    path = f"{FOLDER}/00000000000000000001.raft"
+    position = disk.list(FOLDER)["00000000000000000001.raft"]
+    frame = Frame(HardState(1), 3, 1, [Entry(4, 1, cast(EntryKind, 77), b"?")])
+    with disk.lock:
+        disk.open(path).append(encode_frame(frame, number=1, position=position))
+    size = disk.list(FOLDER)["00000000000000000001.raft"]
+    with pytest.raises(CorruptRaftLog, match="77"):
+        opened(disk)
+    assert disk.list(FOLDER)["00000000000000000001.raft"] == size
+
+
 def test_a_leaders_snapshot_is_written_once_though_its_frame_finds_no_room() -> None:
     disk = SimulatedDisk()
     storage, _ = opened(disk)
-    install = ready(snapshot=Snapshot(9, 2, MEMBERS, b"state"), hard_state=HardState(2))
+    storage.store(ready(hard_state=HardState(2)))
+    install = ready(snapshot=Snapshot(9, 2, MEMBERS, b"state"))
     disk.fail("append", "*.raft", error=errno.ENOSPC, times=3)
     before = disk.counts["rename"]
     for _ in range(3):
