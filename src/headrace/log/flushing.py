@@ -1,6 +1,7 @@
 """Making a log durable: what the loop prepares, what waits for the disk in a thread."""
 
 import asyncio
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,17 +52,23 @@ class Flush(NamedTuple):
 class Flusher:
     """Flushes one log, one flush at a time; knows which small files the next one has to write."""
 
-    __slots__ = ("_log", "_new_files", "_running", "_snapshots", "_up_to", "are_epochs_dirty")
+    __slots__ = ("_log_of", "_new_files", "_running", "_snapshots", "_up_to", "are_epochs_dirty")
 
     def __init__(self, log: "Log") -> None:
         self.are_epochs_dirty = False
-        self._log = log
+        self._log_of = weakref.ref(log)  # a cycle would keep a deleted log until a collection
         self._running: asyncio.Future[None] | None = None
         self._new_files: list[DiskFile] = []
         """Files beside the segments that no flush has synced yet."""
         self._snapshots: list[tuple[str, list[ProducerState]]] = []
         self._up_to = log.end_offset
         """What the flush that runs will have made durable, if nothing of it is cut off."""
+
+    @property
+    def _log(self) -> "Log":
+        log = self._log_of()
+        assert log is not None, "who flushes a log has it"
+        return log
 
     async def flush(self) -> None:
         """Return when all that was appended before the call is on disk; see `Log.flush`."""

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.cli import memory
+from headrace.ids import TopicName
 from headrace.testing.broker import TestBroker
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
-from tests.broker.peers import ask_on, wait_until
+from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest
+from tests.broker.peers import ask, ask_on, wait_until
 from tests.differential.connection import Connection
 
 
@@ -48,5 +50,23 @@ def test_an_old_connection_is_freed_without_the_collector(headrace: TestBroker) 
         gc.disable()
     try:
         wait_until(lambda: reference() is None, "the connection is freed")
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("settled")
+def test_the_log_of_a_deleted_topic_is_freed_without_the_collector(headrace: TestBroker) -> None:
+    headrace.create_topic("orders")
+    headrace.produce("orders", "one")
+    replicas = headrace.node.broker.replicas
+    partition = replicas.find(TopicName("orders"), 0)
+    assert partition is not None
+    reference = weakref.ref(partition.log)
+    del partition
+    gc.collect()
+    gc.disable()
+    try:
+        ask(headrace.bootstrap, DeleteTopicsRequest(topic_names=["orders"], timeout_ms=9000), 5)
+        wait_until(lambda: reference() is None, "the log is freed")
     finally:
         gc.enable()
