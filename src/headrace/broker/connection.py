@@ -30,7 +30,8 @@ PRODUCE: Final = int(ApiKey.PRODUCE)
 TURN_NS_MAX: Final = 5_000_000
 """How long the requests of one connection are handled before others have their turn."""
 DIRECT_MAX: Final = 16
-"""How many requests of one read are handled without a look at the clock."""
+"""How many small requests of one read are handled without a look at the clock."""
+SMALL_FRAME_BYTES_MAX: Final = 1024
 INLINE_FRAME_BYTES_MAX: Final = 64 * 1024
 """A larger request, unless it is a produce, whose bytes are records, is decoded in a thread."""
 
@@ -92,6 +93,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._traffic.is_bounded:
             self._account(frames, now_ns)
+            if self.is_closed:
+                return
         taken = 0
         if self._is_reading:
             for frame in frames:
@@ -101,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
                 taken += 1
                 if self.is_closed:
                     return
-                if not self._is_reading:
+                if len(frame) > SMALL_FRAME_BYTES_MAX or not self._is_reading:
                     break
         if taken < len(frames):
             self._backlog.extend(frames[taken:])

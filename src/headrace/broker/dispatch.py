@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 BROKER_LISTENER: Final = "broker"
+INLINE_OBJECT_BYTES_MAX: Final = 512 * 1024
+"""What the objects of a request may take in memory that is decoded on the loop: some thousand."""
 _KEY_AND_VERSION: Final = Layout(">hh")
 
 Reading: TypeAlias = "asyncio.Future[Request]"
@@ -61,8 +63,8 @@ class Dispatcher:
     def read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request | None:
         """Return the request in a frame; raise Undecodable if there is none that can be answered.
 
-        None if this version of its API was never used before: what that takes would hold up the
-        loop, so use `read_in_thread`.
+        None if this version of its API was never used before, or if it has very many elements:
+        what that takes would hold up the loop, so use `read_in_thread`.
         """
         try:
             api, version, correlation_id, client_id, position = read_request_start(frame)
@@ -70,7 +72,10 @@ class Dispatcher:
             kind = self._ready.get((key, version))
             if kind is not None:
                 # What follows the body is ignored, as Kafka does.
-                body, _ = decode_from(kind, frame, version, position)
+                try:
+                    body, _ = decode_from(kind, frame, version, position, INLINE_OBJECT_BYTES_MAX)
+                except WireError:
+                    return None  # it has very many elements, or is none: a thread finds out
             else:
                 versions = self._versions.get(key)
                 if versions is not None and version in versions:

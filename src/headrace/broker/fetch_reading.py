@@ -136,6 +136,7 @@ class FetchReader:
         is_whole = True
         if partition.is_leader and self.find(wanted) is partition:
             try:
+                partition.log.check_offset(wanted.fetch_offset)  # its segment may be gone by now
                 # The segment may have nothing from the offset on; the next one does then.
                 records = work.result(partition.log.cuts) or _EMPTY
                 is_whole = bool(records)

@@ -34,7 +34,7 @@ INT64_MIN: int = -(2**63)
 INT64_MAX: int = 2**63 - 1
 RECORD_BYTES_MIN: int = 7
 """Length, attributes, two deltas, two nulls and no headers, one byte each."""
-QUICK_RECORDS_MAX: int = 500_000 if cython.compiled else 500
+QUICK_RECORDS_MAX: int = 100_000 if cython.compiled else 500
 """How many records `measure` walks in a few milliseconds; more are for a thread."""
 
 

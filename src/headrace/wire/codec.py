@@ -34,12 +34,19 @@ def decode(message: type[M], buffer: Buffer, version: int) -> M:
     return value
 
 
-def decode_from(message: type[M], buffer: memoryview, version: int, position: int) -> tuple[M, int]:
-    """Read a message that starts at `position`; give it and the position behind it."""
+def decode_from(
+    message: type[M], buffer: memoryview, version: int, position: int, room: int = -1
+) -> tuple[M, int]:
+    """Read a message that starts at `position`; return it and the position behind it.
+
+    `room` is what its objects may take in memory, by default what is allowed for such a frame.
+    """
     function = _decoders.get((message, version)) or _compile_decoder(message, version)
     end = len(buffer)
+    if room < 0:
+        room = _MEMORY_FLOOR_BYTES + 4 * end
     try:
-        result: tuple[M, int] = function(buffer, position, end, _MEMORY_FLOOR_BYTES + 4 * end)
+        result: tuple[M, int] = function(buffer, position, end, room)
         return result
     except _DECODE_ERRORS as error:
         explained = _explain_decoding(error, message, version)

@@ -5,7 +5,8 @@ frame is a memoryview of that memory. Memory that a frame was given out of is ne
 again, so frames stay valid for as long as anyone holds them, and need no copy.
 
 What a peer announces is not believed: memory grows with what has arrived, at most four times
-that, except that a peer who has sent a frame of some size before gets as much at once again.
+that, except that a peer who has sent a megabyte of a frame, or a frame of that size before, gets
+all of it at once. The kernel provides that memory page by page, as it is written to.
 """
 
 from struct import Struct as Layout
@@ -18,6 +19,8 @@ from headrace.wire.schema import Buffer
 SIZE_BYTES: Final = 4
 CHUNK_BYTES: Final = 64 * 1024
 _GROWTH_FACTOR: Final = 4
+_COPIED_BYTES_MAX: Final = 1024 * 1024
+"""Who has sent this much of a frame gets memory for all of it."""
 _SIZE: Final = Layout(">i")
 
 
@@ -90,7 +93,10 @@ class FrameReader:
         pending = self.pending_bytes
         due = max(CHUNK_BYTES, _GROWTH_FACTOR * pending, self._largest_frame_bytes + SIZE_BYTES)
         if pending >= SIZE_BYTES:
-            due = min(due, max(CHUNK_BYTES, SIZE_BYTES + self._announced_bytes()))
+            announced = SIZE_BYTES + self._announced_bytes()
+            if pending >= _COPIED_BYTES_MAX:
+                due = announced  # copying more than once takes long, and it means it by now
+            due = min(due, max(CHUNK_BYTES, announced))
         memory = memoryview(bytearray(due))
         memory[:pending] = self._memory[self._start : self._end]
         self._memory, self._start, self._end = memory, 0, pending

@@ -107,6 +107,8 @@ def _gather(broker: Broker, request: Request) -> None:
 
     def gather_some() -> int:
         nonlocal topic, partitions
+        if request.peer.is_closed:
+            return 1
         left = PARTITIONS_PER_TURN
         try:
             while left > 0:
@@ -124,8 +126,7 @@ def _gather(broker: Broker, request: Request) -> None:
         except Exception as error:  # nobody above would answer
             request.peer.on_failed(request, error)
         else:
-            if not request.peer.is_closed:
-                broker.turns.soon(gather_some)
+            broker.turns.soon(gather_some)
         return TURN_COST_MAX
 
     broker.turns.soon(gather_some)

@@ -22,6 +22,7 @@ from typing import Any, Final
 from headrace.broker.broker import Broker
 from headrace.broker.partition import Partition
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, in_slices
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.log.lookup import (
@@ -77,6 +78,9 @@ _AT_THE_EDGE: Final = (
     EARLIEST_PENDING_UPLOAD,
 )
 """What a log knows without a look into its files."""
+
+EPOCH_COST: Final = 2
+"""What a row of OffsetForLeaderEpoch costs, in units of `slices`."""
 
 logger = logging.getLogger(__name__)
 
@@ -239,20 +243,22 @@ def _epoch_start(partition: Partition) -> int:
 
 def handle_offset_for_leader_epoch(
     broker: Broker, request: Request
-) -> OffsetForLeaderEpochResponse:
-    body: OffsetForLeaderEpochRequest = request.body
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    _end_of_epoch(broker, TopicName(topic.topic), asked)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ]
-    )
+) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
+    return in_slices(_ends_of_epochs(broker, request.body))
+
+
+def _ends_of_epochs(
+    broker: Broker, body: OffsetForLeaderEpochRequest
+) -> Slices[OffsetForLeaderEpochResponse]:
+    current, topics = Slice(), []
+    for topic in body.topics:
+        rows: list[EpochEndOffset] = []
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+        for asked in topic.partitions:
+            rows.append(_end_of_epoch(broker, TopicName(topic.topic), asked))
+            if current.spend(EPOCH_COST):
+                yield
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _end_of_epoch(

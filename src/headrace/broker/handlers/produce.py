@@ -41,7 +41,7 @@ from headrace.records.header import COMPRESSION_MASK, HEADER_BYTES, MAGIC, TRANS
 from headrace.records.validation import validate_batch
 from headrace.txn.state import Place, Producer
 from headrace.wire import ApiKey
-from headrace.wire.messages.produce_request import ProduceRequest
+from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest
 from headrace.wire.messages.produce_response import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -49,8 +49,10 @@ from headrace.wire.messages.produce_response import (
 )
 from headrace.wire.schema import Buffer
 
-PARTITIONS_A_TURN: Final = 200
-"""How many partitions of a request are appended to before others have their turn."""
+TURN_COST_MAX: Final = 64
+"""How much of a request is done before others have their turn: a partition costs 1, and as much for
+each 32 KiB."""
+BYTES_SHIFT: Final = 15
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics, as in Kafka."""
 FIRST_WITH_TOPIC_IDS: Final = 13
@@ -72,11 +74,15 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
     pending: PendingProduce | None = None
     joining: list[Joining] = []
     costly: list[Costly] = []
-    left = PARTITIONS_A_TURN
+    left = TURN_COST_MAX
     for topic in body.topic_data:
         rows: list[PartitionProduceResponse] = []
         name, topic_id = TopicName(topic.name), TopicId(topic.topic_id)
         for data in topic.partition_data:
+            left -= _cost(data)
+            if costly or left < 0:  # what is behind a batch is appended behind it
+                costly.append(Costly.behind(topic, data, rows))
+                continue
             index = data.index
             if version >= FIRST_WITH_TOPIC_IDS:
                 partition = replicas.find_by_id(topic_id, index)
@@ -88,10 +94,6 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
                 records = _check(data.records, version)
                 if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
                     raise _internal(partition)
-                left -= 1
-                if costly or left < 0:  # what is behind a batch is appended behind it
-                    costly.append(Costly.behind(partition, records, rows))
-                    continue
                 if records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT and (
                     producer := joining_producer(broker, request, partition, records)
                 ):
@@ -101,8 +103,7 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
                     continue
                 appended = partition.append(records, now_ms, needs_replicas=acks == ACKS_ALL)
             except CostlyBatch as late:
-                assert partition is not None
-                costly.append(Costly.behind(partition, records, rows, late.header))
+                costly.append(Costly.behind(topic, data, rows, late.header))
                 continue
             except KafkaError as error:
                 refused = partition or (name, index)
@@ -137,6 +138,10 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
         return response if acks else None
     pending.start(body.timeout_ms)
     return LATER
+
+
+def _cost(data: PartitionProduceData) -> int:
+    return 1 + (len(data.records) >> BYTES_SHIFT) if data.records else 1
 
 
 def _check(records: Buffer | None, version: int) -> memoryview:
@@ -185,7 +190,7 @@ def _append_later(  # noqa: PLR0917  the request, and what became of it
         _join(broker, request, response, pending, joining)
 
 
-async def _append_costly(  # noqa: PLR0917  the request, and what became of it
+async def _append_costly(  # noqa: PLR0912, PLR0917  the request, and what became of it
     broker: Broker,
     request: Request,
     response: ProduceResponse,
@@ -198,15 +203,32 @@ async def _append_costly(  # noqa: PLR0917  the request, and what became of it
 
     What a topic's settings were when the request came counts, as does the time.
     """
-    acks = request.body.acks
-    for number, each in enumerate(costly):
-        if number % PARTITIONS_A_TURN == 0:
+    body: ProduceRequest = request.body
+    acks, version, replicas = body.acks, request.version, broker.replicas
+    left = 0
+    for each in costly:
+        if left <= 0:
             await asyncio.sleep(0)
-        partition, records = each.partition, each.records
+            left = TURN_COST_MAX
+        left -= _cost(each.data)
+        index, data = each.data.index, each.data.records
+        name, topic_id = TopicName(each.topic.name), TopicId(each.topic.topic_id)
+        if version >= FIRST_WITH_TOPIC_IDS:
+            partition = replicas.find_by_id(topic_id, index)
+        else:
+            partition = replicas.find(name, index)
         try:
             if request.peer.is_closed:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the client did not wait")
-            header, batch = await validate_anywhere(broker.inflating, each, now_ms)
+            if partition is None or not partition.is_leader or not -1 <= acks <= 1:
+                raise _explain(broker, body, version, topic_id, name, index)
+            records = _check(data, version)
+            if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
+                raise _internal(partition)
+            rules = partition.log.settings.rules
+            header, batch = await validate_anywhere(
+                broker.inflating, records, each.header, rules, now_ms
+            )
             if not partition.is_leader:
                 raise broker.replicas.explain_missing(partition.topic, partition.index)
             if header.is_transactional and (
@@ -219,15 +241,16 @@ async def _append_costly(  # noqa: PLR0917  the request, and what became of it
                 header, batch, now_ms, needs_replicas=acks == ACKS_ALL
             )
         except KafkaError as error:
-            row = refuse(broker, request, response, partition, records, error)
+            refused = partition or (name, index)
+            row = refuse(broker, request, response, refused, data, error)
             each.rows[each.position] = row
         except Exception:
-            logger.exception("%s: records could not be appended", partition.name)
+            logger.exception("%s-%d: records could not be appended", name, index)
             failed = KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 "the broker failed at these records; its log has the reason",
             )
-            row = refuse(broker, request, response, partition, records, failed)
+            row = refuse(broker, request, response, partition or (name, index), data, failed)
             each.rows[each.position] = row
         else:
             accept(partition, appended, each.rows[each.position], acks, pending)

@@ -10,12 +10,14 @@ DescribeProducers: KIP-664; what a partition's leader knows of its producers.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.topic_validation import explain_illegal_name
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, in_slices
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode, KafkaError
@@ -98,20 +100,30 @@ async def _init(broker: Broker, body: InitProducerIdRequest) -> Initialized:
     return await answer
 
 
-def handle_describe_producers(broker: Broker, request: Request) -> DescribeProducersResponse:
-    body: DescribeProducersRequest = request.body
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _describe(broker, TopicName(topic.name), index)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in body.topics
-        ]
-    )
+def handle_describe_producers(
+    broker: Broker, request: Request
+) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
+    return in_slices(_describe_all(broker, request.body))
+
+
+def _describe_all(
+    broker: Broker, body: DescribeProducersRequest
+) -> Slices[DescribeProducersResponse]:
+    """Describe partitions, one that is asked for twice once: it may have very many producers."""
+    current = Slice()
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in body.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    topics = []
+    for name, indexes in wanted.items():
+        rows: list[PartitionResponse] = []
+        topics.append(TopicResponse(name=name, partitions=rows))
+        for index in indexes:
+            row = _describe(broker, TopicName(name), index)
+            rows.append(row)
+            if current.spend(1 + len(row.active_producers)):
+                yield
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe(broker: Broker, topic: TopicName, index: int) -> PartitionResponse:

@@ -10,10 +10,12 @@ is done at once.
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.request import Handler, Request
+from headrace.broker.slices import Slice, Slices, finish
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.log.cutting import delete_records
@@ -26,6 +28,9 @@ from headrace.wire.messages.delete_records_response import (
 )
 
 NO_LOW_WATERMARK: Final = -1
+REFUSAL_COST: Final = 4
+DELETION_COST: Final = 200
+"""What it costs to cut off the beginning of a log, which renames files."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,19 +41,26 @@ async def handle_delete_records(broker: Broker, request: Request) -> DeleteRecor
     for topic in body.topics:
         offsets = wanted.setdefault(topic.name, {})
         offsets.update({asked.partition_index: asked.offset for asked in topic.partitions})
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=name,
-                partitions=[_delete(broker, TopicName(name), *each) for each in offsets.items()],
-            )
-            for name, offsets in wanted.items()
-        ]
-    )
+    response = await finish(_delete_all(broker, wanted))
     deleted = [row for topic in response.topics for row in topic.partitions if not row.error_code]
     if deleted:
         await _make_durable(broker, deleted)
     return response
+
+
+def _delete_all(
+    broker: Broker, wanted: Mapping[str, Mapping[int, int]]
+) -> Slices[DeleteRecordsResponse]:
+    current, topics = Slice(), []
+    for name, offsets in wanted.items():
+        rows: list[DeleteRecordsPartitionResult] = []
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=rows))
+        for index, offset in offsets.items():
+            row = _delete(broker, TopicName(name), index, offset)
+            rows.append(row)
+            if current.spend(REFUSAL_COST if row.error_code else DELETION_COST):
+                yield
+    return DeleteRecordsResponse(topics=topics)
 
 
 async def _make_durable(broker: Broker, deleted: list[DeleteRecordsPartitionResult]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import inflating
-from headrace.broker.handlers.produce import PARTITIONS_A_TURN
+from headrace.broker.handlers.produce import TURN_COST_MAX
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
 from headrace.metadata.ddl import SetConfigs
@@ -132,7 +132,7 @@ def test_the_time_of_an_append_is_that_of_the_records(harness: Any, gate: Gate) 
 
 
 def test_a_produce_to_very_many_partitions_lets_others_have_their_turn(harness: Any) -> None:
-    count = 2 * PARTITIONS_A_TURN + 1
+    count = 2 * TURN_COST_MAX + 1
     harness.create_topic("wide", partitions=count)
     request = produce(*(("wide", index, cheap(harness)) for index in range(count)))
 
@@ -147,7 +147,7 @@ def test_a_produce_to_very_many_partitions_lets_others_have_their_turn(harness: 
     appended, response = harness.run(run())
     assert [row.index for row in rows(response)] == list(range(count))
     assert {row.error_code for row in rows(response)} == {ErrorCode.NONE}
-    assert appended[0] <= PARTITIONS_A_TURN
+    assert appended[0] <= TURN_COST_MAX
     assert appended[-1] == count
 
 
