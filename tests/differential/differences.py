@@ -90,6 +90,13 @@ _SILENT_REFUSALS: Final = (
 
 KNOWN: Final[tuple[KnownDifference, ...]] = (
     KnownDifference(
+        what="DescribeConfigs with a resource twice, for the same configs",
+        kafka="two results",
+        headrace="one result",
+        reason="A small request would make a large response; clients have one result for each.",
+        places=_places("describe_topic_configs", "a resource twice", "results.1"),
+    ),
+    KnownDifference(
         what="APIs of security and voters",
         kafka="in ApiVersions",
         headrace="not there",
@@ -564,15 +571,9 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
     ),
     FoundOtherwise(
         what="Patterns in `match` of client metrics",
-        kafka="Java's, of any size; of a field that is there twice the last one holds",
-        headrace="RE2's, bounded in size, each field once; values beyond 256 characters match none",
+        kafka="Java's, of any size",
+        headrace="RE2's, bounded in size; values beyond 256 characters match none",
         reason="A pattern must not keep the broker from its work.",
-    ),
-    FoundOtherwise(
-        what="DescribeConfigs with a resource twice, for the same configs",
-        kafka="two results",
-        headrace="one result",
-        reason="A small request would make a large response; clients have one result for each.",
     ),
     FoundOtherwise(
         what="More than 500 configs of one resource",

@@ -31,18 +31,16 @@ COMPILED_PATTERNS_MAX: Final = 256
 
 
 def patterns(text: str) -> tuple[str, ...]:
-    """A list of FIELD=REGEX, each for another of the fields that a client is known by."""
-    found = members(())(text)
-    fields = set()
-    for each in found:
+    """A list of FIELD=REGEX; of a field that is there twice the last one holds, as in Kafka."""
+    found: dict[str, str] = {}
+    for each in members(())(text):
         field, _, expression = each.partition("=")
         if field.strip() not in MATCHED_FIELDS or not expression or "=" in expression:
             raise ValueError(f"each must be FIELD=REGEX, of {', '.join(MATCHED_FIELDS)}")
-        if field.strip() in fields:
-            raise ValueError(f"{field.strip()} is there twice")
-        fields.add(field.strip())
-        compile_pattern(expression.strip())
-    return found
+        found[field.strip()] = each
+    for each in found.values():
+        compile_pattern(each.partition("=")[2].strip())
+    return tuple(found.values())
 
 
 @lru_cache(COMPILED_PATTERNS_MAX)
