@@ -9,6 +9,7 @@ that, except that a peer who has sent a megabyte of a frame, or a frame of that 
 all of it at once. The kernel provides that memory page by page, as it is written to.
 """
 
+from mmap import mmap
 from struct import Struct as Layout
 from typing import Final
 
@@ -19,6 +20,7 @@ from headrace.wire.schema import Buffer
 SIZE_BYTES: Final = 4
 CHUNK_BYTES: Final = 64 * 1024
 _GROWTH_FACTOR: Final = 4
+_FILLED_BYTES_MAX: Final = 4 * 1024 * 1024
 _COPIED_BYTES_MAX: Final = 1024 * 1024
 """Who has sent this much of a frame gets memory for all of it."""
 _SIZE: Final = Layout(">i")
@@ -97,6 +99,7 @@ class FrameReader:
             if pending >= _COPIED_BYTES_MAX:
                 due = announced  # copying more than once takes long, and it means it by now
             due = min(due, max(CHUNK_BYTES, announced))
-        memory = memoryview(bytearray(due))
+        # A bytearray is filled with zeros, which takes long for a large one.
+        memory = memoryview(bytearray(due) if due <= _FILLED_BYTES_MAX else mmap(-1, due))
         memory[:pending] = self._memory[self._start : self._end]
         self._memory, self._start, self._end = memory, 0, pending

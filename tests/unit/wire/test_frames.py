@@ -88,3 +88,24 @@ def test_a_peer_of_large_frames_gets_room_for_them_at_once() -> None:
     reader.feed(framed(body)[:100])
     first = reader.buffer()
     assert len(first) >= len(body) - 100
+
+
+def test_a_large_frame_is_moved_a_few_times_only_however_large_it_is() -> None:
+    reader, moves, moved_bytes = FrameReader(), 0, 0
+    size_bytes = 60 * 1024 * 1024
+    start = memoryview(size_bytes.to_bytes(4) + bytes(64 * 1024))
+    rest, frames = size_bytes + 4, list[memoryview]()
+    memory = reader.buffer().obj
+    while rest:
+        room = reader.buffer()
+        if room.obj is not memory:
+            memory, moves = room.obj, moves + 1
+            moved_bytes += reader.pending_bytes
+        part = start[: min(len(room), len(start), rest)]
+        room[: len(part)] = part
+        frames += reader.advance(len(part))
+        rest -= len(part)
+        start = memoryview(bytes(64 * 1024))
+    assert [len(frame) for frame in frames] == [size_bytes]
+    assert moves <= 4
+    assert moved_bytes < 8 * 1024 * 1024

@@ -41,6 +41,8 @@ from headrace.wire.messages.init_producer_id_response import InitProducerIdRespo
 NO_OFFSET: Final = -1
 FIRST_EPOCH: Final = 0
 FIRST_WITH_FENCED: Final = 4
+PARTITION_COST: Final = 3
+"""What a partition of DescribeProducers costs, in units of `slices`."""
 
 
 async def handle_init_producer_id(broker: Broker, request: Request) -> InitProducerIdResponse:
@@ -121,7 +123,7 @@ def _describe_all(
         for index in indexes:
             row = _describe(broker, TopicName(name), index)
             rows.append(row)
-            if current.spend(1 + len(row.active_producers)):
+            if current.spend(PARTITION_COST + len(row.active_producers)):
                 yield
     return DescribeProducersResponse(topics=topics)
 

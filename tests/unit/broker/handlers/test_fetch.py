@@ -9,6 +9,7 @@ import pytest
 from headrace.broker.handlers.fetch import PARTITIONS_PER_TURN
 from headrace.broker.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.errors import ErrorCode
+from headrace.log.fetch import ColdRead
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
 from headrace.records.header import read_headers
@@ -279,7 +280,46 @@ def test_committed_readers_stop_at_an_open_transaction_and_hear_of_aborted_ones(
     assert [(a.producer_id, a.first_offset) for a in aborted.aborted_transactions] == [(5, 1)]
 
 
+def test_a_committed_reader_that_wants_much_hears_of_the_end_of_a_transaction(
+    harness: Any,
+) -> None:
+    topic_id = harness.create_topic("orders")
+    builder = BatchBuilder()
+    builder.append(NOW_MS, b"key", bytes(5000))
+    batch = builder.build(producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    marker = build_end_transaction_marker(
+        NOW_MS, is_commit=True, producer_id=5, producer_epoch=0, coordinator_epoch=0
+    )
+    request = fetch(topic_id, 0, isolation_level=1, min_bytes=1000, max_wait_ms=60_000)
+
+    async def commit() -> Any:
+        partition = harness.broker.replicas.find("orders", 0)
+        waiting = asyncio.ensure_future(harness.ask_async(request, LATEST))
+        while not partition.fetch_waiters:
+            await asyncio.sleep(0)
+        partition.append_own(memoryview(batch))
+        for _ in range(10):  # it looks, and finds nothing that is committed
+            await asyncio.sleep(0)
+        partition.append_own(memoryview(marker))
+        return await waiting
+
+    assert base_offsets(rows(harness.run(commit()))[0]) == [0, 1]
+
+
 # What is not in the page cache
+
+
+def test_a_cold_segment_that_is_deleted_meanwhile_is_out_of_range(
+    harness: Any, cold_files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = harness.create_topic("orders")
+    append(harness, b"a")
+    append(harness, b"b")
+    cold_files.drop(harness, "orders", 0)
+    log = harness.broker.replicas.find("orders", 0).log
+    monkeypatch.setattr(ColdRead, "run", lambda read: setattr(log, "start_offset", 1))
+    answer = harness.ask(fetch(topic_id, 0), LATEST)
+    assert ErrorCode(rows(answer)[0].error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_what_is_not_in_the_page_cache_is_read_all_the_same(harness: Any, cold_files: Any) -> None:
@@ -430,6 +470,22 @@ def test_a_request_that_names_very_many_partitions_is_taken_in_turns(harness: An
     assert ErrorCode(found[2].error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answer.session_id != 0
     assert turns > count / TURN_COST_MAX
+
+
+def test_a_large_request_of_a_client_that_is_gone_waits_for_nothing(harness: Any) -> None:
+    topic_id = harness.create_topic("orders")
+    request = fetch(topic_id, *[0] * (PARTITIONS_PER_TURN + 1), max_wait_ms=60_000)
+
+    async def leave() -> None:
+        waiting = asyncio.ensure_future(harness.ask_async(request, LATEST))
+        await asyncio.sleep(0)
+        harness.peer.close("left")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        waiting.cancel()
+
+    harness.run(leave())
+    assert not harness.broker.replicas.find("orders", 0).fetch_waiters
 
 
 def test_an_unknown_isolation_level_of_a_large_request_is_refused(harness: Any) -> None:

@@ -125,3 +125,10 @@ def test_producers_of_what_does_not_exist_are_unknown(harness: Any) -> None:
     (row,) = describe(harness, "../x", 0)
     assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "../x" in row.error_message
+
+
+def test_a_partition_that_is_asked_for_twice_is_described_once(harness: Any) -> None:
+    harness.create_topic("orders", partitions=2)
+    topics = [TopicRequest(name="orders", partition_indexes=[1, 0, 1])] * 2
+    answer = harness.ask(DescribeProducersRequest(topics=topics), 0)
+    assert [[row.partition_index for row in each.partitions] for each in answer.topics] == [[1, 0]]
