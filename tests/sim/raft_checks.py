@@ -131,23 +131,26 @@ class Checks:
         if known is None:
             known = self.leaders[state.term] = node.number
             self._world.note_leader(node)
-            self._check_complete(node)
         if known != node.number:
             raise Violation(f"nodes {known} and {node.number} both lead term {state.term}")
+        if state.log.last_index == state.term_start_index:
+            self._check_complete(node)
         if state.log.commit > self._led_commits.get(state.term, state.term_start_index - 1):
             self._led_commits[state.term] = state.log.commit
             self._check_durable(node)
 
     def _check_complete(self, node: "Node") -> None:
-        """Check that a new leader has what was committed before it was elected.
+        """Check that a new leader has all that leaders of earlier terms committed.
 
-        Only then: what a later leader commits of an earlier term it need not have.
+        What later ones commit of earlier terms it need not have: with slow disks, a leader may be
+        elected when a later term has one already.
         """
         assert node.raft is not None
         log = node.raft.state.log
-        for index in range(log.base_index + 1, max(self.committed, default=0) + 1):
+        led = (commit for term, commit in self._led_commits.items() if term < node.term)
+        for index in range(log.base_index + 1, max(led, default=0) + 1):
             entry = self.committed.get(index)
-            if entry is not None and entry.term < node.term and log.term_at(index) != entry.term:
+            if entry is not None and log.term_at(index) != entry.term:
                 raise Violation(f"node {node.number} leads {node.term} without entry {index}")
 
     def _check_durable(self, node: "Node") -> None:

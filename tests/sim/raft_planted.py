@@ -120,7 +120,7 @@ def lose_configs_in_a_snapshot(patch: Patch) -> None:
 
 
 ONCE_HERE: list[tuple[Callable[[Patch], None], type[World], int]] = [
-    (stand_by_the_commit_index, Members, 58),
+    (stand_by_the_commit_index, Members, 42),
     (store_a_snapshot_before_its_term, Installs, 12),
     (number_reads_from_one, LateMessages, 1),
     (change_voters_unasked, Burning, 10),

@@ -91,8 +91,8 @@ class Members(World):
     name = "members"
 
     def set_up(self) -> None:
-        self.voters = self.random.choice((1, 2, 3))
-        self.zeal, self.cruelty = 6, 0.6
+        self.voters = self.random.choice((1, 1, 2, 3))
+        self.zeal, self.cruelty = 6, 0.3
         self.change_settings(
             kept_entries=self.random.choice((0, 3)),
             snapshot_trigger_bytes=self.random.choice((300, 1 << 20)),
@@ -114,8 +114,10 @@ class Members(World):
         if len(voters) > 2 or self.random.random() < 0.5:
             await super().change_members()
         elif len(voters) == 2 and leader.number in voters:
-            # Perhaps only its own disk hears of that.
-            self.after(self.random.expovariate(1 / 3), self.black_out)
+            # Only its own disk hears of that, and then nobody remembers what was committed.
+            leader.isolate()
+            self.after(self.random.uniform(1, 5), self.black_out)
+            self.after(50, self.reconnect)
             with suppress(RaftError):
                 await leader.driver.remove(leader.number)
 

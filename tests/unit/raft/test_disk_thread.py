@@ -123,7 +123,7 @@ def test_closing_ends_behind_what_was_given_and_leaves_no_descriptor(
                 while len(done) < count or any(each.is_alive() for each in ours):
                     await asyncio.sleep(0.001)
             assert done == [None] * count
-        assert open_descriptors() == before
+        assert open_descriptors() <= before, "threads of earlier tests may end meanwhile"
 
     with runner:
         runner.run(main())
