@@ -70,13 +70,13 @@ def up(
 async def _run(settings: Settings) -> None:
     from headrace.broker.node import Node  # noqa: PLC0415  after logging is set up
 
+    settle_collector()
     node = Node(settings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await node.start()
-    settle_collector()
     for listener in node.listeners:
         _announce(f"listening on {listener.host}:{listener.port} ({listener.name})")
     web = None

@@ -13,6 +13,8 @@ from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, Final
 
+# Who asks for a coordinator has it made: what that loads is loaded with this module, in a thread.
+import headrace.groups.machine  # noqa: F401
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.gathering import NAMES_AT_ONCE
 from headrace.broker.handlers.reach import Reach
