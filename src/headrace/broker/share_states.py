@@ -67,13 +67,15 @@ def share_state_coordinator(
 def forget_share_states(coordinator: ShareStateCoordinator, topic_id: TopicId) -> None:
     """Delete the states of a topic that was deleted, of all groups that this node keeps them for.
 
-    A shard that is not in service finds them when it looks for states that nobody writes.
+    A shard that is not in service finds them when it looks for states that nobody writes. Shards
+    that have none of the topic are not asked to write: one request may delete thousands of topics.
     """
 
     def on_failed(error: KafkaError) -> None:
         logger.warning("states of a deleted topic stay for a while: %s", error)
 
     for shard in coordinator:
-        shard.write(
-            lambda machine, now_ms: forget_topic(machine.state, topic_id, now_ms), on_failed
-        )
+        if topic_id in shard.machine.state.keys_of:
+            shard.write(
+                lambda machine, now_ms: forget_topic(machine.state, topic_id, now_ms), on_failed
+            )

@@ -36,9 +36,14 @@ class ShareStatesMachine:
         if record.value is None:
             for table in (state.states, state.update_counts, state.snapshot_offsets):
                 table.pop(key, None)
+            keys = state.keys_of.get(key.topic_id, {})
+            keys.pop(key, None)
+            if not keys:
+                state.keys_of.pop(key.topic_id, None)
             return
         assert isinstance(record.value, ShareSnapshotValue)
         state.states[key] = to_state(record.value)
+        state.keys_of.setdefault(key.topic_id, {})[key] = None
         state.update_counts[key] = 0
         state.snapshot_offsets[key] = record.offset
 

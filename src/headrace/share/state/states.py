@@ -74,6 +74,8 @@ class ShareStates:
     prune: Reply
     """Takes the offset below which no record is needed any more: the shell's part."""
     states: dict[SharePartitionKey, ShareState] = field(default_factory=dict)
+    keys_of: dict[TopicId, dict[SharePartitionKey, None]] = field(default_factory=dict)
+    """The keys of `states`, by topic."""
     update_counts: dict[SharePartitionKey, int] = field(default_factory=dict)
     """How many updates there are since the last snapshot."""
     snapshot_offsets: dict[SharePartitionKey, int] = field(default_factory=dict)

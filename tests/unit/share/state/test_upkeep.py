@@ -10,6 +10,7 @@ from headrace.share.state.records import RECORD_TYPES, snapshot
 from headrace.share.state.states import ShareStates
 from headrace.share.state.upkeep import RECORDS_AT_ONCE_MAX, forget_topic
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
+from tests.growth.steps import assert_stays_flat, steps
 from tests.unit.coordinator.shards import Clock, Journal, run, turn
 from tests.unit.share.state.world import ACKNOWLEDGED, OTHER, TOPIC, World, key
 
@@ -179,3 +180,21 @@ def test_nothing_is_pruned_before_the_snapshot_that_replaces_it_is_committed() -
         shard.close()
 
     run(test)
+
+
+def test_states_are_known_by_their_topic_through_every_change() -> None:
+    world = world_with(0, 1)
+    world.delete(0)
+    assert list(world.states.keys_of) == [TOPIC]
+    world.reload()
+    assert world.states.keys_of == {TOPIC: {key(1): None}}
+    world.delete(1)
+    assert world.states.keys_of == {}
+
+
+def test_forgetting_a_topic_costs_nothing_for_states_of_others() -> None:
+    def forget(count: int) -> int:
+        world = world_with(*range(count))
+        return steps(lambda: forget_topic(world.states, OTHER, world.now_ms))
+
+    assert_stays_flat(forget, 10)
