@@ -26,6 +26,9 @@ class Outcome(NamedTuple):
     is_divisible: bool = False
     """Whether its records stand for themselves, and may be written in several batches. What is too
     large for any batch is left out then, and tried again with the next deadline of the kind."""
+    notes: tuple[Callable[[], None], ...] = ()
+    """What to do just before the records are replayed, and only if they can be written: operations
+    put here what they keep beside the records, if it would be wrong without them."""
 
 
 NOTHING = Outcome()

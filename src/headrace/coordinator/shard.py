@@ -168,6 +168,8 @@ class Shard(Generic[M]):
             self._arm()  # it may have set a deadline before
             reply(error)
             return
+        for take_note in outcome.notes:
+            take_note()
         self._replay(outcome.records, self.journal.log.end_offset + self._unwritten_count)
         if encoded:
             self._operations += [[each] for each in encoded] if outcome.is_divisible else [encoded]
@@ -201,6 +203,8 @@ class Shard(Generic[M]):
         except KafkaError as error:
             reply(error)
             return
+        for take_note in outcome.notes:
+            take_note()
         records = tuple(
             record._replace(producer_id=producer_id, producer_epoch=producer_epoch)
             for record in outcome.records

@@ -67,6 +67,14 @@ def place_for(state: GroupsState, step_count: int) -> Reply | None:
     return state.compute_elsewhere if step_count > STEPS_ON_LOOP_MAX else None
 
 
+def note_assigning(group: AssignedGroup, epoch: int) -> None:
+    """Remember that a target is being computed: a note of the outcome that asks for it.
+
+    Not before, as an outcome that cannot be written asks nobody, and nothing would come back.
+    """
+    group.assigning_epoch = epoch
+
+
 def is_current(group: AssignedGroup, assigning: Assigning) -> bool:
     """Whether a group can have a target that was computed for it.
 

@@ -85,7 +85,9 @@ class GroupsMachine:
 def _together(outcomes: Iterable[Outcome]) -> Outcome:
     records: tuple[CoordinatorRecord, ...] = ()
     replies: tuple[tuple[Reply, object], ...] = ()
+    notes: tuple[Callable[[], None], ...] = ()
     for outcome in outcomes:
         records += outcome.records
         replies += outcome.replies
-    return Outcome(records, replies)
+        notes += outcome.notes
+    return Outcome(records, replies, notes=notes)

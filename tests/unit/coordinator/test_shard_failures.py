@@ -1,6 +1,7 @@
 """A shard whose writes are refused, whose machine fails, and whose callers come back at once."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -404,6 +405,22 @@ def test_records_that_stand_for_themselves_are_written_in_as_many_batches_as_it_
         await turn()
         assert answers == ["done"]
         assert len(shard.machine.committed) == journal.log.end_offset == 100
+
+    run(test)
+
+
+def test_nothing_is_noted_of_an_operation_that_cannot_be_written() -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        journal.log.change_settings(LogSettings.from_configs({"max.message.bytes": "500"}))
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        noted: list[str] = []
+        answers: list[Any] = []
+        for topic in ("x" * 1000, "a"):
+            outcome = Outcome((tombstone_of(topic),), notes=(partial(noted.append, topic),))
+            shard.write(lambda machine, now_ms, outcome=outcome: outcome, answers.append)  # type: ignore[misc]
+        assert [each.code for each in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert noted == ["a"]
 
     run(test)
 

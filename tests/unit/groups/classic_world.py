@@ -169,6 +169,8 @@ class World:
 
     def do(self, outcome: Outcome) -> None:
         """Write, replay and answer, as a shard does."""
+        for take_note in outcome.notes:
+            take_note()
         for record in outcome.records:
             self.log.append(read_back(record))
             self.machine.replay(self.log[-1])

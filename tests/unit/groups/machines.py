@@ -44,6 +44,8 @@ class Groups:
 
     def do(self, outcome: Outcome, producer_id: int = -1) -> Any:
         """Write what an operation wants; give its answer."""
+        for take_note in outcome.notes:
+            take_note()
         for record in outcome.records:
             self.machine.replay(record._replace(producer_id=producer_id))
         return outcome.replies[-1][1] if outcome.replies else None

@@ -181,6 +181,8 @@ class World:
         self._do(self.machine.on_loaded(self.now_ms))
 
     def _do(self, outcome: Outcome) -> Any:
+        for take_note in outcome.notes:
+            take_note()
         for record in outcome.records:
             written = self._through_bytes(record)
             self.log.append(written)

@@ -1,9 +1,12 @@
 """Targets that are computed off the loop: what a group is meanwhile, and what comes of them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from headrace.errors import ErrorCode, KafkaError
 from headrace.groups import assigning
 from headrace.groups.administration import delete_group
 from headrace.groups.assigning import Assigning
@@ -28,11 +31,14 @@ class Elsewhere:
 
     def __init__(self, world: Any) -> None:
         self.asked: list[Any] = []
+        self.is_log_full = False
         self._world = world
         world.machine.state.compute_elsewhere = self.asked.append
         do = world._do
 
         def do_and_tell(outcome: Any) -> Any:
+            if self.is_log_full:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "it cannot be written")
             answers = [each for each in outcome.replies if not isinstance(each[1], WORK)]
             for reply, answer in outcome.replies:
                 if isinstance(answer, WORK):
@@ -40,6 +46,14 @@ class Elsewhere:
             return do(outcome._replace(replies=tuple(answers)))
 
         world._do = do_and_tell
+
+    @contextmanager
+    def full_log(self) -> Iterator[None]:
+        """Have a request fail: what it wants is not written."""
+        self.is_log_full = True
+        with pytest.raises(KafkaError):
+            yield
+        self.is_log_full = False
 
     def compute(self, *, is_failing: bool = False) -> None:
         """Compute the first that was asked for, and write it."""
@@ -137,6 +151,51 @@ def test_a_target_that_could_not_be_computed_is_asked_for_again(
     assert set(world.group().targets) == {"m"}
 
 
+def test_a_request_that_cannot_be_written_does_not_keep_a_group_from_its_target(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    world.join("m", "t")
+    elsewhere.compute()
+    world.pass_time(INTERVAL_MS)
+    with elsewhere.full_log():
+        world.join("n", "t")
+    assert not elsewhere.asked
+    world.join("o", "t")
+    elsewhere.compute()
+    assert set(world.group().targets) == {"m", "o"}
+
+
+def test_a_share_group_gets_its_target_after_a_request_that_cannot_be_written() -> None:
+    world = ShareWorld()
+    world.add_topic("t", 4)
+    elsewhere = Elsewhere(world)
+    world.share_beat("m", 0, ["t"])
+    world.begin_states()
+    elsewhere.compute()
+    world.pass_time(INTERVAL_MS)
+    with elsewhere.full_log():
+        world.share_beat("n", 0, ["t"])
+    elsewhere.asked.clear()
+    world.pass_time(INTERVAL_MS)
+    world.share_beat("o", 0, ["t"])
+    elsewhere.compute()
+    assert set(world.share_group().targets) == {"m", "o"}
+
+
+def test_a_streams_group_gets_its_target_after_a_request_that_cannot_be_written() -> None:
+    world = StreamsWorld()
+    world.add_topic("in", 4)
+    elsewhere = Elsewhere(world)
+    world.join("a")
+    elsewhere.compute()
+    world.pass_time(INTERVAL_MS)
+    with elsewhere.full_log():
+        world.join("b")
+    world.join("c")
+    elsewhere.compute()
+    assert set(world.group.targets) == {"a", "c"}
+
+
 def test_share_groups_have_large_targets_later_too() -> None:
     world = ShareWorld()
     world.add_topic("t", 4)
@@ -202,6 +261,32 @@ def test_a_pattern_is_matched_with_topics_that_came_since(
     world.pass_time(PATTERNS_CHECK_INTERVAL_MS)
     world.beat("m", answer.member_epoch, {})
     assert world.group().subscribed_topics == {"tt"}
+
+
+def test_patterns_are_matched_after_a_request_that_cannot_be_written(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    world.join("m", "t")
+    with elsewhere.full_log():
+        world.join("n", subscribed_topic_regex="t.*")
+    elsewhere.asked.clear()
+    world.join("o", subscribed_topic_regex="t.*")
+    elsewhere.asked[:] = [each for each in elsewhere.asked if isinstance(each, Matching)]
+    elsewhere.compute()
+    assert world.group().patterns["t.*"].topics == {"t"}
+
+
+def test_a_topic_is_matched_again_if_the_match_could_not_be_written(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    world.machine.state.compute_elsewhere = None
+    answer = world.join("m", subscribed_topic_regex="t.*")
+    world.pass_time(PATTERNS_CHECK_INTERVAL_MS)
+    world.add_topic("tt", 1)
+    with elsewhere.full_log():
+        world.beat("m", answer.member_epoch, {})
+    world.beat("m", answer.member_epoch, {})
+    assert world.group().subscribed_topics == {"t", "tt"}
 
 
 def test_what_was_matched_for_a_member_that_left_is_not_written(

@@ -104,7 +104,7 @@ def _join(
         return _turn_classic(state, group, successor, now_ms, (reply, answer))
     keep_session(state, group.group_id, after, now_ms)
     await_sync(state, group.group_id, after, now_ms)
-    return Outcome(tuple(draft.records), ((reply, answer), *draft.replies))
+    return Outcome(tuple(draft.records), ((reply, answer), *draft.replies), notes=draft.notes)
 
 
 def _check_protocols(

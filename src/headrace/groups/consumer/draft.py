@@ -4,9 +4,12 @@ Operations do not change groups; the records that they give do, later. An operat
 from what it has just written works on a copy, made at the first write.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from headrace.coordinator.machine import Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning, Computation
+from headrace.groups.assigning import Assigning, Computation, note_assigning
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import change
 
@@ -19,6 +22,8 @@ class Draft:
         self.records: list[CoordinatorRecord] = []
         self.replies: tuple[tuple[Reply, object], ...] = ()
         """What is to be told beside the answer."""
+        self.notes: tuple[Callable[[], None], ...] = ()
+        """What to remember once the records can be written."""
         self._original = group
 
     def write(self, *records: CoordinatorRecord) -> None:
@@ -32,25 +37,32 @@ class Draft:
         """Write what nothing goes on from, which needs no copy."""
         self.records.append(record)
 
-    # What is known beside the records is noted in the group itself: it is lost with it.
+    # What is known beside the records is kept in the group itself, and is lost with it.
 
     def note_hash_checked(self, image_index: int) -> None:
         if self.group is self._original:
             self._original.checked_index = image_index
 
+    # The rest holds only if the records are written.
+
     def assign_elsewhere(self, reply: Reply, assigning: Assigning) -> None:
         """Have a target computed off the loop, once what it is for is written."""
-        self._original.assigning_epoch = assigning.epoch
         self.replies += ((reply, assigning),)
+        self.notes += (partial(note_assigning, self._original, assigning.epoch),)
 
     def match_elsewhere(self, reply: Reply, matching: Computation) -> None:
         """Have patterns matched off the loop, once they are written."""
-        self._original.is_matching = True
         self.replies += ((reply, matching),)
+        self.notes += (partial(setattr, self._original, "is_matching", True),)
 
     def note_patterns_checked(
         self, now_ms: int, image_index: int, names: frozenset[str] | None = None
     ) -> None:
-        self._original.patterns_checked_ms = now_ms
-        self._original.patterns_checked_index = image_index
-        self._original.matched_names = names
+        group = self._original
+
+        def note() -> None:
+            group.patterns_checked_ms = now_ms
+            group.patterns_checked_index = image_index
+            group.matched_names = names
+
+        self.notes += (note,)

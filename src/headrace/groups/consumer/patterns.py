@@ -62,7 +62,7 @@ class Matching:
         draft = Draft(group)
         if _write(draft, self, found, now_ms):
             bump_epoch(state, draft, is_due=True)
-        return Outcome(tuple(draft.records))
+        return Outcome(tuple(draft.records), notes=draft.notes)
 
 
 def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:

@@ -110,7 +110,8 @@ def heartbeat(
     if _is_full(request) or not _is_same(after.assigned, member.assigned):
         response.assignment = _assignment(after.assigned)
     waiting = to_join_again(former) if isinstance(former, ClassicGroup) else ()
-    return Outcome(tuple(draft.records), ((reply, response), *waiting, *draft.replies))
+    replies = ((reply, response), *waiting, *draft.replies)
+    return Outcome(tuple(draft.records), replies, notes=draft.notes)
 
 
 # Joining

@@ -98,7 +98,7 @@ def heartbeat(
     if _is_full(request) or after.assigned != member.assigned:
         response.assignment = _assignment(after.assigned)
     answer = HeartbeatAnswer(response, to_begin)
-    return Outcome(tuple(records), ((reply, answer), *target.replies))
+    return Outcome(tuple(records), ((reply, answer), *target.replies), notes=target.notes)
 
 
 # Joining

@@ -4,13 +4,13 @@ Only partitions are given out whose state has begun (`share.states`), so that a 
 epoch, and with it a target, when one has.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning, is_current, place_for
+from headrace.groups.assigning import Assigning, is_current, note_assigning, place_for
 from headrace.groups.assignors import Assignment, MemberSpec
 from headrace.groups.assignors.simple import assign_simply
 from headrace.groups.consumer.hashes import metadata_hash
@@ -32,6 +32,8 @@ class Target(NamedTuple):
     records: tuple[CoordinatorRecord, ...] = ()
     replies: tuple[tuple[Reply, Assigning], ...] = ()
     """What has a newer one computed elsewhere, if that is large."""
+    notes: tuple[Callable[[], None], ...] = ()
+    """What to remember of that."""
 
 
 def next_epoch(
@@ -79,9 +81,9 @@ def update_target(
     )
     compute = partial(assign_simply, specs, partitions)
     if (elsewhere := place_for(state, step_count)) is not None:
-        group.assigning_epoch = epoch
+        notes = (partial(note_assigning, group, epoch),)
         assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
-        return former._replace(replies=((elsewhere, assigning),))
+        return former._replace(replies=((elsewhere, assigning),), notes=notes)
     found = compute()
     assignments = {member_id: found[member_id] for member_id in members}
     return Target(epoch, assignments, _target_records(group, epoch, assignments, now_ms))

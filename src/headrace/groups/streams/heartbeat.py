@@ -106,7 +106,8 @@ def heartbeat(
     answer.response.heartbeat_interval_ms = group_interval_ms(
         state, group.group_id, "streams.heartbeat.interval.ms"
     )
-    return Outcome(tuple(records), (*replies, (reply, answer), *target.replies))
+    replies = (*replies, (reply, answer), *target.replies)
+    return Outcome(tuple(records), replies, notes=target.notes)
 
 
 def note_topic_creation(state: GroupsState, group_id: str, failures: Mapping[str, str]) -> Outcome:

@@ -64,7 +64,7 @@ def _on_delay_over(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome
     if group.assigning_epoch is not None:
         return NOTHING
     target = compute_target(state, group, group.epoch, group.members, now_ms)
-    return Outcome(target.records, target.replies)
+    return Outcome(target.records, target.replies, notes=target.notes)
 
 
 ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {

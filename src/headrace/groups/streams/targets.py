@@ -1,12 +1,12 @@
 """What a streams group should do next: when it needs another epoch, and the target for it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning, is_current, place_for
+from headrace.groups.assigning import Assigning, is_current, note_assigning, place_for
 from headrace.groups.consumer.hashes import metadata_hash
 from headrace.groups.consumer.targets import group_interval_ms
 from headrace.groups.state import DeadlineKey, GroupsState, MemberId
@@ -47,6 +47,8 @@ class Target(NamedTuple):
     """Why there is no newer one yet."""
     replies: tuple[tuple[Reply, Assigning], ...] = ()
     """What has a newer one computed elsewhere, if that is large."""
+    notes: tuple[Callable[[], None], ...] = ()
+    """What to remember of that."""
 
 
 def initial_delay_key(group_id: str) -> DeadlineKey:
@@ -120,9 +122,10 @@ def compute_target(
     compute = partial(assign, specs, to_run, configured.stateful, standbys)
     step_count = len(specs) + len(to_run) * (1 + standbys)
     if (elsewhere := place_for(state, step_count)) is not None:
-        group.assigning_epoch = epoch
+        notes = (partial(note_assigning, group, epoch),)
         assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
-        return Target(group.assignment_epoch, group.targets, replies=((elsewhere, assigning),))
+        replies = ((elsewhere, assigning),)
+        return Target(group.assignment_epoch, group.targets, replies=replies, notes=notes)
     tasks = compute()
     return Target(epoch, tasks, _target_records(group, epoch, tasks, now_ms))
 
