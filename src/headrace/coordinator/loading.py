@@ -16,7 +16,7 @@ from headrace.coordinator.set_aside import SetAside
 from headrace.errors import HeadraceError
 from headrace.log.log import Log
 from headrace.records.control import ControlType, read_control
-from headrace.records.header import BatchHeader, read_headers
+from headrace.records.header import BatchHeader, check_crc, read_headers
 
 LOAD_BYTES: Final = 1024 * 1024
 """How much is read from the log at once."""
@@ -56,7 +56,10 @@ async def replay_log(log: Log, machine: Machine, types: RecordTypes) -> Loaded:
             offset = header.last_offset + 1
             if not header.is_control:
                 for record in scan_record_batch(batch, header, types):
-                    loading.take(record)
+                    if (failure := loading.take(record)) is not None:
+                        # It may be damaged, and then it may have been anybody's.
+                        check_crc(batch, header)
+                        loading.pass_over(failure)
                     if loading.is_slice_over():
                         await loading.pause()
             elif header.record_count:  # else compaction has emptied it
@@ -81,14 +84,25 @@ class _Loading:
         self._slice_from = self._loop.time()
         self._slice_records = 0
 
-    def take(self, record: CoordinatorRecord | UnreadableRecord) -> None:
+    def take(self, record: CoordinatorRecord | UnreadableRecord) -> UnreadableRecord | None:
+        """Replay a record; return it as one to pass over if it cannot be read or replayed.
+
+        One that cannot be replayed has a form that can be read and says what no coordinator
+        writes, such as a state that does not exist. It concerns its own id alone.
+        """
         self.record_count += 1
         if isinstance(record, UnreadableRecord):
-            self._pass_over(record)
-            return
+            return record
         if self.set_aside:
             self.set_aside.supersede(encode_record(record).key)
-        self._machine.replay(record)
+        try:
+            self._machine.replay(record)
+        except MemoryError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            return UnreadableRecord(record.offset, encode_record(record).key, reason, record.key)
+        return None
 
     def is_slice_over(self) -> bool:
         self._slice_records += 1
@@ -101,7 +115,7 @@ class _Loading:
         await asyncio.sleep(0)
         self._slice_records, self._slice_from = 0, self._loop.time()
 
-    def _pass_over(self, record: UnreadableRecord) -> None:
+    def pass_over(self, record: UnreadableRecord) -> None:
         offset, _, reason, key = record
         self._unreadable_count += 1
         is_named = self._unreadable_count <= UNREADABLE_LINES_MAX

@@ -3,7 +3,8 @@
 A record whose key can be read says which group or transactional id it is about: that one is refused
 until the record is superseded, by a later one of its key or by deletion, and all others are served.
 A record whose key cannot be read either, though its batch is as it was written, was not written by
-a coordinator: every type of key has one form for ever. It is passed over.
+a coordinator: every type of key has one form for ever. It is passed over. A record that can be read
+but not replayed, as its value makes no sense, counts as one whose value cannot be read.
 """
 
 from collections.abc import Sequence

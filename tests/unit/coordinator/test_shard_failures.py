@@ -206,19 +206,19 @@ def test_deadlines_go_on_after_one_that_could_not_be_met() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("error", [OSError(5, "the disk fails"), KeyError("a bug")])
-def test_whatever_stops_loading_is_told_and_nobody_waits_for_it(error: Exception) -> None:
-    class Unlucky(Offsets):
-        def replay(self, record: CoordinatorRecord) -> None:
-            raise error
+def test_whatever_stops_loading_is_told_and_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object, **__: object) -> memoryview:
+        raise OSError(5, "the disk fails")
 
     async def test(journal: Journal, clock: Clock) -> None:
         shard = new_shard(journal, clock)
         await settle(shard)
         shard.write(commit("a", 1, _ignore), _ignore)
         await turn()
-        again: Shard[Offsets] = Shard(journal, Unlucky, TYPES, clock)
-        again.start()
+        monkeypatch.setattr(type(journal.log), "read_cold", fail)
+        again = new_shard(journal, clock)
         async with asyncio.timeout(10):
             await again.loaded()
         assert again.state is State.FAILED

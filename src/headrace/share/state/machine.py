@@ -28,6 +28,8 @@ class ShareStatesMachine:
             self._replay_snapshot(record.key, record)
         else:
             assert isinstance(record.key, ShareUpdateKey)
+            if record.value is None:
+                return  # nobody writes it: a state goes with the tombstone of its snapshot
             assert isinstance(record.value, ShareUpdateValue)
             self._replay_update(record.key, record.value)
 
