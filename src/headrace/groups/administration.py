@@ -4,6 +4,7 @@ DescribeGroups is of the time when all groups were classic: of others it says th
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply
@@ -83,8 +84,9 @@ def delete_group(
     """Delete a group with its offsets, those of transactions under way too.
 
     The answer is whether all is deleted: of a group with many offsets some are, and it is to be
-    asked for again. `unreadable` are the tombstones of what could not be read of it. KafkaError if
-    there is no such group, or if it has members.
+    asked for again. Nobody joins it or commits until then, or until `give_up_deletion`.
+    `unreadable` are the tombstones of what could not be read of it. KafkaError if there is no such
+    group, or if it has members.
     """
     group = find_group(state, group_id)
     if group is None or group.state_name == DEAD:
@@ -98,9 +100,17 @@ def delete_group(
         )
     offsets = all_offset_tombstones(state, group_id, TOMBSTONES_AT_ONCE + 1)
     if len(offsets) > TOMBSTONES_AT_ONCE:
-        return Outcome(tuple(offsets[:-1]), ((reply, False),), is_divisible=True)
+        begin = partial(state.ending.add, group_id)
+        return Outcome(tuple(offsets[:-1]), ((reply, False),), is_divisible=True, notes=(begin,))
     records = (*unreadable, *offsets, *rules_of(group).tombstones(group))
-    return Outcome(records, ((reply, True),), is_divisible=True)
+    end = partial(state.ending.discard, group_id)
+    return Outcome(records, ((reply, True),), is_divisible=True, notes=(end,))
+
+
+def give_up_deletion(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+    """Serve a group again whose deletion failed on its way; the answer is None."""
+    state.ending.discard(group_id)
+    return Outcome(replies=((reply, None),))
 
 
 def delete_offsets(

@@ -76,6 +76,8 @@ class GroupsState:
     """Groups whose offsets are still to be looked at for those that are too old."""
     unforgotten: dict[DeadlineKey, list[str]] = field(default_factory=dict)
     """Groups whose offsets of a deleted topic are still to be deleted."""
+    ending: set[str] = field(default_factory=set)
+    """Groups that are being deleted in parts. Not in the log: after a load they are served."""
 
     @property
     def image(self) -> Image:
@@ -84,6 +86,17 @@ class GroupsState:
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """Give what was set for a group (resource GROUP)."""
         return self.image.configs(ResourceType.GROUP, group_id)
+
+
+def check_stays(state: GroupsState, group_id: str) -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS if a group is being deleted in parts: clients try again.
+
+    Somebody who joined or committed between two parts would have a group with half its offsets.
+    """
+    if group_id in state.ending:
+        raise KafkaError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id!r} is being deleted"
+        )
 
 
 def not_found(group_id: str) -> KafkaError:

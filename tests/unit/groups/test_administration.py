@@ -1,9 +1,11 @@
 """Listing, describing and deleting groups, and deleting their offsets."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from headrace.coordinator.machine import Outcome
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import (
     GroupFilter,
@@ -11,13 +13,25 @@ from headrace.groups.administration import (
     delete_group,
     delete_offsets,
     describe_group,
+    give_up_deletion,
     list_groups,
 )
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.state import GroupId
+from headrace.groups.classic.join import Joiner, join
+from headrace.groups.consumer import protocol as consumer
+from headrace.groups.offsets.expiry import TOMBSTONES_AT_ONCE
+from headrace.groups.state import GroupId, GroupsState
+from headrace.groups.streams import heartbeat as streams
+from headrace.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
+from headrace.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
-from tests.unit.groups.machines import Groups, Subscribed, offset, topic
+from headrace.wire.messages.streams_group_heartbeat_request import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
+from tests.unit.groups.machines import NOW_MS, Groups, Subscribed, offset, topic
 
 
 @pytest.fixture
@@ -108,6 +122,82 @@ def test_a_deleted_group_of_offsets_only_is_gone(groups: Groups) -> None:
     with pytest.raises(KafkaError) as caught:
         delete_group(groups.state, "plain", ignore)
     assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_nobody_commits_to_a_group_while_it_is_deleted_in_parts(groups: Groups) -> None:
+    many = [offset(index, 5) for index in range(2 * TOMBSTONES_AT_ONCE)]
+    groups.commit("g", topic("a", *many))
+    assert groups.do(delete_group(groups.state, "g", ignore)) is False
+    for producer_id in (-1, 7):
+        with pytest.raises(KafkaError) as caught:
+            groups.commit("g", topic("a", offset(0, 9)), producer_id=producer_id)
+        assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    groups.commit("plain", topic("a", offset(0, 9)))
+    assert groups.do(delete_group(groups.state, "g", ignore)) is True
+    assert "g" not in groups.state.offsets
+    groups.commit("g", topic("a", offset(0, 9)))
+    assert groups.offset("g", "a", 0) == 9
+
+
+def test_a_deletion_that_failed_on_its_way_leaves_a_group_that_is_served(groups: Groups) -> None:
+    many = [offset(index, 5) for index in range(2 * TOMBSTONES_AT_ONCE)]
+    groups.commit("g", topic("a", *many))
+    groups.do(delete_group(groups.state, "g", ignore))
+    groups.do(give_up_deletion(groups.state, "g", ignore))
+    groups.commit("g", topic("a", offset(0, 9)))
+    assert groups.offset("g", "a", 0) == 9
+
+
+def _join_classic(state: GroupsState) -> Outcome:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    joiner = Joiner("client", "host", fetches_id=False, skips_assignment=False)
+    return join(state, request, joiner, NOW_MS, ignore)
+
+
+def _join_consumer(state: GroupsState) -> Outcome:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["a"],
+        topic_partitions=[],
+    )
+    return consumer.heartbeat(state, request, consumer.Sender(1, "", ""), NOW_MS, ignore)
+
+
+def _join_streams(state: GroupsState) -> Outcome:
+    request = StreamsGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        rebalance_timeout_ms=10_000,
+        process_id="p",
+        topology=Topology(subtopologies=[Subtopology("0", source_topics=["a"])]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    return streams.heartbeat(state, request, streams.Sender("", ""), NOW_MS, ignore)
+
+
+@pytest.mark.parametrize("join_group", [_join_classic, _join_consumer, _join_streams])
+def test_nobody_joins_a_group_while_it_is_deleted_in_parts(
+    groups: Groups, join_group: Callable[[GroupsState], Outcome]
+) -> None:
+    many = [offset(index, 5) for index in range(2 * TOMBSTONES_AT_ONCE)]
+    groups.commit("g", topic("a", *many))
+    groups.do(delete_group(groups.state, "g", ignore))
+    with pytest.raises(KafkaError) as caught:
+        join_group(groups.state)
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert groups.do(delete_group(groups.state, "g", ignore)) is True
+    groups.do(join_group(groups.state))
+    assert "g" in groups.state.groups
 
 
 def test_a_group_with_members_cannot_be_deleted(groups: Groups) -> None:

@@ -29,6 +29,7 @@ from headrace.groups.administration import (
     delete_group,
     delete_offsets,
     describe_group,
+    give_up_deletion,
     group_ids,
     list_groups,
 )
@@ -164,8 +165,12 @@ def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
         unreadable = find().set_aside.tombstones(group_id)
         return lambda machine, now_ms: delete_group(machine.state, group_id, reply, unreadable)
 
+    def give_up(reply: Reply) -> Operation:
+        return lambda machine, now_ms: give_up_deletion(machine.state, group_id, reply)
+
     def on_deleted(answer: bool | KafkaError) -> None:
         if isinstance(answer, KafkaError):
+            ask_shard(find, give_up, _ignore)
             reply(answer)
         elif answer:
             reply(None)
@@ -174,6 +179,10 @@ def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
 
     find = partial(broker.groups.shard, group_id, is_served=False)
     delete_group_states(broker, group_id, on_states)
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits."""
 
 
 async def handle_offset_delete(broker: Broker, request: Request) -> OffsetDeleteResponse:

@@ -30,7 +30,7 @@ from headrace.groups.classic.records import group_record, new_group_record
 from headrace.groups.consumer.classic_members import join_consumer_group
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.kinds import rules_of
-from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId
+from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId, check_stays
 from headrace.wire.messages.join_group_request import JoinGroupRequest
 
 __all__ = ["Joiner", "join"]
@@ -50,6 +50,7 @@ def join(
     """
     _check_session_timeout(state, request.session_timeout_ms)
     group_id = GroupId(request.group_id)
+    check_stays(state, group_id)
     group = state.groups.get(group_id)
     if isinstance(group, ConsumerGroup) and not group.is_empty:
         return join_consumer_group(state, request, joiner, now_ms, reply)

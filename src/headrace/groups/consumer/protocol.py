@@ -51,7 +51,15 @@ from headrace.groups.consumer.records import RECORD_KEYS, replay_record
 from headrace.groups.consumer.requests import NOT_GIVEN, check_heartbeat
 from headrace.groups.consumer.targets import group_interval_ms
 from headrace.groups.migration import upgrade
-from headrace.groups.state import DeadlineKey, Group, GroupId, GroupKind, GroupsState, MemberId
+from headrace.groups.state import (
+    DeadlineKey,
+    Group,
+    GroupId,
+    GroupKind,
+    GroupsState,
+    MemberId,
+    check_stays,
+)
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -120,6 +128,7 @@ def heartbeat(
 def _draft(state: GroupsState, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Draft:
     """Give the group to work on; one who joins begins it, or turns a classic one into it."""
     group_id, is_joining = GroupId(request.group_id), request.member_epoch == JOINING_EPOCH
+    check_stays(state, group_id)
     group = state.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return Draft(group)

@@ -24,7 +24,7 @@ from headrace.groups.offsets.records import (
     replay_legacy_offset,
     replay_offset,
 )
-from headrace.groups.state import DeadlineKey, Group, GroupsState
+from headrace.groups.state import DeadlineKey, Group, GroupsState, check_stays
 from headrace.ids import ZERO_TOPIC_ID, TopicId
 from headrace.wire.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
@@ -71,6 +71,7 @@ def commit_offsets(state: GroupsState, commit: Commit, now_ms: int, reply: Reply
 
     KafkaError if whoever commits may not do so for this group.
     """
+    check_stays(state, commit.group_id)
     _check_committer(state, commit, now_ms)
     units_max = state.settings[config.OFFSET_METADATA_MAX_BYTES]
     expires_ms = NO_EXPIRY

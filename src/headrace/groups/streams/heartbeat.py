@@ -17,7 +17,7 @@ from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.protocol import dissolve
 from headrace.groups.classic.records import group_tombstone
 from headrace.groups.consumer.targets import group_interval_ms
-from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId
+from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId, check_stays
 from headrace.groups.streams.answers import HeartbeatAnswer, View, answer_heartbeat
 from headrace.groups.streams.deadlines import forget_member, keep_session, watch_revocation
 from headrace.groups.streams.group import (
@@ -138,6 +138,7 @@ def find_streams_group(state: GroupsState, group_id: str) -> StreamsGroup:
 def _find_or_begin(state: GroupsState, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
     """Give the group; one who joins begins it, or takes over an empty classic one."""
     group_id = GroupId(request.group_id)
+    check_stays(state, group_id)
     group = state.groups.get(group_id)
     is_free = group is None or (group.kind is GroupKind.CLASSIC and group.is_empty)
     if is_free and request.member_epoch == JOINING_EPOCH:

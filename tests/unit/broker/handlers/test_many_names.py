@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.handlers import group_administration
 from headrace.broker.handlers.classic_groups import MEMBERS_AT_ONCE
 from headrace.broker.handlers.gathering import NAMES_AT_ONCE
 from headrace.broker.handlers.offset_commits import OFFSETS_AT_ONCE
-from headrace.errors import ErrorCode
+from headrace.coordinator.machine import Outcome
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.administration import delete_group
 from headrace.groups.offsets.expiry import TOMBSTONES_AT_ONCE
+from headrace.groups.state import GroupsState
 from headrace.wire.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTransaction,
@@ -213,3 +217,23 @@ def test_very_many_offsets_are_deleted_in_slices(harness: Any) -> None:
     assert not [
         each for shard in harness.broker.groups for each in shard.machine.state.offsets.groups()
     ]
+
+
+def test_a_group_whose_deletion_failed_on_its_way_takes_commits_again(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("orders", 2 * TOMBSTONES_AT_ONCE)
+    commit(harness, "g", 2 * TOMBSTONES_AT_ONCE)
+    calls: list[str] = []
+
+    def fail_later(state: GroupsState, group_id: str, *arguments: Any) -> Outcome:
+        calls.append(group_id)
+        if len(calls) > 1:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "it does not fit")
+        return delete_group(state, group_id, *arguments)
+
+    monkeypatch.setattr(group_administration, "delete_group", fail_later)
+    response, _ = ask_watched(harness, DeleteGroupsRequest(["g"]), 2)
+    assert [each.error_code for each in response.results] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert calls == ["g", "g"]
+    commit(harness, "g", 1)
