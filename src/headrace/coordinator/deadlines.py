@@ -9,6 +9,9 @@ K = TypeVar("K", bound=Hashable)
 STALE_FACTOR_MAX = 4
 """How many entries that count no more the heap may have for each that does."""
 
+RETRY_MS = 10_000
+"""After how long it is tried again to do what could not be done."""
+
 
 class Deadlines(Generic[K]):
     """When something is due for each key; a key has one deadline at most."""
@@ -19,6 +22,7 @@ class Deadlines(Generic[K]):
         """The one entry of the heap that counts for each key; it is not later than what is due."""
         self._heap: list[tuple[int, int, K]] = []
         self._order = 0
+        self._taken: K | None = None
 
     def __len__(self) -> int:
         return len(self._due_ms)
@@ -69,7 +73,14 @@ class Deadlines(Generic[K]):
             return None
         key = heappop(self._heap)[2]
         del self._due_ms[key], self._entries[key]
+        self._taken = key
         return key
+
+    def put_back(self, now_ms: int) -> None:
+        """Have the key that was taken last due again: what was done for it did not come about."""
+        key, self._taken = self._taken, None
+        if key is not None and key not in self:
+            self.set(key, now_ms + RETRY_MS)
 
     def _push(self, key: K, due_ms: int) -> None:
         self._order += 1

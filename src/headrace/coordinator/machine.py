@@ -61,6 +61,9 @@ class Machine(Protocol):
     def on_deadline(self, now_ms: int) -> Outcome:
         """Do what is due first, and nothing else: the next is done on what this leaves behind."""
 
+    def on_deadline_unmet(self, now_ms: int) -> None:
+        """Have what `on_deadline` did last due again: its outcome could not be written."""
+
     def waiting(self) -> Iterable[Reply]:
         """Give all replies that are kept: who waits is told that this node cannot answer."""
 

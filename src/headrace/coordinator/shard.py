@@ -354,6 +354,7 @@ class Shard(Generic[M]):
 
     def _on_deadline_unmet(self, error: KafkaError) -> None:
         self._timer.unmet_count += 1
+        self.machine.on_deadline_unmet(self._clock.now_ms())
         logger.error("%s: what was due cannot be done: %s", self.journal.name, error.message)
 
     # When it cannot go on

@@ -78,6 +78,9 @@ class GroupsMachine:
             return self._see_loaded(now_ms)
         return _ON_DEADLINE[key[0]](self.state, key, now_ms)
 
+    def on_deadline_unmet(self, now_ms: int) -> None:
+        self.state.deadlines.put_back(now_ms)
+
     def waiting(self) -> Iterable[Reply]:
         return [reply for module in _MODULES for reply in module.waiting(self.state)]
 

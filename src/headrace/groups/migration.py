@@ -158,8 +158,8 @@ def downgrade(
     """Put a classic group in the place of a consumer group, and give the records of that.
 
     `former` is the group as it is, `group` as it would be. Members have what was the target for
-    them. The group is there at once, as when one begins: the records alone would not bring back
-    what else its members can follow.
+    them. The group itself takes the place once the records can be written: they alone would not
+    bring back what else its members can follow.
     """
     classic = ClassicGroup(
         group.group_id,
@@ -179,12 +179,15 @@ def downgrade(
         *group_tombstones(former),
         classic_group_record(classic, assignments),
     ]
-    for member_id in (*former.members, *group.members):
-        forget_deadlines(state, group.group_id, member_id)
     for each in classic.members.values():
         keep_session(state, classic, each, now_ms)
-    state.groups[group.group_id] = classic
-    return ClassicDraft(state, classic, now_ms, records)
+
+    def take_place() -> None:
+        for member_id in (*former.members, *group.members):
+            forget_deadlines(state, group.group_id, member_id)
+        state.groups[group.group_id] = classic
+
+    return ClassicDraft(state, classic, now_ms, records, notes=[take_place])
 
 
 def _classic_member(member: ConsumerMember) -> ClassicMember:

@@ -73,6 +73,9 @@ class TransactionsMachine:
             return abort(self.state, found, now_ms)
         return Outcome((tombstone(transactional_id),))
 
+    def on_deadline_unmet(self, now_ms: int) -> None:
+        self.state.deadlines.put_back(now_ms)
+
     def waiting(self) -> Iterable[Reply]:
         """Give nobody: every request is answered at once."""
         return ()

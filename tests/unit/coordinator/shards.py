@@ -36,6 +36,7 @@ class Offsets:
         self.open: dict[int, dict[str, int]] = {}
         self.deadline_ms: int | None = None
         self.expired = 0
+        self.unmet = 0
         self.kept: list[Reply] = []
         self.was_loaded = False
 
@@ -70,6 +71,9 @@ class Offsets:
         self.deadline_ms = None
         self.expired += 1
         return Outcome()
+
+    def on_deadline_unmet(self, now_ms: int) -> None:
+        self.unmet += 1
 
     def waiting(self) -> Iterable[Reply]:
         return self.kept

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.deadlines import STALE_FACTOR_MAX, Deadlines
+from headrace.coordinator.deadlines import RETRY_MS, STALE_FACTOR_MAX, Deadlines
 
 KEYS = st.sampled_from("abcde")
 
@@ -76,3 +76,17 @@ def test_a_key_that_was_due_often_before_is_looked_at_once() -> None:
     deadlines.set("member", 5_000)
     assert deadlines.next_ms() == 5_000
     assert [each for _, _, each in deadlines._heap].count("member") == 1
+
+
+def test_what_could_not_be_done_is_due_again_unless_it_has_another_time_by_then() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.put_back(0)
+    assert deadlines.next_ms() is None
+    deadlines.set("a", 5)
+    assert deadlines.take_due(7) == "a"
+    deadlines.put_back(7)
+    assert deadlines.next_ms() == 7 + RETRY_MS
+    assert deadlines.take_due(7 + RETRY_MS) == "a"
+    deadlines.set("a", 70_000)
+    deadlines.put_back(7 + RETRY_MS)
+    assert deadlines.next_ms() == 70_000

@@ -446,3 +446,24 @@ def test_a_record_that_no_batch_takes_does_not_hold_up_the_others(
 
     run(test)
     assert "1 records are left out" in caplog.text
+
+
+def test_a_machine_is_told_that_what_was_due_could_not_be_written() -> None:
+    class Large(Offsets):
+        def on_deadline(self, now_ms: int) -> Outcome:
+            super().on_deadline(now_ms)
+            return Outcome((tombstone_of("x" * 1000),))
+
+    async def test(journal: Journal, clock: Clock) -> None:
+        journal.log.change_settings(LogSettings.from_configs({"max.message.bytes": "500"}))
+        shard: Shard[Offsets] = Shard(journal, Large, TYPES, clock)
+        shard.start()
+        await settle(shard)
+        shard.machine.deadline_ms = clock.ms
+        shard.rearm()
+        async with asyncio.timeout(10):
+            while not shard.machine.expired:
+                await asyncio.sleep(0)
+        assert shard.machine.unmet == 1
+
+    run(test)

@@ -29,6 +29,8 @@ def taken_out(world: World, *members: tuple[str, str | None]) -> list[ErrorCode]
         world.now_ms,
         answers.append,
     )
+    for take_note in outcome.notes:
+        take_note()
     for record in outcome.records:
         world.machine.replay(record)
     ((_, answer),) = outcome.replies
@@ -57,3 +59,27 @@ def test_whoever_is_unknown_or_not_the_instance_stays(world: World) -> None:
 def test_a_member_named_twice_has_left_both_times(world: World) -> None:
     assert taken_out(world, ("a", None), ("a", None)) == [ErrorCode.NONE, ErrorCode.NONE]
     assert set(world.group().members) == {"b", "c"}
+
+
+def test_a_silent_member_goes_later_if_that_could_not_be_written_at_once(world: World) -> None:
+    session_ms = 45_000
+    world.now_ms += session_ms
+    while (due_ms := world.machine.next_deadline_ms()) is not None and due_ms <= world.now_ms:
+        world.machine.on_deadline(world.now_ms)  # and nothing of it is written
+        world.machine.on_deadline_unmet(world.now_ms)
+    assert set(world.group().members) == {"a", "b", "c"}
+    world.pass_time(session_ms)
+    assert not world.group().members
+
+
+def test_a_member_whose_leave_could_not_be_written_is_still_missed(world: World) -> None:
+    rows = [MemberIdentity(member_id="a")]
+    leave(
+        world.machine.state,
+        LeaveGroupRequest(group_id="g", members=rows),
+        world.now_ms,
+        print,
+    )
+    assert "a" in world.group().members
+    world.pass_time(45_000)
+    assert not world.group().members

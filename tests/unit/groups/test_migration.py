@@ -3,9 +3,11 @@
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.classic.leave import leave
 from headrace.groups.consumer.group import MemberState
 from headrace.groups.consumer.offsets import validate_offset_commit, validate_offset_fetch
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
+from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from tests.unit.groups.consumer_world import words
 from tests.unit.groups.mixed_world import MixedWorld, assigned, read_assigned, subscribed
 
@@ -382,6 +384,20 @@ def test_the_last_consumer_to_fall_silent_turns_the_group_back(world: MixedWorld
         world.heartbeat(a, 3)
     assert world.is_classic
     assert list(world.group().members) == [a]
+
+
+def test_a_group_that_cannot_be_written_as_a_classic_one_stays_what_it_is(
+    world: MixedWorld,
+) -> None:
+    a, b = world.classic_group([0, 1], [2, 3])
+    world.beat("c", 0)
+    former = world.consumers
+    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="c")])
+    leave(world.machine.state, request, world.now_ms, print)  # and nothing of it is written
+    assert world.consumers is former
+    assert set(former.members) == {a, b, "c"}
+    world.leave(("c", None))
+    assert world.is_classic
 
 
 def test_a_classic_group_that_was_a_consumer_group_is_the_same_after_a_restart(

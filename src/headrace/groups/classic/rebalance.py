@@ -11,6 +11,7 @@ Preparing ends with an empty group when nobody is left. A group that was empty w
 does not rebalance once a process.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,12 +41,13 @@ class Draft:
     now_ms: int
     records: list[CoordinatorRecord] = field(default_factory=list)
     replies: list[tuple[Reply, Any]] = field(default_factory=list)
+    notes: list[Callable[[], None]] = field(default_factory=list)
 
     def answer(self, reply: Reply, answer: object) -> None:
         self.replies.append((reply, answer))
 
     def outcome(self) -> Outcome:
-        return Outcome(tuple(self.records), tuple(self.replies))
+        return Outcome(tuple(self.records), tuple(self.replies), notes=tuple(self.notes))
 
 
 # From its cause

@@ -7,6 +7,7 @@ may also go for a while: then nothing changes unless their session ends.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.errors import KafkaError
@@ -112,9 +113,10 @@ def _fence(
     if can_downgrade(draft.group, state.settings):
         classic = downgrade(state, group, draft.group, now_ms)
         prepare_rebalance(classic)
-        return Outcome(tuple(classic.records), (*answers, *classic.replies))
+        outcome = classic.outcome()
+        return outcome._replace(replies=(*answers, *outcome.replies))
     bump_epoch(state, draft, is_due=True)
-    return Outcome(tuple(draft.records), answers)
+    return Outcome(tuple(draft.records), answers, notes=draft.notes)
 
 
 def _remove(state: GroupsState, draft: Draft, member: ConsumerMember) -> None:
@@ -123,7 +125,7 @@ def _remove(state: GroupsState, draft: Draft, member: ConsumerMember) -> None:
     pattern = member.topic_pattern
     if pattern and pattern not in draft.group.subscribed_patterns:
         draft.write(pattern_tombstone(group_id, pattern))
-    forget_deadlines(state, group_id, member.member_id)
+    draft.notes += (partial(forget_deadlines, state, group_id, member.member_id),)
 
 
 # Time

@@ -84,6 +84,9 @@ class ShareStatesMachine:
     def on_deadline(self, now_ms: int) -> Outcome:
         return on_due(self.state, now_ms)
 
+    def on_deadline_unmet(self, now_ms: int) -> None:
+        self.state.deadlines.put_back(now_ms)
+
     def waiting(self) -> Iterable[Reply]:
         """Give nobody: every request is answered at once."""
         return ()
