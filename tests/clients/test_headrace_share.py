@@ -26,6 +26,7 @@ from headrace.client import (
     share_worker,
 )
 from headrace.client.configs import Resource, ResourceType
+from headrace.client.group_members import describe_share_group
 from headrace.client.settings import ConsumerSettings
 from headrace.client.share.terms import ShareSettings
 from headrace.errors import ErrorCode, KafkaError
@@ -494,7 +495,7 @@ def test_a_close_in_a_hurry_leaves_the_group_and_no_task(
         assert asyncio.all_tasks() == {asyncio.current_task()}
         async with Admin(bootstrap) as admin:
             described = await describe_share_group(admin.cluster, group)
-            assert described.members == []
+            assert described.members == ()
 
     run(check())
 
