@@ -141,6 +141,7 @@ class ShareConsumer:
         """Join the group; KafkaError or NotReachable says why not. `async with` does it."""
         try:
             await self._delivery.start()
+            self._delivery.watch_topics()
         except BaseException:
             self._is_closed = True
             await self._delivery.close(0)

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from headrace.client.addresses import Address
 from headrace.client.cluster import Cluster
-from headrace.client.retrying import Retries
 from headrace.client.share.acknowledgements import GAP, AcknowledgeType, Range
 from headrace.client.share.acquired import AcquiredChunk, AcquiredRange, ShareRecord
 from headrace.client.share.leaders import ShareLeaders
@@ -22,18 +21,16 @@ from headrace.client.share.member import Member
 from headrace.client.share.membership import Membership
 from headrace.client.share.session import SharedPartition
 from headrace.client.share.staged import Outcome
+from headrace.client.share.subscription import warn_of_missing
 from headrace.client.share.terms import FetchTerms
 from headrace.client.topics import TopicPartition
-from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.errors import HeadraceError
 from headrace.wire.messages.share_fetch_response import PartitionData
 
 _TICK_MS_MAX: Final = 1000
 """How long a wait may be before everything is looked at again."""
 _TURN_MS_MAX: Final = 200
 """How long a fetch waits while another node waits for its turn to be asked."""
-MAY_STILL_COME: Final = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
-)
 
 
 class Lease(NamedTuple):
@@ -93,6 +90,7 @@ class Delivery:
         self._arrived: deque[_Arrived] = deque()
         self._news = asyncio.Event()
         self._resolving: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._failure: HeadraceError | None = None
         self._end: HeadraceError | None = None
 
@@ -103,28 +101,18 @@ class Delivery:
         await self._cluster.connect()
         await self._membership.join()
 
-    async def find_topics(self, topics: Iterable[str], timeout_ms: int) -> None:
-        """Wait for topics that do not exist yet; KafkaError if one stays away, or is not for us."""
-        names, retries = list(topics), Retries(self._cluster.settings, timeout_ms)
-        while True:
-            await self._cluster.refresh(names)
-            refusals = self._cluster.view.refusals
-            refused = {name: refusals[name] for name in names if name in refusals}
-            missing = [name for name, why in refused.items() if why.code in MAY_STILL_COME]
-            for name, why in refused.items():
-                if name not in missing:
-                    raise why
-            if not missing:
-                return
-            if not await retries.pause():
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"there is no topic {' and no topic '.join(map(repr, missing))}, "
-                    f"nor did one appear within {timeout_ms} ms",
-                )
-
     def subscribe(self, topics: Iterable[str]) -> None:
         self._membership.subscribe(topics)
+        self.watch_topics()
+
+    def watch_topics(self) -> None:
+        """Warn from now on of topics that we want and that do not exist."""
+        if self._watching is not None:
+            self._watching.cancel()
+        member = self._membership.member
+        self._watching = asyncio.create_task(
+            warn_of_missing(self._cluster, member.group_id, lambda: member.topics)
+        )
 
     def raise_failure(self) -> None:
         """Raise what only the caller can do something about, once; the end of it all, always."""
@@ -251,8 +239,8 @@ class Delivery:
         except TimeoutError:
             pass
         finally:
-            tasks = [link.stop() for link in self._links.values()]
-            tasks += [self._resolving, *self._leaders.stop()]
+            tasks = [link.hang_up() for link in self._links.values()]
+            tasks += [self._resolving, self._watching, *self._leaders.stop()]
             for task in filter(None, tasks):
                 task.cancel()
             try:

@@ -5,6 +5,7 @@ A broker gives a record up when it is rejected, or released in the last delivery
 """
 
 import asyncio
+import logging
 from typing import Final, NamedTuple
 
 from headrace.client.cluster import Cluster
@@ -17,11 +18,13 @@ from headrace.client.configs import (
 )
 from headrace.errors import HeadraceError
 
+_LOGGER = logging.getLogger(__name__)
 _LIMIT: Final = "share.delivery.count.limit"
 _DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 _RESET: Final = "share.auto.offset.reset"
 _AGE_SECONDS_MAX: Final = 30.0
 _READ_SECONDS_MAX: Final = 2.0
+_RETRY_SECONDS: Final = 5.0
 
 
 class Terms(NamedTuple):
@@ -37,8 +40,9 @@ class Terms(NamedTuple):
         return self.delivery_limit is not None and delivery_count >= self.delivery_limit
 
     def of_deliveries(self, delivery_count: int) -> str:
-        """Say the how many-th delivery it is, of how many."""
-        return f"delivery {delivery_count} of {self.delivery_limit or 'an unknown number'}"
+        """Say the how many-th delivery it is, of how many if that is known."""
+        limit = "" if self.delivery_limit is None else f" of {self.delivery_limit}"
+        return f"delivery {delivery_count}{limit}"
 
     @property
     def destination(self) -> str:
@@ -71,8 +75,9 @@ class Fate:
             try:
                 async with asyncio.timeout(_READ_SECONDS_MAX):
                     self.terms = await self._read()
-            except (HeadraceError, TimeoutError):
-                pass  # a message is less exact
+            except (HeadraceError, TimeoutError) as error:
+                _LOGGER.debug("the configs of %s are not known: %s", self._resource, error)
+                self._read_at = now - _AGE_SECONDS_MAX + _RETRY_SECONDS
         return self.terms
 
     async def _read(self) -> Terms:

@@ -46,7 +46,7 @@ class Leased:
         return self.lease.shared, self.record.offset
 
     def __str__(self) -> str:
-        return f"{place_of(self.record)}, delivery {self.record.delivery_count}"
+        return f"{place_of(self.record)}, {self.terms.of_deliveries(self.record.delivery_count)}"
 
 
 class LeasedRecords:
@@ -93,7 +93,10 @@ class LeasedRecords:
             leased,
             _WORDS[verdict.kind],
             "" if verdict.error is None else f": {verdict.error!r}",
-            f"it is given up: {terms.destination}" if is_last else "it may be delivered again",
+            "it was the last delivery that the group allows, so unless its broker forgot of it "
+            f"in a restart, it is given up: {terms.destination}"
+            if is_last
+            else "it may be delivered again",
         )
 
     # Locks
@@ -208,9 +211,8 @@ def _log_outcome(leased: Leased, error: KafkaError | None) -> None:
         )
     else:
         _LOGGER.warning(
-            "%s (%s) is released after %d attempts in %.1f s: %r",
-            place_of(leased.record),
-            terms.of_deliveries(count),
+            "%s is released after %d attempts in %.1f s: %r",
+            leased,
             verdict.attempts,
             verdict.seconds,
             verdict.error,

@@ -1,22 +1,19 @@
-"""One node that leads partitions of ours: a connection, the share session on it, and its requests.
+"""One node with partitions of ours: a connection, the share session on it, one request at a time.
 
-Fetches and acknowledgements count in one session, so each request is sent when the one before is
-answered; what is to be acknowledged meanwhile gathers and goes out together. The exception is a
-fetch that waits for records. A broker counts it when it arrives, and handles the requests of one
-connection in order: acknowledgements go out beside it, with the next epoch, on a second
-connection. One that overtakes its fetch is refused for its epoch, and sent again.
-
-A broker binds the session and its locks to the connection of the fetches: when that is gone, so are
-the locks, and acknowledgements that wait fail with an error that says so. They are never dropped,
-and never sent to a node that did not give the records.
+Fetches and acknowledgements count in one session, so the next is sent when the one before is
+answered; what is to be acknowledged meanwhile gathers and goes out together. A second connection
+would not help: Apache Kafka 4.3.1 takes an acknowledgement beside a fetch that waits, and then
+answers the fetch with INVALID_SHARE_SESSION_EPOCH, and the records that it acquired stay locked.
+So whoever has something to say soon must not let a fetch wait for long. A broker binds locks
+to the connection: when that is gone, so are the locks, and acknowledgements that wait fail with an
+error that says so. They are never dropped, and never sent to a node that did not give the records.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from headrace.client.addresses import Address
 from headrace.client.connection import Connection, open_connection
@@ -25,7 +22,7 @@ from headrace.client.retrying import pause_ms
 from headrace.client.share import requests
 from headrace.client.share.acknowledgements import Acknowledgements
 from headrace.client.share.session import FINAL_EPOCH, SharedPartition, ShareSession
-from headrace.client.share.staged import LOCK_LOST, Outcome, Sent, StagedAcknowledgements
+from headrace.client.share.staged import LOCK_LOST, Outcome, StagedAcknowledgements
 from headrace.client.share.terms import FetchTerms
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import TopicId
@@ -34,17 +31,11 @@ from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeRe
 from headrace.wire.messages.share_fetch_response import PartitionData as FetchedPartition
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 
-_LOGGER = logging.getLogger(__name__)
 RENEWS_FROM: Final = 2
 """The version of ShareAcknowledge that can renew."""
 _SESSION_LOST: Final = frozenset(
     {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
 )
-_OVERTAKING_MS: Final = 5
-"""The pause after an acknowledgement arrived before the fetch that was sent before it."""
-_OVERTAKEN_MAX: Final = 8
-_LAST_FETCH_MS_MAX: Final = 1000
-"""How long the end waits for a fetch; a broker gives back what a broken connection leaves."""
 
 
 class LinkOwner(Protocol):
@@ -85,11 +76,6 @@ class NodeLink:
         self._owner = owner
         self._random = Random()
         self._connection: Connection | None = None
-        self._beside: Connection | None = None
-        """A second connection, opened when something is to be said while a fetch waits."""
-        self._interrupt: asyncio.Future[None] | None = None
-        """Ends the wait for a fetch: it is answered, or something is to be sent beside it."""
-        self._is_hurried = False
         self._staged = StagedAcknowledgements()
         self._names: dict[tuple[TopicId, int], SharedPartition] = {}
         self._wanted: Set[SharedPartition] | None = None
@@ -97,6 +83,7 @@ class NodeLink:
         self._max_wait_ms = 0
         self._task: asyncio.Task[None] | None = None
         self._is_fetching = False
+        """Whether a fetch is under way, or about to be."""
         self._failures = 0
 
     @property
@@ -118,6 +105,7 @@ class NodeLink:
         """Ask for records of these partitions, unless a request is on its way already."""
         if self._task is None and (wanted or self.session.partitions):
             self._wanted = wanted
+            self._is_fetching = True
             self._records_max, self._max_wait_ms = records_max, max_wait_ms
             self.send()
 
@@ -133,53 +121,39 @@ class NodeLink:
         self._staged.add(shared, more, self._now() + self.lock_ms / 1000)
 
     def send(self) -> None:
-        """Send what waits: beside a fetch that is under way, or after the request before."""
-        if self._task is not None:
-            if self._staged:
-                self._is_hurried = True
-                self._wake()
-        elif self._staged or self._wanted is not None:
+        """Send what waits, as soon as the request before is answered."""
+        if self._task is None and (self._staged or self._wanted is not None):
             self._task = asyncio.create_task(self._work())
             self._task.add_done_callback(self._end_work)
 
     @property
     def records_asked(self) -> int:
-        """How many records a fetch that is under way, or about to be, may bring."""
-        return self._records_max if self._is_fetching or self._wanted is not None else 0
+        """How many records the request that is under way may bring."""
+        return self._records_max if self._task is not None and self._is_fetching else 0
 
     async def close(self) -> None:
         """Send what waits with the final epoch, which gives every lock back, and hang up."""
-        self._wanted = None
         task = self._task
         if task is not None:
-            self.send()
-            await asyncio.wait([task], timeout=_LAST_FETCH_MS_MAX / 1000)
-            while not task.done() and self._staged.unconfirmed:
-                await asyncio.wait([task], timeout=_LAST_FETCH_MS_MAX / 1000)
-            if not task.done():
-                await self.hang_up()
-                return
+            self._wanted = None
+            await asyncio.wait([task])
         connection = self._connection
         if connection is not None and connection.is_open and not self.session.is_new:
             self._staged.release_renewals()
             with suppress(NotReachable):
                 await self._acknowledge(connection, is_final=True)
-        await self.hang_up()
+        self.hang_up()
 
-    async def hang_up(self) -> None:
-        """End at once; the broker notices, and gives the locks back."""
-        task = self.stop()
-        if task is not None:
-            await asyncio.wait([task])
+    def hang_up(self) -> "asyncio.Task[None] | None":
+        """End at once; return the task that ends, if there is one.
 
-    def stop(self) -> "asyncio.Task[None] | None":
-        """Hang up without waiting; return the task that ends, if there is one."""
+        The broker notices, and gives the locks back.
+        """
         task = self._task
         if task is not None:
             task.cancel()
-        for connection in (self._connection, self._beside):
-            if connection is not None:
-                connection.close()
+        if self._connection is not None:
+            self._connection.close()
         self._report(self._staged.fail(self._lost()))
         return task
 
@@ -199,6 +173,7 @@ class NodeLink:
                     await self._exchange(await self._connect())
                 except NotReachable as error:
                     self._wanted = None
+                    self._is_fetching = False
                     self._begin_life(error)
                     for shared in self._names.values():
                         self._owner.on_moved(shared, (-1, -1))
@@ -236,9 +211,6 @@ class NodeLink:
 
     def _begin_life(self, why: NotReachable | None) -> None:
         """Take note that the connection is gone, with the session and every lock."""
-        if self._beside is not None:
-            self._beside.close()
-            self._beside = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -249,33 +221,27 @@ class NodeLink:
     async def _fetch(self, connection: Connection) -> None:
         wanted = self._wanted or frozenset()
         self._wanted = None
-        former, plan = self.session.state, self.session.plan(wanted)
-        taken: Sent = {} if self.session.is_new else self._staged.take()
+        plan = self.session.plan(wanted)
+        taken = {} if self.session.is_new else self._staged.take()
         self._names.update({(each.topic_id, each.partition_index): each for each in wanted})
         body = requests.fetch_request(
             self._terms,
             plan,
-            {shared: each.acknowledgements.batches() for shared, each in taken.items()},
+            {shared: each.batches() for shared, each in taken.items()},
             records_max=self._records_max,
             max_wait_ms=self._max_wait_ms if wanted else 0,
         )
         self.asked_at = self._now()
-        self.session.fetched(wanted)
-        sent_epoch = self.session.epoch
-        self._is_fetching = True
         try:
-            answer = await self._acknowledge_during(
-                connection.request(body, ShareFetchResponse, patience_ms=body.max_wait_ms)
+            answer = await connection.request(
+                body, ShareFetchResponse, patience_ms=body.max_wait_ms
             )
         finally:
             self._is_fetching = False
         if answer.error_code:
-            if self.session.epoch == sent_epoch:
-                self.session.restore(former)
-            else:
-                self.session.reset()
-            await self._refused(taken, answer.error_code, answer.error_message)
+            await self._refused(answer.error_code, answer.error_message)
             return
+        self.session.fetched(wanted)
         self.lock_ms = answer.acquisition_lock_timeout_ms or self.lock_ms
         rows = {
             shared: row
@@ -287,51 +253,8 @@ class NodeLink:
             shared: _error(row.acknowledge_error_code, row.acknowledge_error_message, shared)
             for shared, row in rows.items()
         }
-        self._settle(taken, errors)
+        self._settle(errors)
         await self._take_rows(answer, rows)
-
-    async def _acknowledge_during(
-        self, fetching: Coroutine[Any, Any, ShareFetchResponse]
-    ) -> ShareFetchResponse:
-        """Return what a fetch is answered; send beside it what is to be sent meanwhile."""
-        asking = asyncio.create_task(fetching)
-        asking.add_done_callback(lambda _: self._wake())
-        self._is_hurried = False
-        overtaken = 0
-        try:
-            while not asking.done():
-                if not self._is_hurried:
-                    self._interrupt = asyncio.get_running_loop().create_future()
-                    await self._interrupt
-                elif await self._acknowledge_beside():
-                    self._is_hurried = bool(self._staged)
-                    overtaken = 0
-                else:
-                    pause_ms = min(_OVERTAKING_MS * 2**overtaken, _LAST_FETCH_MS_MAX)
-                    overtaken = min(overtaken + 1, _OVERTAKEN_MAX)
-                    await asyncio.wait([asking], timeout=pause_ms / 1000)
-            return asking.result()
-        finally:
-            self._interrupt = None
-            asking.cancel()
-            asking.add_done_callback(_take_failure)
-
-    async def _acknowledge_beside(self) -> bool:
-        """Send what waits on the second connection; False if that is to be tried again."""
-        if self._beside is None or not self._beside.is_open:
-            address = self._owner.address_of(self.node_id)
-            if address is None:
-                return False
-            try:
-                self._beside = await open_connection(address, self._terms.settings)
-            except NotReachable as error:
-                _LOGGER.debug("node %d: no second connection: %s", self.node_id, error)
-                return False
-        return await self._acknowledge(self._beside, is_beside=True)
-
-    def _wake(self) -> None:
-        if self._interrupt is not None and not self._interrupt.done():
-            self._interrupt.set_result(None)
 
     async def _take_rows(
         self, answer: ShareFetchResponse, rows: Mapping[SharedPartition, FetchedPartition]
@@ -359,33 +282,27 @@ class NodeLink:
         else:
             self._owner.on_failure(error)
 
-    async def _acknowledge(
-        self, connection: Connection, *, is_final: bool = False, is_beside: bool = False
-    ) -> bool:
-        """Send what waits without fetching; False if the broker knows no such session or epoch."""
+    async def _acknowledge(self, connection: Connection, *, is_final: bool = False) -> None:
+        """Send what waits without fetching."""
         taken = self._staged.take()
-        is_renewing = any(each.acknowledgements.has_renewals for each in taken.values())
+        is_renewing = any(each.has_renewals for each in taken.values())
         if is_renewing and connection.version_of(ApiKey.SHARE_ACKNOWLEDGE) < RENEWS_FROM:
             unable = KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"{connection.address} cannot renew locks; Kafka 4.2 and later can",
             )
-            self._report(self._staged.fail_sent(taken, unable))
-            return True
+            self._report(self._staged.fail_sent(unable))
+            return
         body = requests.acknowledge_request(
             self._terms,
             FINAL_EPOCH if is_final else self.session.epoch,
-            {shared: each.acknowledgements.batches() for shared, each in taken.items()},
+            {shared: each.batches() for shared, each in taken.items()},
             is_renewing=is_renewing,
         )
         answer = await connection.request(body, ShareAcknowledgeResponse)
-        if answer.error_code in _SESSION_LOST and is_beside:
-            # It overtook the fetch. If not, the fetch is refused too, and then this fails.
-            self._staged.put_back(taken)
-            return False
         if answer.error_code:
-            await self._refused(taken, answer.error_code, answer.error_message)
-            return True
+            await self._refused(answer.error_code, answer.error_message)
+            return
         self.session.acknowledged()
         self.lock_ms = answer.acquisition_lock_timeout_ms or self.lock_ms
         self._owner.on_endpoints((row.node_id, row.host, row.port) for row in answer.node_endpoints)
@@ -400,11 +317,10 @@ class NodeLink:
                 if row.error_code in LOCK_LOST:
                     leader = row.current_leader
                     self._owner.on_moved(shared, (leader.leader_id, leader.leader_epoch))
-        if self._settle(taken, errors) < len(taken) and not is_final:
+        if self._settle(errors) < len(taken) and not is_final:
             await self._pause()
-        return True
 
-    def _settle(self, sent: Sent, errors: Mapping[SharedPartition, KafkaError | None]) -> int:
+    def _settle(self, errors: Mapping[SharedPartition, KafkaError | None]) -> int:
         """Report what became of what was sent, of so many partitions; the rest waits again."""
 
         def error_of(shared: SharedPartition) -> KafkaError | None:
@@ -413,14 +329,14 @@ class NodeLink:
             unsaid = f"node {self.node_id} does not say what became of {shared}"
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, unsaid)
 
-        outcomes = self._staged.settle(sent, error_of, self._now())
+        outcomes = self._staged.settle(error_of, self._now())
         self._report(outcomes)
         return len(outcomes)
 
-    async def _refused(self, sent: Sent, code: int, message: str | None) -> None:
+    async def _refused(self, code: int, message: str | None) -> None:
         """Go on after a whole request was refused."""
         error = refusal(code, message, f"the share session with node {self.node_id}")
-        self._report(self._staged.fail_sent(sent, error))
+        self._report(self._staged.fail_sent(error))
         if error.is_retriable:
             if error.code in _SESSION_LOST:
                 # The locks went with it, or will run out: nobody can tell one from the other.
@@ -452,12 +368,6 @@ class NodeLink:
         pause = pause_ms(self._failures, self._terms.settings, self._random)
         self._failures += 1
         await asyncio.sleep(pause / 1000)
-
-
-def _take_failure(asking: "asyncio.Task[ShareFetchResponse]") -> None:
-    """See an exception that nobody waits for any more."""
-    if not asking.cancelled():
-        asking.exception()
 
 
 def _error(code: int, message: str | None, shared: SharedPartition) -> KafkaError | None:

@@ -62,22 +62,13 @@ class ShareSession:
         return FetchPlan(self.epoch, wanted - self.partitions, self.partitions - wanted)
 
     def fetched(self, wanted: Set[SharedPartition]) -> None:
-        """Take note that a fetch with this plan was sent: a broker counts it when it comes."""
+        """Take note that a fetch with this plan was answered."""
         self.partitions = frozenset(wanted)
         self.epoch = epoch_after(self.epoch)
 
     def acknowledged(self) -> None:
         """Take note that a request without fetching was answered."""
         self.epoch = epoch_after(self.epoch)
-
-    def restore(self, former: "tuple[int, frozenset[SharedPartition]]") -> None:
-        """Take back a request that the broker refused before it counted."""
-        self.epoch, self.partitions = former
-
-    @property
-    def state(self) -> "tuple[int, frozenset[SharedPartition]]":
-        """What `restore` goes back to."""
-        return self.epoch, self.partitions
 
     def reset(self) -> None:
         """Begin anew: the broker does not know the session, or not this far."""

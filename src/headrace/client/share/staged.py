@@ -6,7 +6,7 @@ in requests of their own.
 """
 
 from collections.abc import Callable, Set
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -43,16 +43,12 @@ class _Staged(msgspec.Struct):
     """When the locks are over, and with them the point of trying again."""
 
 
-Sent: TypeAlias = dict[SharedPartition, _Staged]
-"""What one request says."""
-
-
 class StagedAcknowledgements:
     """What is to be acknowledged to one node, by partition."""
 
     def __init__(self) -> None:
-        self._waiting: Sent = {}
-        self._sent: list[Sent] = []
+        self._waiting: dict[SharedPartition, _Staged] = {}
+        self._sent: dict[SharedPartition, _Staged] = {}
 
     def __bool__(self) -> bool:
         """Whether anything waits to be sent."""
@@ -61,7 +57,7 @@ class StagedAcknowledgements:
     @property
     def unconfirmed(self) -> list[SharedPartition]:
         """The partitions with acknowledgements that wait to be sent or to be answered."""
-        return [*(shared for sent in self._sent for shared in sent), *self._waiting]
+        return [*self._sent, *self._waiting]
 
     def add(
         self, shared: SharedPartition, more: Callable[[Acknowledgements], None], until: float
@@ -83,66 +79,53 @@ class StagedAcknowledgements:
             for shared, staged in self._waiting.items()
         )
 
-    def take(self) -> Sent:
-        """Return what the next request is to say: final words, or if there are none renewals."""
-        taken: Sent = {}
-        left: Sent = {}
+    def take(self) -> dict[SharedPartition, Acknowledgements]:
+        """Give what the next request is to say: final words, or if there are none renewals."""
+        assert not self._sent, "one request at a time"
+        taken: dict[SharedPartition, _Staged] = {}
+        left: dict[SharedPartition, _Staged] = {}
         for shared, staged in self._waiting.items():
             final, renewals = staged.acknowledgements.parted()
             if final:
                 taken[shared] = _Staged(final, staged.until)
             if renewals:
                 left[shared] = _Staged(renewals, staged.until)
-        sent, self._waiting = (taken, left) if taken else (left, {})
-        self._sent.append(sent)
-        return sent
+        self._sent, self._waiting = (taken, left) if taken else (left, {})
+        return {shared: staged.acknowledgements for shared, staged in self._sent.items()}
 
     def settle(
-        self, sent: Sent, error_of: Callable[[SharedPartition], KafkaError | None], now: float
+        self, error_of: Callable[[SharedPartition], KafkaError | None], now: float
     ) -> list[Outcome]:
-        """Return the outcomes of what was sent; what is worth another attempt waits again."""
-        self._sent = [each for each in self._sent if each is not sent]
+        """Give the outcomes of what was sent; what is worth another attempt waits again."""
+        sent, self._sent = self._sent, {}
         outcomes: list[Outcome] = []
         for shared, staged in sent.items():
             error = error_of(shared)
             if error is None or now >= staged.until or not _is_passing(error):
                 outcomes.append(Outcome(shared, staged.acknowledgements, error))
+            elif (newer := self._waiting.get(shared)) is None:
+                self._waiting[shared] = staged
             else:
-                self._put_back(shared, staged)
+                newer.acknowledgements.put_before(staged.acknowledgements)
         return outcomes
 
-    def put_back(self, sent: Sent) -> None:
-        """Let what was sent wait again: the broker did not look at it."""
-        self._sent = [each for each in self._sent if each is not sent]
-        for shared, staged in sent.items():
-            self._put_back(shared, staged)
-
-    def fail_sent(self, sent: Sent, error: KafkaError) -> list[Outcome]:
+    def fail_sent(self, error: KafkaError) -> list[Outcome]:
         """Give up what was sent."""
-        self._sent = [each for each in self._sent if each is not sent]
-        return _failed(sent, error)
+        sent, self._sent = self._sent, {}
+        return [Outcome(shared, each.acknowledgements, error) for shared, each in sent.items()]
 
     def fail(self, error: KafkaError) -> list[Outcome]:
         """Give up everything."""
-        given_up = [*self._sent, self._waiting]
-        self._sent, self._waiting = [], {}
-        return [outcome for each in given_up for outcome in _failed(each, error)]
+        waiting, self._waiting = self._waiting, {}
+        return [
+            *self.fail_sent(error),
+            *(Outcome(shared, each.acknowledgements, error) for shared, each in waiting.items()),
+        ]
 
     def release_renewals(self) -> None:
         """Give back, with the rest, what was to be kept."""
         for staged in self._waiting.values():
             staged.acknowledgements = staged.acknowledgements.without_renewals()
-
-    def _put_back(self, shared: SharedPartition, staged: _Staged) -> None:
-        newer = self._waiting.get(shared)
-        if newer is None:
-            self._waiting[shared] = staged
-        else:
-            newer.acknowledgements.put_before(staged.acknowledgements)
-
-
-def _failed(sent: Sent, error: KafkaError) -> list[Outcome]:
-    return [Outcome(shared, each.acknowledgements, error) for shared, each in sent.items()]
 
 
 def _is_passing(error: KafkaError) -> bool:

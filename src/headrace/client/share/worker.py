@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from math import ceil
 from types import TracebackType
 from typing import Final, Self
 
@@ -42,6 +43,7 @@ from headrace.client.share.handling import (
 )
 from headrace.client.share.leased import Leased, LeasedRecords
 from headrace.client.share.member import Member
+from headrace.client.share.subscription import find_topics
 from headrace.client.share.terms import AcquireMode, FetchTerms, ShareSettings
 from headrace.errors import HeadraceError
 
@@ -51,8 +53,9 @@ _LOGGER = logging.getLogger(__name__)
 _DRAIN_TIMEOUT_MS: Final = 30_000
 _POLLS_A_LOCK: Final = 4
 """A fetch waits for no more than this part of a lock: nobody knows when it got its records."""
-_FIRST_POLL_MS_MAX: Final = 500
-"""How long the first fetch waits, which tells how long a lock lasts."""
+_SHORT_POLL_MS_MAX: Final = 500
+"""How long a fetch waits while handlers run, as what they come to is said after it; and how long
+the first one does, which tells how long a lock lasts."""
 
 
 def share_worker(  # noqa: PLR0913  settings of one worker, each by its name
@@ -151,10 +154,11 @@ class ShareWorker:
     async def __aenter__(self) -> Self:
         try:
             await self._cluster.connect()
-            await self._delivery.find_topics(self._topics, self._cluster.settings.topic_wait_ms)
+            await find_topics(self._cluster, self._topics)
             if self._start is not None:
                 await set_start(self._cluster, self._group, self._start)
             await self._delivery.start()
+            await self._fate.read()  # now, as it cannot be asked for when the broker is away
         except BaseException:
             self._hands.close()
             await self._delivery.close(0)
@@ -195,9 +199,9 @@ class ShareWorker:
         try:
             while not self._is_ending or self._tasks:
                 self._leased.take_outcomes()
+                self._leased.renew()
                 if not self._is_ending and self._failure is None:
                     self._begin()
-                self._leased.renew()
                 self._delivery.send()
                 await self._delivery.wait(self._leased.next_renewal())
         except asyncio.CancelledError:
@@ -230,8 +234,17 @@ class ShareWorker:
             self._tasks[leased] = asyncio.create_task(self._handle(leased))
 
     def _wait_ms(self) -> int:
+        """Return how long a fetch may wait: renewals and acknowledgements wait for it."""
         lock_ms = self._delivery.lock_ms
-        return min(self._max_wait_ms, lock_ms // _POLLS_A_LOCK if lock_ms else _FIRST_POLL_MS_MAX)
+        if self._tasks or not lock_ms:
+            wait_ms = _SHORT_POLL_MS_MAX
+            due = self._leased.next_renewal()
+            if due is not None:
+                left = due - asyncio.get_running_loop().time()
+                wait_ms = min(wait_ms, max(1, ceil(left * 1000)))
+        else:
+            wait_ms = lock_ms // _POLLS_A_LOCK
+        return min(self._max_wait_ms, wait_ms)
 
     async def _handle(self, leased: Leased) -> None:
         record = leased.record

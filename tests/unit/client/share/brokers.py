@@ -1,6 +1,7 @@
 """A cluster that does what a test says, on virtual time and without a socket."""
 
 import asyncio
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
@@ -352,3 +353,25 @@ def said(
 
 def consumer(brokers: Brokers, *topics: str, **options: Any) -> ShareConsumer:
     return ShareConsumer(brokers.bootstrap, "group", topics or ("orders",), **options)
+
+
+class Log(logging.Handler):
+    """What is logged at WARNING and above; `caplog` does not reach into a loop of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def __enter__(self) -> "Log":
+        logging.getLogger("headrace.client").addHandler(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        logging.getLogger("headrace.client").removeHandler(self)
+
+    def has(self, *parts: str) -> bool:
+        """Whether one line has all of these in it."""
+        return any(all(part in line for part in parts) for line in self.lines)

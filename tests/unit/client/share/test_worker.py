@@ -1,7 +1,6 @@
 """A handler run over a queue."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 import pytest
@@ -25,7 +24,6 @@ from headrace.wire.messages.metadata_response import (
     MetadataResponseTopic,
 )
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
-from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
@@ -33,6 +31,7 @@ from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHear
 from tests.unit.client.share.brokers import (
     LOCK_MS,
     Brokers,
+    Log,
     acquired,
     batch,
     confirmed,
@@ -62,28 +61,6 @@ def has_records(brokers: Brokers, count: int, delivery: int = 1, lock_ms: int = 
     records = batch(0, *[b"x"] * count)
     ranges = (0, count - 1, delivery)
     brokers.then(1, ShareFetchRequest, acquired("orders", 0, records, ranges, lock_ms=lock_ms))
-
-
-class Log(logging.Handler):
-    """What is logged at WARNING and above; `caplog` does not reach into a loop of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-    def __enter__(self) -> "Log":
-        logging.getLogger("headrace.client").addHandler(self)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        logging.getLogger("headrace.client").removeHandler(self)
-
-    def has(self, *parts: str) -> bool:
-        """Whether one line has all of these in it."""
-        return any(all(part in line for part in parts) for line in self.lines)
 
 
 @on_brokers()
@@ -191,7 +168,7 @@ async def test_the_end_waits_for_what_runs_and_takes_no_more(brokers: Brokers) -
         brokers.bootstrap, "group", ["orders"], handle, concurrency=2
     ) as worker:
         await until(lambda: worker.running == 2)
-    assert done == [0, 1]
+    assert sorted(done) == [0, 1]
     assert words(brokers) == {0: [RENEW, ACCEPT], 1: [RENEW, ACCEPT]}
     assert brokers.asked(ShareAcknowledgeRequest)[-1].share_session_epoch == -1
 
@@ -478,7 +455,7 @@ async def test_a_lock_whose_renewal_nobody_answers_is_lost_when_its_time_is_over
 
 
 @on_brokers()
-async def test_acknowledgements_and_renewals_do_not_wait_for_a_fetch(brokers: Brokers) -> None:
+async def test_acknowledgements_and_renewals_do_not_wait_for_a_long_poll(brokers: Brokers) -> None:
     has_records(brokers, 1)
     limits = ShareSettings(limits=ConsumerSettings(max_wait_ms=1_000_000))
 
@@ -493,29 +470,7 @@ async def test_acknowledgements_and_renewals_do_not_wait_for_a_fetch(brokers: Br
         await until(lambda: RENEW in words(brokers).get(0, []))
         assert loop.time() < began_at + LOCK_MS / 1000 * 0.52
         await until(lambda: ACCEPT in words(brokers)[0])
-        assert loop.time() < began_at + LOCK_MS / 1000 * 0.62
-
-
-@on_brokers()
-async def test_an_acknowledgement_that_overtook_its_fetch_is_sent_again(brokers: Brokers) -> None:
-    has_records(brokers, 1)
-    limits = ShareSettings(limits=ConsumerSettings(max_wait_ms=1_000_000))
-    code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    refusal = ShareAcknowledgeResponse(error_code=code)
-    brokers.then(1, ShareAcknowledgeRequest, refusal, refusal)
-
-    async def handle(record: ShareRecord) -> None:
-        await asyncio.sleep(1)
-
-    with Log() as log:
-        async with share_worker(
-            brokers.bootstrap, "group", ["orders"], handle, concurrency=2, settings=limits
-        ):
-            await until(lambda: words(brokers) == {0: [ACCEPT] * 3})
-            assert len(brokers.asked(ShareFetchRequest)) == 2, "the second one still waits"
-    assert log.lines == []
-    epochs = [body.share_session_epoch for body in brokers.asked(ShareAcknowledgeRequest)]
-    assert epochs[:3] == [2, 2, 2]
+        assert loop.time() < began_at + LOCK_MS / 1000 * 0.63
 
 
 # Hands
