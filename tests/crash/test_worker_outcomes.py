@@ -10,9 +10,11 @@ import logging
 import os
 import random
 import re
+import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,8 +101,8 @@ class Worst:
             return "reject"
         if self.is_calm:
             return "return"
-        kinds = ["return", "retry", "reset", "outlive", "cancel", "block"]
-        return self._random.choices(kinds, [60, 8, 8, 4, 4, 1])[0]
+        kinds = ["return", "retry", "reset", "outlive", "cancel", "reject", "block"]
+        return self._random.choices(kinds, [60, 8, 8, 4, 4, 4, 1])[0]
 
     def _finish(self, record: ShareRecord, choice: str) -> None:
         if choice == "retry":
@@ -167,7 +169,6 @@ def play(folder: Path, seconds: float) -> None:
     try:
         fed, letters = asyncio.run(_play(folder, nodes, worst, seconds))
         check(worst, log, fed, letters)
-        assert nodes[-1].stop() == 0
     finally:
         nodes[-1].kill()
         logger.removeHandler(log)
@@ -197,7 +198,7 @@ async def _play(
         fed = await feeding
         worst.is_calm = True
         await until(lambda: nothing_is_left(bootstrap), workers)
-        letters = await read_letters(bootstrap, fed)
+        letters = await read_letters(bootstrap)
     finally:
         is_over.set()
         feeding.cancel()
@@ -275,7 +276,10 @@ async def disturb(
     while loop.time() < end:
         await asyncio.sleep(min(choose.uniform(2, 8), seconds / 3))  # the pace of the restarts
         node = nodes[-1]
-        await asyncio.to_thread(node.kill if choose.randrange(2) else node.stop)
+        if choose.randrange(2):
+            with suppress(subprocess.TimeoutExpired):  # then it is killed, which is as good
+                await asyncio.to_thread(node.stop)
+        await asyncio.to_thread(node.kill)
         nodes.append(
             await asyncio.to_thread(HeadraceProcess, folder / "data", SETTINGS, port=node.port)
         )
@@ -301,15 +305,11 @@ async def until(is_so: "Callable[[], object]", workers: "list[asyncio.Task[None]
         await asyncio.sleep(0.1)  # polls, up to the deadline
 
 
-async def read_letters(bootstrap: str, fed: int) -> set[int]:
-    """Return the numbers that have a letter, once each has one that must."""
-    expected = sum(1 for number in range(fed) if number % 23 == 0 or number % 17 == 0)
-    letters: set[int] = set()
+async def read_letters(bootstrap: str) -> set[int]:
+    """Return the numbers that have a letter; a record is not done with before it has its own."""
     async with asyncio.timeout(DEADLINE_SECONDS), Consumer(bootstrap) as consumer:
-        while len(letters) < expected:
-            await consumer.assign(LETTERS, Start.BEGINNING, until_end=True)
-            letters = {int(record.value or b"") async for record in consumer}
-    return letters
+        await consumer.assign(LETTERS, Start.BEGINNING, until_end=True)
+        return {int(record.value or b"") async for record in consumer}
 
 
 # What must hold
@@ -335,7 +335,7 @@ def check(worst: Worst, log: Log, fed: int, letters: set[int]) -> None:
     assert sorted(numbers.values()) == list(range(fed))
     for place, number in numbers.items():
         check_record(number, of_place[place], place in log.given_up, number in letters)
-    assert {how for _, how in hows} >= {"confirmed", "dropped"}, "nothing went wrong"
+    assert {how for _, how in hows} & {"unknown", "dropped"}, "nothing went wrong"
 
 
 def check_record(number: int, said: list[Said], is_given_up: bool, has_letter: bool) -> None:
@@ -353,5 +353,4 @@ def check_record(number: int, said: list[Said], is_given_up: bool, has_letter: b
         assert (ACCEPTED if is_accepted else REJECTED) in unknown or (
             has_letter and any(each.delivery[2] >= DELIVERIES_MAX - 1 for each in said)
         ), told
-    must_have = number % 23 == 0 or number % 17 == 0
-    assert has_letter == must_have, told
+    assert has_letter or (number % 23 != 0 and number % 17 != 0), told
