@@ -21,4 +21,5 @@ def test_the_examples_run_one_after_the_other(
     printed = capsys.readouterr().out
     assert "[b'one', b'two']" in printed
     assert "1000 records" in printed
+    assert "b'three' delivery 1" in printed
     assert "b'value'" in printed

@@ -62,6 +62,7 @@ class BlockingShareConsumer:
         )
         self._consumer.on_acknowledged = self._reports.append
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="share-consumer")
         self._thread.daemon = True  # a program that forgets to close it still ends
 
@@ -79,6 +80,10 @@ class BlockingShareConsumer:
 
     def start(self) -> None:
         """Join the group; KafkaError or NotReachable says why not."""
+        if self._is_closed or self._loop is not None:
+            raise RuntimeError(
+                f"this consumer is {'closed; make another one' if self._is_closed else 'started'}"
+            )
         self._loop = asyncio.new_event_loop()
         self._thread.start()
         try:
@@ -157,12 +162,15 @@ class BlockingShareConsumer:
         self._run(commit())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._is_reporting or self._loop is None:
+        if self._is_reporting:
+            work.close()
+            raise RuntimeError("a callback cannot call its own consumer")
+        if self._loop is None:
             work.close()
             raise RuntimeError(
-                "a callback cannot call its own consumer"
-                if self._is_reporting
-                else "this consumer does not run"
+                "this consumer is closed; make another one"
+                if self._is_closed
+                else "this consumer is not started; use it inside of `with`, or call start()"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -188,6 +196,7 @@ class BlockingShareConsumer:
     def _end(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
             work.close()
+            self._is_closed = True
             return
         try:
             self._run(work)
@@ -195,16 +204,28 @@ class BlockingShareConsumer:
             self._stop_loop()
 
     def _serve(self) -> None:
-        assert self._loop is not None, "the loop is made before its thread starts"
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        loop = self._loop
+        assert loop is not None, "the loop is made before its thread starts"
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.run_until_complete(_cancel_the_rest())
+        loop.run_until_complete(loop.shutdown_asyncgens())
 
     def _stop_loop(self) -> None:
+        self._is_closed = True
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    """End what Ctrl-C cut short: it takes no longer than a goodbye to the group."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _next(records: "Any") -> ShareRecord:

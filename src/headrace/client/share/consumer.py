@@ -141,6 +141,7 @@ class ShareConsumer:
         """Join the group; KafkaError or NotReachable says why not. `async with` does it."""
         try:
             await self._delivery.start()
+            self._delivery.watch_topics()
         except BaseException:
             self._is_closed = True
             await self._delivery.close(0)
@@ -288,11 +289,11 @@ class ShareConsumer:
         polled, self._polled = self._polled, []
         left = self._ready[self._given :]
         if not left:
-            for lease, records in polled:
-                self._accept(lease, records)
+            for portion in polled:
+                self._accept(portion.lease, portion.records)
             return
         unseen = {(record.topic, record.partition, record.offset) for record in left}
-        for lease, records in polled:
+        for lease, records, since in polled:
             seen: list[ShareRecord] = []
             rest: list[ShareRecord] = []
             for row in records:
@@ -300,7 +301,7 @@ class ShareConsumer:
                 (rest if is_unseen else seen).append(row)
             self._accept(lease, seen)
             if rest:
-                self._polled.append(Portion(lease, rest))
+                self._polled.append(Portion(lease, rest, since))
 
     def _accept(self, lease: Lease, records: list[ShareRecord]) -> None:
         if records:

@@ -7,7 +7,7 @@ is asked for: records that wait here are locked for everybody else.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ from headrace.client.share.member import Member
 from headrace.client.share.membership import Membership
 from headrace.client.share.session import SharedPartition
 from headrace.client.share.staged import Outcome
+from headrace.client.share.subscription import warn_of_missing
 from headrace.client.share.terms import FetchTerms
 from headrace.client.topics import TopicPartition
 from headrace.errors import HeadraceError
@@ -28,6 +29,8 @@ from headrace.wire.messages.share_fetch_response import PartitionData
 
 _TICK_MS_MAX: Final = 1000
 """How long a wait may be before everything is looked at again."""
+_TURN_MS_MAX: Final = 200
+"""How long a fetch waits while another node waits for its turn to be asked."""
 
 
 class Lease(NamedTuple):
@@ -43,6 +46,8 @@ class Portion(NamedTuple):
 
     lease: Lease
     records: list[ShareRecord]
+    since: float
+    """When they were asked for, in loop time: no lock of them is older."""
 
 
 class _Arrived(NamedTuple):
@@ -50,8 +55,20 @@ class _Arrived(NamedTuple):
 
     lease: Lease
     chunk: AcquiredChunk
+    since: float
+    """When it was asked for."""
     until: float
     """When the locks end."""
+
+
+def shares_of(links: Sequence[NodeLink], records_max: int) -> dict[NodeLink, int]:
+    """Divide a number of records among nodes: one for each, the rest where records were."""
+    shares = dict.fromkeys(links, 1)
+    rest = records_max - len(links)
+    favoured = [link for link in links if link.has_given] or links
+    for at, link in enumerate(favoured):
+        shares[link] += rest // len(favoured) + (at < rest % len(favoured))
+    return shares
 
 
 class Delivery:
@@ -73,6 +90,7 @@ class Delivery:
         self._arrived: deque[_Arrived] = deque()
         self._news = asyncio.Event()
         self._resolving: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._failure: HeadraceError | None = None
         self._end: HeadraceError | None = None
 
@@ -85,6 +103,16 @@ class Delivery:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         self._membership.subscribe(topics)
+        self.watch_topics()
+
+    def watch_topics(self) -> None:
+        """Warn from now on of topics that we want and that do not exist."""
+        if self._watching is not None:
+            self._watching.cancel()
+        member = self._membership.member
+        self._watching = asyncio.create_task(
+            warn_of_missing(self._cluster, member.group_id, lambda: member.topics)
+        )
 
     def raise_failure(self) -> None:
         """Raise what only the caller can do something about, once; the end of it all, always."""
@@ -94,23 +122,52 @@ class Delivery:
 
     def ask(self, records_max: int, max_wait_ms: int) -> None:
         """Ask every node that leads an assigned partition and that nothing is on its way to."""
+        for link, wanted in self._wanted().items():
+            link.fetch(wanted, records_max, max_wait_ms)
+
+    def share_out(self, records_max: int, max_wait_ms: int) -> None:
+        """Ask for that many records in all, of the same nodes.
+
+        Each is asked for one; the rest goes to those that had records before. With fewer records
+        than nodes they take turns, and wait for less.
+        """
+        if self._arrived:
+            return
+        wanted = self._wanted()
+        left = records_max - sum(link.records_asked for link in wanted)
+        idle = [link for link, partitions in wanted.items() if link.is_idle and partitions]
+        idle.sort(key=lambda link: link.asked_at)
+        if len(idle) > left:
+            max_wait_ms = min(max_wait_ms, _TURN_MS_MAX)
+        asked = idle[: max(0, left)]
+        for link, share in shares_of(asked, left).items():
+            link.fetch(wanted[link], share, max_wait_ms)
+        for link, partitions in wanted.items():
+            if not partitions:
+                link.fetch(partitions, 1, 0)  # so that the broker forgets what it led
+
+    def _wanted(self) -> dict[NodeLink, set[SharedPartition]]:
+        """Return the partitions to ask each node for; a node may have lost all it had."""
         groups: dict[int, set[SharedPartition]] = {node_id: set() for node_id in self._links}
         for shared in self.assigned:
             node_id = self._leaders.leader_of(shared)
             if node_id is not None:
                 groups.setdefault(node_id, set()).add(shared)
-        for node_id, wanted in groups.items():
-            link = self._links.get(node_id)
-            if link is None:
-                link = self._links[node_id] = NodeLink(node_id, self._terms, self)
-            link.fetch(wanted, records_max, max_wait_ms)
+        return {
+            self._links.get(node_id) or self._new_link(node_id): wanted
+            for node_id, wanted in groups.items()
+        }
+
+    def _new_link(self, node_id: int) -> NodeLink:
+        link = self._links[node_id] = NodeLink(node_id, self._terms, self)
+        return link
 
     def take(self, records_max: int) -> list[Portion]:
         """Give up to that many of the records that are here. No partition is in two portions."""
         portions: dict[tuple[str, int], Portion] = {}
         now = asyncio.get_running_loop().time()
         while self._arrived and records_max > 0:
-            lease, chunk, until = self._arrived[0]
+            lease, chunk, since, until = self._arrived[0]
             if now >= until or not lease.link.has_locks_of(lease.life):
                 # Somebody else may have them by now; whoever they come to, they come again.
                 self._arrived.popleft()
@@ -125,9 +182,11 @@ class Delivery:
                 continue
             records_max -= len(records)
             if portion is None:
-                portions[chunk.partition] = Portion(lease, records)
+                portions[chunk.partition] = Portion(lease, records, since)
             else:
                 portion.records.extend(records)
+                if since < portion.since:
+                    portions[chunk.partition] = portion._replace(since=since)
         return list(portions.values())
 
     def acknowledge(self, lease: Lease, types: dict[int, int]) -> None:
@@ -169,21 +228,26 @@ class Delivery:
         return deadline is None or tick < deadline
 
     async def close(self, timeout_ms: int) -> None:
-        """Send what is noted, end every session, leave the group and hang up."""
+        """Send what is noted, end every session, leave the group and hang up.
+
+        After `timeout_ms`, or if this is cancelled, sessions end with their connections. The group
+        is left in any case, and no task stays behind.
+        """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(link.close() for link in self._links.values()))
-                await self._membership.leave()
         except TimeoutError:
             pass
         finally:
-            for link in self._links.values():
-                link.hang_up()
-            if self._resolving is not None:
-                self._resolving.cancel()
-                await asyncio.gather(self._resolving, return_exceptions=True)
-            await self._leaders.stop()
-            await self._cluster.close()
+            tasks = [link.hang_up() for link in self._links.values()]
+            tasks += [self._resolving, self._watching, *self._leaders.stop()]
+            for task in filter(None, tasks):
+                task.cancel()
+            try:
+                await self._membership.leave()
+                await asyncio.gather(*filter(None, tasks), return_exceptions=True)
+            finally:
+                await self._cluster.close()
 
     # What links and the membership tell
 
@@ -202,7 +266,8 @@ class Delivery:
             shared.partition, records, acquired, self._terms.limits.inflated_bytes_max
         )
         until = asyncio.get_running_loop().time() + lock_ms / 1000
-        self._arrived.append(_Arrived(Lease(link, link.life, shared), chunk, until))
+        lease = Lease(link, link.life, shared)
+        self._arrived.append(_Arrived(lease, chunk, link.asked_at, until))
         self.lock_ms = lock_ms
 
     def on_acknowledged(self, outcome: Outcome) -> None:

@@ -41,7 +41,7 @@ class HeldRecords:
 
     def add(self, portions: Iterable[Portion]) -> None:
         """Keep what a poll gives."""
-        for lease, records in portions:
+        for lease, records, _ in portions:
             by_offset = {record.offset: record for record in records}
             self._held[lease.shared.partition] = _Held(lease, by_offset, {}, {}, {})
 

@@ -91,11 +91,12 @@ class ShareLeaders:
             for index in indexes
         )
 
-    async def stop(self) -> None:
+    def stop(self) -> "list[asyncio.Task[None]]":
+        """Look nothing up any more; return the tasks that end."""
         tasks = list(self._lookups.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
 
     def _look_up(self, topic: str) -> None:
         if topic in self._lookups:

@@ -1,7 +1,10 @@
 """One node with partitions of ours: a connection, the share session on it, one request at a time.
 
 Fetches and acknowledgements count in one session, so the next is sent when the one before is
-answered; what is to be acknowledged meanwhile gathers and goes out together. A broker binds locks
+answered; what is to be acknowledged meanwhile gathers and goes out together. A second connection
+would not help: Apache Kafka 4.3.1 takes an acknowledgement beside a fetch that waits, and then
+answers the fetch with INVALID_SHARE_SESSION_EPOCH, and the records that it acquired stay locked.
+So whoever has something to say soon must not let a fetch wait for long. A broker binds locks
 to the connection: when that is gone, so are the locks, and acknowledgements that wait fail with an
 error that says so. They are never dropped, and never sent to a node that did not give the records.
 """
@@ -65,6 +68,10 @@ class NodeLink:
         """Grows when the connection is lost: what was acquired in another life is not ours."""
         self.lock_ms = 0
         """How long the broker's locks last; 0 before it said so."""
+        self.asked_at = 0.0
+        """When the last fetch was sent, in loop time: no lock of its records is older."""
+        self.has_given = False
+        """Whether its last answer had records."""
         self._terms = terms
         self._owner = owner
         self._random = Random()
@@ -75,6 +82,8 @@ class NodeLink:
         self._records_max = 0
         self._max_wait_ms = 0
         self._task: asyncio.Task[None] | None = None
+        self._is_fetching = False
+        """Whether a fetch is under way, or about to be."""
         self._failures = 0
 
     @property
@@ -96,6 +105,7 @@ class NodeLink:
         """Ask for records of these partitions, unless a request is on its way already."""
         if self._task is None and (wanted or self.session.partitions):
             self._wanted = wanted
+            self._is_fetching = True
             self._records_max, self._max_wait_ms = records_max, max_wait_ms
             self.send()
 
@@ -116,6 +126,11 @@ class NodeLink:
             self._task = asyncio.create_task(self._work())
             self._task.add_done_callback(self._end_work)
 
+    @property
+    def records_asked(self) -> int:
+        """How many records the request that is under way may bring."""
+        return self._records_max if self._task is not None and self._is_fetching else 0
+
     async def close(self) -> None:
         """Send what waits with the final epoch, which gives every lock back, and hang up."""
         task = self._task
@@ -129,13 +144,18 @@ class NodeLink:
                 await self._acknowledge(connection, is_final=True)
         self.hang_up()
 
-    def hang_up(self) -> None:
-        """End at once; the broker notices, and gives the locks back."""
-        if self._task is not None:
-            self._task.cancel()
+    def hang_up(self) -> "asyncio.Task[None] | None":
+        """End at once; return the task that ends, if there is one.
+
+        The broker notices, and gives the locks back.
+        """
+        task = self._task
+        if task is not None:
+            task.cancel()
         if self._connection is not None:
             self._connection.close()
         self._report(self._staged.fail(self._lost()))
+        return task
 
     def _end_work(self, task: "asyncio.Task[None]") -> None:
         """Pass on what nobody foresaw; acknowledgements that it caught are not left waiting."""
@@ -153,6 +173,7 @@ class NodeLink:
                     await self._exchange(await self._connect())
                 except NotReachable as error:
                     self._wanted = None
+                    self._is_fetching = False
                     self._begin_life(error)
                     for shared in self._names.values():
                         self._owner.on_moved(shared, (-1, -1))
@@ -210,7 +231,13 @@ class NodeLink:
             records_max=self._records_max,
             max_wait_ms=self._max_wait_ms if wanted else 0,
         )
-        answer = await connection.request(body, ShareFetchResponse, patience_ms=body.max_wait_ms)
+        self.asked_at = self._now()
+        try:
+            answer = await connection.request(
+                body, ShareFetchResponse, patience_ms=body.max_wait_ms
+            )
+        finally:
+            self._is_fetching = False
         if answer.error_code:
             await self._refused(answer.error_code, answer.error_message)
             return
@@ -233,12 +260,13 @@ class NodeLink:
         self, answer: ShareFetchResponse, rows: Mapping[SharedPartition, FetchedPartition]
     ) -> None:
         self._owner.on_endpoints((row.node_id, row.host, row.port) for row in answer.node_endpoints)
-        is_troubled = False
+        is_troubled = self.has_given = False
         for shared, row in rows.items():
             if row.error_code:
                 is_troubled = True
                 self._note_trouble(shared, row)
             elif row.acquired_records:
+                self.has_given = True
                 self._owner.on_acquired(self, shared, row, self.lock_ms)
         if is_troubled:
             self._owner.on_news()
@@ -282,7 +310,9 @@ class NodeLink:
         names = {(shared.topic_id, shared.partition_index): shared for shared in taken}
         for topic in answer.responses:
             for row in topic.partitions:
-                shared = names[TopicId(topic.topic_id), row.partition_index]
+                shared = names.get((TopicId(topic.topic_id), row.partition_index))
+                if shared is None:
+                    continue
                 errors[shared] = _error(row.error_code, row.error_message, shared)
                 if row.error_code in LOCK_LOST:
                     leader = row.current_leader
@@ -309,7 +339,10 @@ class NodeLink:
         self._report(self._staged.fail_sent(error))
         if error.is_retriable:
             if error.code in _SESSION_LOST:
+                # The locks went with it, or will run out: nobody can tell one from the other.
                 self.session.reset()
+                self.life += 1
+                self._report(self._staged.fail(self._lost()))
             await self._pause()
         else:
             self.session.reset()

@@ -17,7 +17,7 @@ from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHear
 
 _LOGGER = logging.getLogger(__name__)
 _IDLE_BEATS_MAX: Final = 16
-_LEAVE_MS_MAX: Final = 5_000
+_LEAVE_MS_MAX: Final = 2_000
 """How long a goodbye may take; without it the group notices when the session times out."""
 
 
@@ -68,11 +68,16 @@ class Membership:
         self._is_due.set()
 
     async def leave(self) -> None:
-        """Stop, and say goodbye if anybody is there to hear it."""
+        """Stop, and say goodbye if anybody is there to hear it.
+
+        That takes a moment even for those in a hurry: nobody in the group works on what a member
+        has that is gone and did not say so.
+        """
         if self._task is None:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
         if self.member.epoch == JOINING_EPOCH or self._coordinator_id is None:
             return
         with suppress(HeadraceError, TimeoutError):

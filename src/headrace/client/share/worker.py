@@ -6,70 +6,98 @@
     async with share_worker(bootstrap, "billing", ["orders"], charge, concurrency=8) as worker:
         await worker.wait()
 
-A record is accepted when the function returns, released when it raises what another attempt may
-cure, and rejected when it raises anything else. While it runs the lock is renewed. No more records
-are locked than functions run. At the end those that run are waited for.
+A record is accepted when the function returns, and rejected when it raises, unless another attempt
+may cure that: then the record is kept and tried again, and released when that takes too long. While
+it is kept its lock is renewed. No more records are locked than functions run. At the end those that
+run are waited for.
 """
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from math import ceil
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Final, Self
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import NotReachable
 from headrace.client.settings import ClientSettings
 from headrace.client.share.acknowledgements import AcknowledgeType
-from headrace.client.share.acquired import ShareRecord
 from headrace.client.share.consumer import CLOSE_TIMEOUT_MS
-from headrace.client.share.delivery import Delivery, Lease
+from headrace.client.share.delivery import Delivery, Portion
+from headrace.client.share.fate import Fate, set_start
+from headrace.client.share.handling import (
+    RETRY_BACKOFF_MAX_MS,
+    RETRY_BACKOFF_MS,
+    RETRY_TIMEOUT_MS,
+    Handler,
+    Hands,
+    Retry,
+    RetryOn,
+    RetryPolicy,
+    Verdict,
+    is_retriable,
+    place_of,
+)
+from headrace.client.share.leased import Leased, LeasedRecords
 from headrace.client.share.member import Member
+from headrace.client.share.subscription import find_topics
 from headrace.client.share.terms import AcquireMode, FetchTerms, ShareSettings
-from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.errors import HeadraceError
+
+__all__ = ["Handler", "Retry", "ShareWorker", "is_retriable", "share_worker"]
 
 _LOGGER = logging.getLogger(__name__)
-_RENEWALS_A_LOCK: Final = 2
 _DRAIN_TIMEOUT_MS: Final = 30_000
-
-Handler: TypeAlias = Callable[[ShareRecord], Awaitable[object] | object]
-"""A coroutine function; or a plain one, which runs in a thread."""
-
-
-class Retry(Exception):
-    """Raised by a handler: not now, another attempt may do better."""
+_POLLS_A_LOCK: Final = 4
+"""A fetch waits for no more than this part of a lock: nobody knows when it got its records."""
+_SHORT_POLL_MS_MAX: Final = 500
+"""How long a fetch waits while handlers run, as what they come to is said after it; and how long
+the first one does, which tells how long a lock lasts."""
 
 
-def is_retriable(error: BaseException) -> bool:
-    """Whether another attempt may cure what a handler raised, if the user says nothing else."""
-    if isinstance(error, KafkaError):
-        return error.is_retriable
-    return isinstance(error, Retry | NotReachable | OSError)
-
-
-def share_worker(
+def share_worker(  # noqa: PLR0913  settings of one worker, each by its name
     bootstrap: str | Sequence[str],
     group: str,
     topics: Iterable[str],
     handler: Handler,
     *,
     concurrency: int = 1,
-    retry_on: Callable[[BaseException], bool] = is_retriable,
+    start: str | None = None,
+    retry_on: RetryOn = is_retriable,
+    retry_backoff_ms: int = RETRY_BACKOFF_MS,
+    retry_backoff_max_ms: int = RETRY_BACKOFF_MAX_MS,
+    retry_timeout_ms: int = RETRY_TIMEOUT_MS,
     settings: ShareSettings | ClientSettings | None = None,
     drain_timeout_ms: int = _DRAIN_TIMEOUT_MS,
 ) -> "ShareWorker":
-    """Give a worker that runs inside of `async with`.
+    """Return a worker, which runs inside of `async with`.
 
-    `retry_on` says of an exception whether the record is to be tried again. What still runs
-    `drain_timeout_ms` after the end is cancelled, and its record released.
+    `start` sets where the group begins, if it has not begun: `earliest`, `latest` or
+    `by_duration:PT1H`. `retry_on` says of an exception whether another attempt may cure it. That
+    is tried after `retry_backoff_ms`, then after twice as long up to `retry_backoff_max_ms`, and
+    the record is released `retry_timeout_ms` after the first attempt; with 0, at once. What still
+    runs `drain_timeout_ms` after the end is cancelled, and its record released.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}, and must be at least 1")
+    if not group:
+        raise ValueError("a share worker belongs to a group: name one")
+    _check_handler(handler)
+    policy = RetryPolicy(
+        retry_on=retry_on,
+        backoff_ms=retry_backoff_ms,
+        backoff_max_ms=retry_backoff_max_ms,
+        timeout_ms=retry_timeout_ms,
+    )
+    policy.check()
     if not isinstance(settings, ShareSettings):
         settings = ShareSettings(client=settings or ClientSettings())
     member = Member(group, [topics] if isinstance(topics, str) else topics, None)
+    if not member.topics:
+        raise ValueError(f"group {group!r}: name at least one topic")
     terms = FetchTerms(
         group_id=group,
         member_id=member.member_id,
@@ -77,22 +105,17 @@ def share_worker(
         limits=settings.limits,
         settings=settings.client,
     )
-    delivery = Delivery(Cluster(bootstrap, settings.client), member, terms)
+    cluster = Cluster(bootstrap, settings.client)
     return ShareWorker(
-        delivery,
-        handler,
+        cluster,
+        Delivery(cluster, member, terms),
+        Hands(handler, concurrency, policy),
+        member,
         concurrency=concurrency,
-        retry_on=retry_on,
+        start=start,
         max_wait_ms=settings.limits.max_wait_ms,
         drain_timeout_ms=drain_timeout_ms,
     )
-
-
-class _Running(NamedTuple):
-    """A record that a handler works on."""
-
-    lease: Lease
-    offset: int
 
 
 class ShareWorker:
@@ -100,33 +123,44 @@ class ShareWorker:
 
     def __init__(
         self,
+        cluster: Cluster,
         delivery: Delivery,
-        handler: Handler,
+        hands: Hands,
+        member: Member,
         *,
         concurrency: int,
-        retry_on: Callable[[BaseException], bool],
+        start: str | None,
         max_wait_ms: int,
         drain_timeout_ms: int,
     ) -> None:
+        self._cluster = cluster
         self._delivery = delivery
-        self._handler = handler
-        self._is_coroutine = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-            getattr(handler, "__call__", None)  # noqa: B004  an object with such a method
-        )
+        self._hands = hands
+        self._group = member.group_id
+        self._topics = member.topics
         self._concurrency = concurrency
-        self._retry_on = retry_on
+        self._start = start
         self._max_wait_ms = max_wait_ms
         self._drain_timeout_ms = drain_timeout_ms
-        self._running: dict[_Running, asyncio.Task[None]] = {}
-        self._renewed_at: dict[_Running, float] = {}
-        self._can_renew = True
+        self._fate = Fate(cluster, member.group_id)
+        self._leased = LeasedRecords(delivery)
+        self._tasks: dict[Leased, asyncio.Task[None]] = {}
         self._is_ending = False
         self._task: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._has_ended = asyncio.Event()
+        self._is_failure_raised = False
 
     async def __aenter__(self) -> Self:
         try:
+            await self._cluster.connect()
+            await find_topics(self._cluster, self._topics)
+            if self._start is not None:
+                await set_start(self._cluster, self._group, self._start)
             await self._delivery.start()
+            await self._fate.read()  # now, as it cannot be asked for when the broker is away
         except BaseException:
+            self._hands.close()
             await self._delivery.close(0)
             raise
         self._task = asyncio.create_task(self._run())
@@ -138,110 +172,145 @@ class ShareWorker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._drain()
-        await self._delivery.close(CLOSE_TIMEOUT_MS)
-        self._take_outcomes()
+        try:
+            await self._drain()
+        finally:
+            await self._end()
+        if self._failure is not None and error is None and not self._is_failure_raised:
+            raise self._failure
 
     async def wait(self) -> None:
-        """Wait for ever; raises what ends the worker: no right to the group, or to a topic."""
+        """Wait for ever. Raises what ends the worker, such as a right that it lost."""
         assert self._task is not None, "a worker is entered with `async with`"
-        await asyncio.shield(self._task)
+        await self._has_ended.wait()
+        if self._failure is not None:
+            self._is_failure_raised = True
+            raise self._failure
 
     @property
     def running(self) -> int:
         """How many records are worked on now."""
-        return len(self._running)
+        return len(self._tasks)
+
+    # The loop
 
     async def _run(self) -> None:
         """Fetch as much as there are free hands for, until told to end; then see to renewals."""
-        delivery = self._delivery
-        while not self._is_ending or self._running:
-            self._take_outcomes()
-            if not self._is_ending:
-                delivery.raise_failure()
-                self._begin()
-            self._renew()
-            delivery.send()
-            await delivery.wait(self._next_renewal())
+        try:
+            while not self._is_ending or self._tasks:
+                self._leased.take_outcomes()
+                self._leased.renew()
+                if not self._is_ending and self._failure is None:
+                    self._begin()
+                self._delivery.send()
+                await self._delivery.wait(self._leased.next_renewal())
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a defect: nothing is renewed from now on
+            _LOGGER.exception("the worker of group %r ends", self._group)
+            self._fail(error)
+            raise
 
     def _begin(self) -> None:
-        free = self._concurrency - len(self._running)
+        """Start handlers, and ask for as many records as there are hands left."""
+        try:
+            self._delivery.raise_failure()
+        except HeadraceError as error:
+            _LOGGER.error("the worker of group %r takes no more records: %s", self._group, error)
+            self._fail(error)
+            return
+        free = self._concurrency - len(self._tasks)
         if free == 0:
             return
-        now = asyncio.get_running_loop().time()
-        for lease, records in self._delivery.take(free):
-            for record in records:
-                running = _Running(lease, record.offset)
-                self._renewed_at[running] = now
-                self._running[running] = asyncio.create_task(self._handle(running, record))
-        free = self._concurrency - len(self._running)
+        for portion in self._delivery.take(free):
+            self._start_handlers(portion)
+        free = self._concurrency - len(self._tasks)
         if free:
-            self._delivery.ask(free, self._max_wait_ms)
+            self._delivery.share_out(free, self._wait_ms())
 
-    async def _handle(self, running: _Running, record: ShareRecord) -> None:
-        kind = AcknowledgeType.RELEASE  # if it is cancelled
+    def _start_handlers(self, portion: Portion) -> None:
+        for record in portion.records:
+            leased = self._leased.add(portion.lease, record, portion.since)
+            self._tasks[leased] = asyncio.create_task(self._handle(leased))
+
+    def _wait_ms(self) -> int:
+        """Return how long a fetch may wait: renewals and acknowledgements wait for it."""
+        lock_ms = self._delivery.lock_ms
+        if self._tasks or not lock_ms:
+            wait_ms = _SHORT_POLL_MS_MAX
+            due = self._leased.next_renewal()
+            if due is not None:
+                left = due - asyncio.get_running_loop().time()
+                wait_ms = min(wait_ms, max(1, ceil(left * 1000)))
+        else:
+            wait_ms = lock_ms // _POLLS_A_LOCK
+        return min(self._max_wait_ms, wait_ms)
+
+    async def _handle(self, leased: Leased) -> None:
+        record = leased.record
+        verdict = Verdict(AcknowledgeType.RELEASE, None, 1, 0)
+        terms = self._fate.terms
         try:
-            if self._is_coroutine:
-                await self._handler(record)  # type: ignore[misc]
-            else:
-                await asyncio.to_thread(self._handler, record)
-            kind = AcknowledgeType.ACCEPT
-        except Exception as error:
-            if not self._retry_on(error):
-                kind = AcknowledgeType.REJECT
-            where = f"{record.topic}-{record.partition} offset {record.offset}"
-            word = "rejected" if kind is AcknowledgeType.REJECT else "released"
-            _LOGGER.warning("%s is %s: %r", where, word, error)
+            verdict = await self._hands.handle(
+                record,
+                may_go_on=lambda: self._leased.is_ours(leased),
+                is_last=lambda: self._fate.terms.is_last(record.delivery_count),
+            )
+            if verdict.error is not None or not self._leased.is_ours(leased):
+                terms = await self._fate.read()
+        except asyncio.CancelledError as error:
+            word = "the worker ends" if self._is_ending else "its task was cancelled"
+            _LOGGER.warning("%s: the handler is cancelled: %s", place_of(record), word)
+            verdict = verdict._replace(error=verdict.error or error)
+            raise
+        except BaseException as error:  # SystemExit and the like end the program, not the record
+            verdict = verdict._replace(error=error)
+            raise
         finally:
-            del self._running[running]
-            del self._renewed_at[running]
-            self._delivery.acknowledge(running.lease, {running.offset: kind})
+            del self._tasks[leased]
+            self._leased.say(leased, verdict, terms)
             self._delivery.on_news()
 
-    def _renew(self) -> None:
-        """Renew the locks of records that half of the lock's time was spent on."""
-        half = self._delivery.lock_ms / _RENEWALS_A_LOCK / 1000
-        if not half or not self._can_renew:
-            return
-        now = asyncio.get_running_loop().time()
-        for running, renewed_at in self._renewed_at.items():
-            if now >= renewed_at + half:
-                self._renewed_at[running] = now
-                self._delivery.acknowledge(running.lease, {running.offset: AcknowledgeType.RENEW})
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._has_ended.set()
 
-    def _next_renewal(self) -> float | None:
-        half = self._delivery.lock_ms / _RENEWALS_A_LOCK / 1000
-        if not half or not self._renewed_at or not self._can_renew:
-            return None
-        return min(self._renewed_at.values()) + half
-
-    def _take_outcomes(self) -> None:
-        """Say what could not be acknowledged: somebody will get those records again."""
-        outcomes = self._delivery.outcomes
-        while outcomes:
-            shared, acknowledgements, error = outcomes.popleft()
-            if error is None:
-                continue
-            if error.code == ErrorCode.UNSUPPORTED_VERSION and acknowledgements.has_renewals:
-                self._can_renew = False
-            _LOGGER.warning(
-                "partition %s: offsets %s are not acknowledged: %s",
-                shared,
-                [tuple(each) for each in acknowledgements.ranges()],
-                error,
-            )
+    # The end
 
     async def _drain(self) -> None:
         """Take no more; wait for what runs, and cancel what runs for too long."""
         self._is_ending = True
         self._delivery.on_news()
-        if self._running:
-            await asyncio.wait(list(self._running.values()), timeout=self._drain_timeout_ms / 1000)
-        tasks = list(self._running.values())
+        if self._tasks:
+            await self._fate.read()
+        self._hands.end()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=self._drain_timeout_ms / 1000)
+
+    async def _end(self) -> None:
+        """Cancel what still runs, give back what is left and leave, whatever interrupts that."""
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError, HeadraceError):
-                await self._task
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._task is not None:
+                self._task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await self._task
+        finally:
+            self._hands.close()
+            await self._delivery.close(CLOSE_TIMEOUT_MS)
+            self._leased.take_outcomes()
+            self._has_ended.set()
+
+
+def _check_handler(handler: Handler) -> None:
+    """TypeError for what would be called and never run."""
+    function: object = handler
+    while isinstance(function, partial):
+        function = function.func
+    if not callable(function):
+        raise TypeError(f"the handler {handler!r} cannot be called")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"the handler {handler!r} has a yield, so that calling it runs nothing")

@@ -1,6 +1,7 @@
 """A cluster that does what a test says, on virtual time and without a socket."""
 
 import asyncio
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
@@ -174,21 +175,35 @@ class _Peer(asyncio.Transport):
         self._brokers = brokers
         self._protocol = protocol
         self._reader = FrameReader()
+        self._requests: deque[bytes] = deque()
+        self._is_busy = False
         self._is_gone = False
         protocol.connection_made(self)
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        self._requests.extend(bytes(frame) for frame in self._reader.feed(b"".join(list_of_data)))
+        self._handle_next()
+
+    def _handle_next(self) -> None:
+        """Handle requests one after the other: what follows a fetch that waits, waits too."""
+        if self._is_busy or self._is_gone or not self._requests:
+            return
         loop = asyncio.get_running_loop()
-        for frame in self._reader.feed(b"".join(list_of_data)):
-            header, body = read_request(bytes(frame))
-            answer, seconds = self._brokers.answer(self.node_id, body)
-            if answer is None:
-                loop.call_soon(self.hang_up)
-                return
-            assert isinstance(answer, Message)
-            key, version = header.request_api_key, header.request_api_version
-            parts = response_parts(key, version, header.correlation_id, answer)
-            loop.call_later(seconds, self._send, b"".join(parts))
+        header, body = read_request(self._requests.popleft())
+        answer, seconds = self._brokers.answer(self.node_id, body)
+        if answer is None:
+            loop.call_soon(self.hang_up)
+            return
+        assert isinstance(answer, Message)
+        key, version = header.request_api_key, header.request_api_version
+        parts = response_parts(key, version, header.correlation_id, answer)
+        self._is_busy = True
+        loop.call_later(seconds, self._answer, b"".join(parts))
+
+    def _answer(self, data: bytes) -> None:
+        self._is_busy = False
+        self._send(data)
+        self._handle_next()
 
     def hang_up(self) -> None:
         if not self._is_gone:
@@ -338,3 +353,25 @@ def said(
 
 def consumer(brokers: Brokers, *topics: str, **options: Any) -> ShareConsumer:
     return ShareConsumer(brokers.bootstrap, "group", topics or ("orders",), **options)
+
+
+class Log(logging.Handler):
+    """What is logged at WARNING and above; `caplog` does not reach into a loop of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def __enter__(self) -> "Log":
+        logging.getLogger("headrace.client").addHandler(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        logging.getLogger("headrace.client").removeHandler(self)
+
+    def has(self, *parts: str) -> bool:
+        """Whether one line has all of these in it."""
+        return any(all(part in line for part in parts) for line in self.lines)

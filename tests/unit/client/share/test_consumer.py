@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from headrace.client import Acknowledged, AcknowledgeType, ShareConsumer, TopicPartition
+from headrace.client.settings import ConsumerSettings
+from headrace.client.share.terms import ShareSettings
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire import ApiKey
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
@@ -17,6 +19,7 @@ from headrace.wire.schema import Message
 from tests.unit.client.share.brokers import (
     INTERVAL_MS,
     Brokers,
+    Log,
     acquired,
     batch,
     confirmed,
@@ -622,3 +625,42 @@ def test_a_consumer_needs_a_group_and_a_topic() -> None:
 
 def _codes(outcomes: dict[TopicPartition, KafkaError | None]) -> dict[TopicPartition, ErrorCode]:
     return {partition: error.code for partition, error in outcomes.items() if error is not None}
+
+
+@on_brokers()
+async def test_a_topic_that_does_not_exist_is_warned_of_until_it_does(brokers: Brokers) -> None:
+    brokers.leaders = {P0: 1}
+    with Log() as log:
+        async with consumer(brokers, "orders", "ordres") as member:
+            await member.poll(20_000)
+            assert log.has("group 'group'", "topic 'ordres'", "UNKNOWN_TOPIC_OR_PARTITION")
+            assert not log.has("topic 'orders'")
+            assert len(log.lines) == 2, "less and less often"
+            brokers.leaders[TopicPartition("ordres", 0)] = 1
+            await member.poll(60_000)
+            assert len(log.lines) == 2
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_close_in_a_hurry_leaves_the_group_and_no_task(is_cancelled: bool) -> None:
+    @on_brokers()
+    async def check(brokers: Brokers) -> None:
+        brokers.leaders = {P0: 1}
+        brokers.then(1, ShareFetchRequest, acquired("orders", 0, batch(0, b"a"), (0, 0, 1)))
+        member = consumer(brokers, settings=patient)
+        await member.start()
+        await member.poll(1000)
+        await member.poll(0)
+        if is_cancelled:
+            closing = asyncio.create_task(member.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+        else:
+            await member.close(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert brokers.asked(ShareGroupHeartbeatRequest)[-1].member_epoch == -1
+
+    patient = ShareSettings(limits=ConsumerSettings(max_wait_ms=100_000))
+    check()
