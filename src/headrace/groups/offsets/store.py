@@ -91,6 +91,17 @@ class Offsets:
     def has_undecided(self, group_id: str) -> bool:
         return group_id in self._producers
 
+    def transaction_count(self, group_id: str) -> int:
+        """Return how many transactions under way have offsets of a group."""
+        return len(self._producers.get(group_id, ()))
+
+    def has_only(self, group_id: str, count: int) -> bool:
+        """Return whether a group has so many offsets and no more, decided or not."""
+        topics = self._committed.get(group_id, _NO_TOPICS)
+        if group_id in self._producers or len(topics) > count:
+            return False
+        return sum(map(len, topics.values())) == count
+
     def __contains__(self, group_id: str) -> bool:
         """Whether a group has offsets, decided or not."""
         return group_id in self._committed or group_id in self._producers
