@@ -110,6 +110,18 @@ def test_deleting_a_topic_grows_with_the_partitions_that_a_group_has_offsets_of(
     assert_stays_flat(delete, 2000)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_end_of_a_transaction_takes_no_python_for_each_offset(others: int) -> None:
+    def end(count: int) -> int:
+        offsets = Groups().state.offsets
+        for producer_id in range(1 + others):
+            for index in range(count):
+                offsets.put("g", ("a", index), CommittedOffset(5), producer_id=producer_id)
+        return steps(lambda: offsets.end_transaction(0, is_commit=True))
+
+    assert_stays_flat(end, 500)
+
+
 def test_listing_groups_costs_what_is_asked_for() -> None:
     def listing(count: int) -> int:
         groups = groups_with_offsets(count)
