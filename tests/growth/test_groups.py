@@ -16,6 +16,7 @@ from headrace.groups.assignors.simple import assign_simply
 from headrace.groups.consumer import patterns
 from headrace.groups.consumer.group import ConsumerMember
 from headrace.groups.offsets.expiry import OFFSET_EXPIRY, forget_topic
+from headrace.groups.offsets.fetches import OffsetQuery, snapshot_offsets
 from headrace.groups.offsets.store import CommittedOffset
 from headrace.groups.share.states import forget_topic_states
 from headrace.groups.state import MemberId
@@ -120,6 +121,17 @@ def test_the_end_of_a_transaction_takes_no_python_for_each_offset(others: int) -
         return steps(lambda: offsets.end_transaction(0, is_commit=True))
 
     assert_stays_flat(end, 500)
+
+
+def test_a_snapshot_of_offsets_takes_no_python_for_each_of_them() -> None:
+    def snapshot(count: int) -> int:
+        groups = Groups()
+        for index in range(count):
+            groups.state.offsets.put("g", ("a", index), CommittedOffset(5))
+        query = OffsetQuery("g", [("a", range(count))])
+        return steps(lambda: groups.do(snapshot_offsets(groups.state, query, print)))
+
+    assert_stays_flat(snapshot, 500)
 
 
 def test_listing_groups_costs_what_is_asked_for() -> None:
