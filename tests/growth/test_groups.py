@@ -15,7 +15,8 @@ from headrace.groups.assignors import ASSIGNORS, Assignment, AssignmentSpec, Mem
 from headrace.groups.assignors.simple import assign_simply
 from headrace.groups.consumer import patterns
 from headrace.groups.consumer.group import ConsumerMember
-from headrace.groups.offsets.expiry import forget_topic
+from headrace.groups.offsets.expiry import OFFSET_EXPIRY, forget_topic
+from headrace.groups.offsets.fetches import OffsetQuery, snapshot_offsets
 from headrace.groups.offsets.store import CommittedOffset
 from headrace.groups.share.states import forget_topic_states
 from headrace.groups.state import MemberId
@@ -81,6 +82,56 @@ def test_a_turn_of_expiry_is_bounded_however_many_groups_there_are() -> None:
         return steps(lambda: groups.machine.on_deadline(groups.now_ms))
 
     assert_stays_flat(expire, 5000)
+
+
+@pytest.mark.parametrize("age_ms", [0, 10**10])
+def test_a_turn_of_expiry_is_bounded_however_many_offsets_a_group_has(age_ms: int) -> None:
+    def expire(count: int) -> int:
+        groups = Groups()
+        for number in range(count):
+            groups.state.offsets.put(
+                "g",
+                (f"topic {number % 10}", number),
+                CommittedOffset(5, commit_timestamp_ms=groups.now_ms),
+            )
+        groups.state.deadlines.set((OFFSET_EXPIRY,), groups.now_ms)
+        groups.now_ms += age_ms
+        return steps(lambda: groups.machine.on_deadline(groups.now_ms))
+
+    assert_stays_flat(expire, 5000)
+
+
+def test_deleting_a_topic_grows_with_the_partitions_that_a_group_has_offsets_of() -> None:
+    def delete(count: int) -> int:
+        groups = Groups()
+        for index in range(count):
+            groups.state.offsets.put("g", ("gone", index), CommittedOffset(5))
+        return steps(lambda: groups.do(forget_topic(groups.state, "gone", groups.now_ms)))
+
+    assert_stays_flat(delete, 2000)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_end_of_a_transaction_takes_no_python_for_each_offset(others: int) -> None:
+    def end(count: int) -> int:
+        offsets = Groups().state.offsets
+        for producer_id in range(1 + others):
+            for index in range(count):
+                offsets.put("g", ("a", index), CommittedOffset(5), producer_id=producer_id)
+        return steps(lambda: offsets.end_transaction(0, is_commit=True))
+
+    assert_stays_flat(end, 500)
+
+
+def test_a_snapshot_of_offsets_takes_no_python_for_each_of_them() -> None:
+    def snapshot(count: int) -> int:
+        groups = Groups()
+        for index in range(count):
+            groups.state.offsets.put("g", ("a", index), CommittedOffset(5))
+        query = OffsetQuery("g", [("a", range(count))])
+        return steps(lambda: groups.do(snapshot_offsets(groups.state, query, print)))
+
+    assert_stays_flat(snapshot, 500)
 
 
 def test_listing_groups_costs_what_is_asked_for() -> None:

@@ -51,6 +51,8 @@ MARKED_A_TURN: Final = 2_000
 """How many partitions are looked at, when all are, before others have their turn."""
 RELEASED_A_TURN: Final = 20
 """How many logs are closed, for their deletion, before others have their turn."""
+BEGUN_A_TURN: Final = 50
+"""Of how many new logs the settings are looked up before others have their turn."""
 NAMED_MAX: Final = 5
 """How many partitions a log line names."""
 
@@ -337,12 +339,13 @@ class Replicas:
     async def _begin_logs(self, keys: list[TopicPartition]) -> None:
         if not keys:
             return
-        image = self._image_of()
         asked = []
-        for key in keys:
-            topic = image.topic(key[0])
+        for number, key in enumerate(keys, 1):
+            topic = self._image_of().topic(key[0])  # not one that was deleted meanwhile
             if topic is not None:
                 asked.append((key, topic.topic_id, self._settings.of(key[0]).log))
+            if number % BEGUN_A_TURN == 0:
+                await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         try:
             logs = await loop.run_in_executor(None, self._folder.begin_all, asked)

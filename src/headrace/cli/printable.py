@@ -13,8 +13,15 @@ _UNSAFE: Final = (
 )
 _LINE: Final = re.compile(f"[{_UNSAFE}\n\t]")
 _TEXT: Final = re.compile(f"[{_UNSAFE}]")
-_JSON: Final = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+_JSON: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+_BYTES: Final = re.compile(
+    rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f\xad]|\xd8\x9c"
+    rb"|\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])"
+    rb"|\xed[\xa0-\xbf][\x80-\xbf]|\xef(?:\xbb\xbf|\xbf[\xb9-\xbb])"
+)
+"""The same as `_TEXT`, in UTF-8."""
 
 
 def printable(text: str) -> str:

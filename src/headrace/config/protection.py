@@ -35,7 +35,8 @@ _NAMES: Final = (
     "super.users",
 )
 _PROTECTING: Final = re.compile(
-    rf"(?:listener\.name\.(?:.*\.)?)?(?:(?:{_FAMILIES})\..*|{'|'.join(map(re.escape, _NAMES))})",
+    r"\W*(?:listener\.name\.(?:.*\.)?)?"
+    rf"(?:(?:{_FAMILIES})\..*|(?:{'|'.join(map(re.escape, _NAMES))})\W*)",
     re.IGNORECASE | re.DOTALL,
 )
 _NAMING_LISTENERS: Final = (broker.INTER_BROKER_LISTENER_NAME.name, "controller.listener.names")
@@ -44,7 +45,8 @@ _NAMING_LISTENERS: Final = (broker.INTER_BROKER_LISTENER_NAME.name, "controller.
 def protects(name: str) -> bool:
     """Return whether a setting of that name protects a Kafka broker, for one listener or for all.
 
-    Names that nobody knows are judged by how they begin: a plugin may know them.
+    Names that nobody knows are judged by how they begin: a plugin may know them. Blanks and other
+    characters around a name that no name has are passed over: whoever reads it does not see them.
     """
     return _PROTECTING.fullmatch(name) is not None
 

@@ -14,6 +14,7 @@ from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.offsets.store import Offsets
+from headrace.groups.offsets.walk import OffsetWalk
 from headrace.ids import TopicId
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
@@ -74,6 +75,8 @@ class GroupsState:
     """The share groups that know something of the states of a topic's partitions."""
     unexamined: list[GroupId] = field(default_factory=list)
     """Groups whose offsets are still to be looked at for those that are too old."""
+    examination: OffsetWalk | None = None
+    """How far the last of these was looked at."""
     unforgotten: dict[DeadlineKey, list[str]] = field(default_factory=dict)
     """Groups whose offsets of a deleted topic are still to be deleted."""
     ending: set[str] = field(default_factory=set)

@@ -14,6 +14,7 @@ from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.metadata.ddl import Assignment, CreateTopic, DeleteTopic
 from headrace.records.builder import BatchBuilder
 from headrace.testing.broker import TestBroker
+from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 
 
 def test_a_partition_that_the_disk_refused_is_set_up_when_it_has_room(
@@ -41,6 +42,37 @@ def test_a_partition_that_the_disk_refused_is_set_up_when_it_has_room(
     harness.run(wait())
     assert refusals == [0]
     assert all(partition.is_leader for partition in harness.broker.replicas)
+
+
+def test_the_settings_of_many_new_topics_are_looked_up_in_parts(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * replicas.BEGUN_A_TURN
+    lookups: dict[int, int] = {}
+    turn = 0
+    settings = harness.broker.replicas._settings
+    look_up = settings._look_up
+
+    def look_up_counted(topic: TopicName) -> Any:
+        lookups[turn] = lookups.get(turn, 0) + 1
+        return look_up(topic)
+
+    async def create() -> None:
+        async def take_turns() -> None:
+            nonlocal turn
+            while True:
+                await asyncio.sleep(0)
+                turn += 1
+
+        other = asyncio.get_running_loop().create_task(take_turns())
+        rows = [CreatableTopic(f"t{number}", 1, 1) for number in range(count)]
+        await harness.ask_async(CreateTopicsRequest(topics=rows), 7)
+        other.cancel()
+
+    monkeypatch.setattr(settings, "_look_up", look_up_counted)
+    harness.run(create())
+    assert sum(lookups.values()) >= count
+    assert max(lookups.values()) <= replicas.BEGUN_A_TURN
 
 
 def test_a_log_whose_topic_cannot_be_written_down_is_served_when_the_disk_has_room(

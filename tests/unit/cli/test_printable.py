@@ -47,3 +47,24 @@ def test_bytes_of_a_record_keep_their_lines_and_what_is_no_text() -> None:
     assert printable_bytes(b"one\n\ttwo\xff\xc3\xbc") == b"one\n\ttwo\xff\xc3\xbc"
     assert printable_bytes(b"\x1b]0;title\x07") == rb"\x1b]0;title\x07"
     assert printable_bytes(b"\xc2\x9b2J\r") == rb"\xc2\x9b2J\x0d"
+
+
+def test_bytes_have_escapes_for_the_same_characters_as_text() -> None:
+    differing = [
+        hex(code)
+        for code in range(0x10000)
+        for data in [chr(code).encode("utf-8", "surrogatepass")]
+        if (printable_bytes(data) == data) != (printable_text(chr(code)) == chr(code))
+    ]
+    assert differing == []
+    assert printable_bytes("\u202egnp.exe".encode()) == rb"\xe2\x80\xaegnp.exe"
+
+
+def test_json_has_escapes_for_the_same_characters_as_text() -> None:
+    differing = [
+        hex(code)
+        for code in range(0x10000)
+        for text in [json.dumps(chr(code), ensure_ascii=False)]
+        if printable_text(printable_json(text)) != printable_json(text)
+    ]
+    assert differing == []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config import ConfigType, InvalidSetting, load_settings
+from headrace.config.protection import asks_for_protection, protects
 from headrace.config.registry import broker_settings
 from headrace.config.setting import AnySetting
 
@@ -51,6 +52,13 @@ def refusal(given: dict[str, str]) -> str:
 def test_there_is_something_to_walk() -> None:
     assert {"ssl.client.auth", "sasl.jaas.config", "authorizer.class.name"} <= set(PROTECTING)
     assert len(PROTECTING) > 80
+
+
+@pytest.mark.parametrize("around", [" {}", "{} ", "\t{}\r\n", "\x00{}", "\u200b{}", "\ufeff{}"])
+@pytest.mark.parametrize("name", ["ssl.client.auth", "super.users", "listener.name.a.sasl.x"])
+def test_what_cannot_be_seen_around_a_name_does_not_hide_it(name: str, around: str) -> None:
+    assert protects(around.format(name))
+    assert asks_for_protection(around.format(name), "required")
 
 
 @pytest.mark.parametrize("name", PROTECTING)

@@ -6,8 +6,9 @@ from headrace.config import load_settings
 from headrace.coordinator.records import CoordinatorRecord, encode_record
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.group import ClassicState
+from headrace.groups.classic.join import PROTOCOLS_MAX
 from headrace.groups.classic.protocol import dissolve, group_tombstone
-from headrace.groups.classic.sync import sync
+from headrace.groups.classic.sync import STRANGERS_MAX, sync
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.state import Group, GroupId, GroupKind
 from headrace.groups.streams.group import StreamsGroup
@@ -44,6 +45,28 @@ def test_the_record_of_a_stable_group_is_kafkas() -> None:
     assert (member.client_id, member.client_host) == ("c", "/host")
     assert (member.rebalance_timeout, member.session_timeout) == (20_000, 10_000)
     assert (bytes(member.subscription), bytes(member.assignment)) == (b"r", b"AAA")
+
+
+def test_more_protocols_than_any_client_has_are_refused() -> None:
+    world = World(group_initial_rebalance_delay_ms=0)
+    protocols = tuple((f"protocol {number}", b"") for number in range(PROTOCOLS_MAX + 1))
+    assert world.join("c", instance="i", protocols=protocols).code == ErrorCode.INVALID_REQUEST
+    assert not world.machine.state.groups
+    joined = world.join("c", instance="i", protocols=protocols[:-1])
+    world.wait(0)
+    assert joined.code == ErrorCode.NONE
+
+
+def test_many_more_assignments_than_members_are_refused_and_the_leader_may_sync_again() -> None:
+    world = World(group_initial_rebalance_delay_ms=0)
+    joined = world.join("c", instance="i")
+    world.wait(0)
+    generation = joined.answer.generation_id
+    given = {"i-1": b"A"} | {f"stranger {number}": b"B" for number in range(STRANGERS_MAX)}
+    refused = world.sync("i-1", generation, given | {"one more": b"B"})
+    assert refused.code == ErrorCode.INVALID_REQUEST
+    synced = world.sync("i-1", generation, given)
+    assert (synced.code, bytes(synced.answer.assignment)) == (ErrorCode.NONE, b"A")
 
 
 def test_crashing_behind_every_record_gives_the_group_that_was_written() -> None:

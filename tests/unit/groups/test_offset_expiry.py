@@ -164,6 +164,27 @@ def test_all_groups_are_looked_at_though_not_at_once(groups: Groups) -> None:
     assert groups.machine.next_deadline_ms() == groups.now_ms + CHECK_MS
 
 
+def test_a_group_with_very_many_offsets_is_looked_at_in_parts(groups: Groups) -> None:
+    count = LOOKS_AT_ONCE
+    for name in ("a", "b", "c"):
+        groups.commit("g", topic(name, *(offset(index, 5) for index in range(count))))
+    groups.now_ms += RETENTION_MS // 2
+    groups.commit("g", topic("b", *(offset(index, 6) for index in range(count))))
+    groups.now_ms += RETENTION_MS // 2
+    groups.do(groups.machine.on_deadline(groups.now_ms))
+    groups.commit("g", topic("c", offset(count - 1, 7)))  # where nobody has looked yet
+    groups.commit("g", topic("a", offset(0, 8)))  # where somebody has
+    pass_time(groups, 0)
+    assert groups.machine.next_deadline_ms() == groups.now_ms + CHECK_MS
+    assert {name: len(rows) for name, rows in groups.state.offsets.committed("g").items()} == {
+        "a": 1,
+        "b": count,
+        "c": 1,
+    }
+    pass_time(groups, 2 * RETENTION_MS)
+    assert "g" not in groups.state.offsets
+
+
 def test_what_goes_while_groups_are_looked_at_is_passed_over(groups: Groups) -> None:
     for number in range(2 * LOOKS_AT_ONCE):
         groups.commit(f"g{number}", topic("a", offset(0, 5)))

@@ -106,6 +106,25 @@ async def ask_in_slices(
     return await answered
 
 
+def ask_in_turns(
+    names: Sequence[T], ask: Callable[[T, Reply], None], on_all: Callable[[list[Any]], None]
+) -> None:
+    """Ask for a few names at once and for the rest in later turns of the loop.
+
+    For callers that have callbacks; coroutines use `ask_in_slices`. `ask` must not raise.
+    """
+    gathering = Gathering(len(names), on_all)
+
+    def ask_from(start: int) -> None:
+        stop = min(start + NAMES_AT_ONCE, len(names))
+        for position in range(start, stop):
+            ask(names[position], _reply_at(gathering, position))
+        if stop < len(names):
+            asyncio.get_running_loop().call_soon(ask_from, stop)
+
+    ask_from(0)
+
+
 def ask_shard(find: Callable[[], Shard[Any]], operation: OperationFor, reply: Reply) -> None:
     """Do an operation in a shard; one that is not here is a KafkaError's answer."""
     try:

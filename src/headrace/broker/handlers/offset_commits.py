@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.gathering import ask_in_slices
 from headrace.broker.request import LATER, Answer, Handler, Request
+from headrace.broker.slices import Slice, Slices, finish, in_slices, run_whole
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import Committer
@@ -50,8 +51,12 @@ FIRST_WITH_LOADING: Final = 2
 def handle_offset_commit(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
     body: OffsetCommitRequest = request.body
     asked = _sort_out(broker.image, body.topics, is_by_id=request.version >= FIRST_BY_ID)
+
+    def respond(answer: "Refused | KafkaError") -> Slices[OffsetCommitResponse]:
+        return OffsetCommitResponse(topics=(yield from _offset_rows(asked, answer)))
+
     if not asked.existing:
-        return OffsetCommitResponse(topics=_offset_rows(asked, {}))
+        return in_slices(respond({}))
     committer = Committer(
         body.member_id,
         body.group_instance_id,
@@ -70,12 +75,9 @@ def handle_offset_commit(broker: Broker, request: Request) -> Answer | Coroutine
             lambda machine, now_ms: commit_offsets(machine.state, commit, now_ms, reply), reply
         )
 
-    def respond(answer: "Refused | KafkaError") -> OffsetCommitResponse:
-        return OffsetCommitResponse(topics=_offset_rows(asked, answer))
-
-    if asked.existing_count > OFFSETS_AT_ONCE:
+    if asked.row_count > OFFSETS_AT_ONCE:
         return _commit_in_slices(commit, ask, respond)
-    ask(commit, lambda answer: request.answer(respond(answer)))
+    ask(commit, lambda answer: request.answer(run_whole(respond(answer))))
     return LATER
 
 
@@ -85,17 +87,18 @@ def handle_txn_offset_commit(
     body: TxnOffsetCommitRequest = request.body
     asked = _sort_out(broker.image, body.topics, is_by_id=False)
 
-    def respond(answer: "Refused | KafkaError") -> TxnOffsetCommitResponse:
+    def respond(answer: "Refused | KafkaError") -> Slices[TxnOffsetCommitResponse]:
         if isinstance(answer, KafkaError) and request.version < FIRST_WITH_LOADING:
             answer = _before_loading_was_known(answer)
-        return TxnOffsetCommitResponse(topics=_txn_rows(asked, answer))
+        return TxnOffsetCommitResponse(topics=(yield from _txn_rows(asked, answer)))
 
     if not asked.existing:
-        return respond({})
+        return in_slices(respond({}))
     if not body.group_id:
-        return respond(
-            KafkaError(ErrorCode.INVALID_GROUP_ID, "offsets of a transaction need a group id")
+        nameless = KafkaError(
+            ErrorCode.INVALID_GROUP_ID, "offsets of a transaction need a group id"
         )
+        return in_slices(respond(nameless))
     committer = Committer(
         body.member_id,
         body.group_instance_id,
@@ -119,7 +122,7 @@ def handle_txn_offset_commit(
         )
 
     def reply(answer: "Refused | KafkaError") -> None:
-        request.answer(respond(answer))
+        request.answer(run_whole(respond(answer)))
 
     def on_verified(error: KafkaError | None) -> None:
         if error is not None:
@@ -132,10 +135,10 @@ def handle_txn_offset_commit(
             [body], lambda body, reply: broker.verify_offsets(body, request.version, reply)
         )
         if error is not None:
-            return respond(error)
+            return await finish(respond(error))
         return await _commit_in_slices(commit, ask, respond)
 
-    if asked.existing_count > OFFSETS_AT_ONCE:
+    if asked.row_count > OFFSETS_AT_ONCE:
         return commit_many()
     broker.verify_offsets(body, request.version, on_verified)
     return LATER
@@ -144,7 +147,7 @@ def handle_txn_offset_commit(
 async def _commit_in_slices(
     commit: Commit,
     ask: Callable[[Commit, Reply], None],
-    respond: Callable[["Refused | KafkaError"], M],
+    respond: Callable[["Refused | KafkaError"], Slices[M]],
 ) -> M:
     """Commit very many offsets, with turns for others on the loop in between.
 
@@ -152,17 +155,28 @@ async def _commit_in_slices(
     """
     slices = [commit._replace(topics=topics) for topics in _slices(commit.topics)]
     answers = await ask_in_slices(slices, ask, at_once=1)
+    refused = await finish(_refused(slices, answers))
+    return await finish(respond(refused))
+
+
+def _refused(
+    parts: Iterable[Commit], answers: Iterable["Refused | KafkaError"]
+) -> Slices[dict[tuple[str, int], ErrorCode]]:
+    """Return which partitions of all parts were refused."""
+    current = Slice()
     refused: dict[tuple[str, int], ErrorCode] = {}
-    for part, answer in zip(slices, answers, strict=True):
+    for part, answer in zip(parts, answers, strict=True):
         if isinstance(answer, KafkaError):
             refused |= {
                 (name, each.partition_index): answer.code
                 for name, _, partitions in part.topics
                 for each in partitions
             }
+            if current.spend(OFFSETS_AT_ONCE):
+                yield
         else:
             refused |= answer
-    return respond(refused)
+    return refused
 
 
 def _slices(topics: Iterable[TopicOffsets]) -> Iterator[list[TopicOffsets]]:
@@ -201,8 +215,10 @@ class _Asked(NamedTuple):
     """Topics by name or id, with partitions and why nothing is committed for them."""
 
     @property
-    def existing_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self.existing)
+    def row_count(self) -> int:
+        """How many rows the response has."""
+        missing = len(self.missing) + sum(len(indexes) for _, _, indexes, _ in self.missing)
+        return missing + sum(len(topic.partitions) for topic in self.existing)
 
 
 def _sort_out(image: Image, topics: Iterable[Any], *, is_by_id: bool) -> _Asked:
@@ -247,8 +263,9 @@ class _Rows(NamedTuple):
     topic: Callable[..., Any]
     partition: Callable[..., Any]
 
-    def __call__(self, asked: _Asked, answer: "Refused | KafkaError") -> list[Any]:
-        """Give the rows of topics: what is missing comes first, as Kafka has it."""
+    def __call__(self, asked: _Asked, answer: "Refused | KafkaError") -> Slices[list[Any]]:
+        """Return the rows of topics: what is missing comes first, as Kafka has it."""
+        current = Slice()
         code_for_all = answer.code if isinstance(answer, KafkaError) else ErrorCode.NONE
         refused = {} if isinstance(answer, KafkaError) else answer
         rows: list[Any] = []
@@ -258,21 +275,25 @@ class _Rows(NamedTuple):
             if row is None:
                 row = by_topic[name, topic_id] = self.topic(name, topic_id, [])
                 rows.append(row)
-            row.partitions += [self.partition(index, code) for index in indexes]
+            if current.spend():
+                yield
+            for index in indexes:
+                row.partitions.append(self.partition(index, code))
+                if current.spend():
+                    yield
         for name, topic_id, partitions in asked.existing:
-            committed = [
-                self.partition(
-                    each.partition_index,
-                    refused.get((name, each.partition_index), code_for_all)
-                    if refused
-                    else code_for_all,
-                )
-                for each in partitions
-            ]
-            if (row := by_topic.get((name, topic_id))) is not None:
-                row.partitions += committed
-            else:
-                rows.append(self.topic(name, topic_id, committed))
+            row = by_topic.get((name, topic_id))
+            if row is None:
+                row = self.topic(name, topic_id, [])
+                rows.append(row)
+            if current.spend():
+                yield
+            for each in partitions:
+                index = each.partition_index
+                code = refused.get((name, index), code_for_all) if refused else code_for_all
+                row.partitions.append(self.partition(index, code))
+                if current.spend():
+                    yield
         return rows
 
 

@@ -18,7 +18,7 @@ from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.features import SHARE_VERSION
 from headrace.broker.handlers.classic_groups import client_host
-from headrace.broker.handlers.gathering import Gathering
+from headrace.broker.handlers.gathering import ask_in_turns
 from headrace.broker.handlers.group_descriptions import answer_descriptions
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Reply
@@ -109,9 +109,7 @@ def _begin_states(broker: Broker, group_id: str, beginnings: Sequence[Beginning]
             )
         _note(broker, group_id, begun, list(failed))
 
-    gathering = Gathering(len(beginnings), on_all)
-    for position, each in enumerate(beginnings):
-        _begin_state(broker, each, partial(gathering.take, position))
+    ask_in_turns(beginnings, partial(_begin_state, broker), on_all)
 
 
 def _begin_state(broker: Broker, beginning: Beginning, reply: Reply) -> None:

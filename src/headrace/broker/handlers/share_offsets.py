@@ -9,15 +9,16 @@ it nor DeleteShareGroupOffsets touches a group that has members.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headrace.broker.broker import Broker
 from headrace.broker.failures import failure_response
-from headrace.broker.handlers.gathering import Gathering, ask_each
+from headrace.broker.handlers.gathering import ask_each, ask_in_slices, ask_in_turns, ask_shard
 from headrace.broker.handlers.group_descriptions import group_shard
 from headrace.broker.handlers.share_groups import NO_LEADER_EPOCH, check_served
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.broker.share_lag import share_lag
+from headrace.broker.slices import Slice, Slices, finish
 from headrace.coordinator.machine import Operation, Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
@@ -59,50 +60,76 @@ from headrace.wire.messages.describe_share_group_offsets_response import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 
+UNITS_OF_A_LAG: Final = 4
+"""What a row with a lag costs, in units of a slice."""
+
 # Describing
 
 
-def handle_describe_share_group_offsets(broker: Broker, request: Request) -> Answer:
+async def handle_describe_share_group_offsets(
+    broker: Broker, request: Request
+) -> DescribeShareGroupOffsetsResponse:
     body: DescribeShareGroupOffsetsRequest = request.body
     check_served(broker)
 
-    def on_rows(rows: list[Any]) -> None:
-        request.answer(DescribeShareGroupOffsetsResponse(groups=rows))
+    def look_up(asked: DescribeShareGroupOffsetsRequestGroup, reply: Reply) -> None:
+        def operation(reply: Reply) -> Operation:
+            return lambda machine, now_ms: known_offsets(machine.state, asked.group_id, reply)
 
-    gathering = Gathering(len(body.groups), on_rows)
-    for position, group in enumerate(body.groups):
-        _describe_group(broker, group, partial(gathering.take, position))
-    return LATER
+        ask_shard(partial(group_shard, broker, asked.group_id), operation, reply)
+
+    def read(place: _Described, reply: Reply) -> None:
+        broker.persister.read_summary(place.key, NO_LEADER_EPOCH, reply)
+
+    known = await ask_in_slices(body.groups, look_up)
+    groups, existing = await finish(_group_rows(broker, body.groups, known))
+    summaries = await ask_in_slices(existing, read)
+    await finish(_fill_rows(broker, existing, summaries))
+    return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
-def _describe_group(
-    broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup, reply: Reply
-) -> None:
-    """Answer the row of a group."""
-    group_id = asked.group_id
+class _Described(NamedTuple):
+    """A share partition that exists, and the row that says where its group is."""
 
-    def on_known(answers: list[Any]) -> None:
-        (known,) = answers
-        if isinstance(known, KafkaError):
-            row = DescribeShareGroupOffsetsResponseGroup(group_id)
-            row.error_code, row.error_message = known.code, known.message
-            reply(row)
-            return
-        topics = known if asked.topics is None else _asked_topics(broker, asked)
-        gathering = Gathering(
-            len(topics), lambda rows: reply(DescribeShareGroupOffsetsResponseGroup(group_id, rows))
-        )
-        for position, topic in enumerate(topics):
-            _describe_topic(broker, group_id, topic, partial(gathering.take, position))
+    key: SharePartitionKey
+    row: DescribeShareGroupOffsetsResponsePartition
 
-    def look_up(reply: Reply) -> Operation:
-        return lambda machine, now_ms: known_offsets(machine.state, group_id, reply)
 
-    ask_each([(partial(group_shard, broker, group_id), look_up)], on_known)
+def _group_rows(
+    broker: Broker,
+    asked: Sequence[DescribeShareGroupOffsetsRequestGroup],
+    known: Sequence[list[KnownTopic] | KafkaError],
+) -> Slices[tuple[list[DescribeShareGroupOffsetsResponseGroup], list[_Described]]]:
+    """Return the rows of groups, and those partitions of which the state has to be read."""
+    current = Slice()
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = []
+    existing: list[_Described] = []
+    for group, answer in zip(asked, known, strict=True):
+        row = DescribeShareGroupOffsetsResponseGroup(group.group_id)
+        groups.append(row)
+        if isinstance(answer, KafkaError):
+            row.error_code, row.error_message = answer.code, answer.message
+            continue
+        for name, topic_id, indexes in (
+            answer if group.topics is None else _asked_topics(broker, group)
+        ):
+            topic = DescribeShareGroupOffsetsResponseTopic(name, topic_id, [])
+            row.topics.append(topic)
+            if current.spend():
+                yield
+            for index in indexes:
+                described = DescribeShareGroupOffsetsResponsePartition(index, UNKNOWN_OFFSET)
+                topic.partitions.append(described)
+                if broker.image.partition(TopicName(name), PartitionIndex(index)) is not None:
+                    key = SharePartitionKey(group.group_id, topic_id, PartitionIndex(index))
+                    existing.append(_Described(key, described))
+                if current.spend():
+                    yield
+    return groups, existing
 
 
 def _asked_topics(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) -> list[KnownTopic]:
-    """Give the topics that a request names, each once, and those that do not exist without id."""
+    """Return the topics that a request names, each once, and those that do not exist without id."""
     indexes: dict[str, dict[int, None]] = {}
     for row in asked.topics or ():
         indexes.setdefault(row.topic_name, {}).update(dict.fromkeys(row.partitions))
@@ -116,115 +143,110 @@ def _topic_id(broker: Broker, name: str) -> TopicId:
     return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
 
-def _describe_topic(broker: Broker, group_id: str, topic: KnownTopic, reply: Reply) -> None:
-    """Answer the row of a topic."""
-    keys = topic.keys(group_id)
-
-    def on_summaries(answers: list[Any]) -> None:
-        rows = [
-            _describe_partition(broker, key, answer)
-            for key, answer in zip(keys, answers, strict=True)
-        ]
-        reply(DescribeShareGroupOffsetsResponseTopic(topic.name, topic.topic_id, rows))
-
-    gathering = Gathering(len(keys), on_summaries)
-    for position, key in enumerate(keys):
-        take = partial(gathering.take, position)
-        if broker.image.partition(TopicName(topic.name), key.partition) is None:
-            take(None)
+def _fill_rows(
+    broker: Broker, existing: Sequence[_Described], answers: Sequence[StateSummary | KafkaError]
+) -> Slices[None]:
+    """Write what was read into the rows of partitions."""
+    current = Slice()
+    for (key, row), answer in zip(existing, answers, strict=True):
+        if isinstance(answer, KafkaError):
+            row.error_code, row.error_message = answer.code, answer.message
         else:
-            broker.persister.read_summary(key, NO_LEADER_EPOCH, take)
-
-
-def _describe_partition(
-    broker: Broker, key: SharePartitionKey, answer: StateSummary | KafkaError | None
-) -> DescribeShareGroupOffsetsResponsePartition:
-    row = DescribeShareGroupOffsetsResponsePartition(key.partition, UNKNOWN_OFFSET)
-    if isinstance(answer, KafkaError):
-        row.error_code, row.error_message = answer.code, answer.message
-    elif answer is not None:
-        row.start_offset, row.leader_epoch = answer.start_offset, answer.leader_epoch
-        row.lag = share_lag(broker, key, answer)
-    return row
+            row.start_offset, row.leader_epoch = answer.start_offset, answer.leader_epoch
+            row.lag = share_lag(broker, key, answer)
+        if current.spend(UNITS_OF_A_LAG):
+            yield
 
 
 # Altering
 
 
-def handle_alter_share_group_offsets(broker: Broker, request: Request) -> Answer:
+async def handle_alter_share_group_offsets(
+    broker: Broker, request: Request
+) -> AlterShareGroupOffsetsResponse:
     body: AlterShareGroupOffsetsRequest = request.body
     check_served(broker)
-    offsets: dict[str, dict[int, int]] = {}
-    for topic in body.topics:
-        starts = offsets.setdefault(topic.topic_name, {})
-        for row in topic.partitions:
-            if row.start_offset >= UNKNOWN_OFFSET:
-                starts[row.partition_index] = row.start_offset
-
-    def on_done(answer: KafkaError | dict[SharePartitionKey, KafkaError | None]) -> None:
-        if isinstance(answer, KafkaError):
-            request.answer(failure_response(request, answer.code, answer.message))
-        else:
-            request.answer(_altered(broker, body, answer))
-
-    def on_planned(answers: list[Any]) -> None:
-        (planned,) = answers
-        if isinstance(planned, KafkaError):
-            on_done(planned)
-        else:
-            _set_offsets(broker, body.group_id, planned, on_done)
+    offsets = await finish(_new_offsets(broker, body))
 
     def plan(reply: Reply) -> Operation:
         return lambda machine, now_ms: begin_alteration(
             machine.state, body.group_id, offsets, reply
         )
 
-    ask_each([(partial(group_shard, broker, body.group_id), plan)], on_planned)
-    return LATER
+    def begin(beginning: Beginning, reply: Reply) -> None:
+        key, state_epoch, start_offset = beginning
+        broker.persister.initialize(key, state_epoch, start_offset, reply)
+
+    planned = await _ask_group(broker, body.group_id, plan)
+    answers = await ask_in_slices(planned, begin)
+    outcomes = {each.key: answer for each, answer in zip(planned, answers, strict=True)}
+    done = [key for key, answer in outcomes.items() if answer is None]
+    broker.share_partitions.forget_group(body.group_id)
+
+    def note(reply: Reply) -> Operation:
+        return lambda machine, now_ms: note_begun(machine.state, body.group_id, done, reply)
+
+    await _ask_group(broker, body.group_id, note)
+    return await finish(_altered(broker, body, outcomes))
 
 
-def _set_offsets(broker: Broker, group_id: str, planned: Sequence[Beginning], reply: Reply) -> None:
-    """Begin states anew, and note it; the answer is what came of each."""
+async def _ask_group(broker: Broker, group_id: str, operation: Callable[[Reply], Operation]) -> Any:
+    """Do an operation in a group's shard and return its answer, or raise its KafkaError."""
+    find = partial(group_shard, broker, group_id)
+    (answer,) = await ask_in_slices([operation], partial(ask_shard, find))
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer
 
-    def on_begun(answers: list[Any]) -> None:
-        outcomes = {each.key: answer for each, answer in zip(planned, answers, strict=True)}
-        done = [key for key, answer in outcomes.items() if answer is None]
-        broker.share_partitions.forget_group(group_id)
-        _note(
-            broker,
-            group_id,
-            lambda taken: lambda machine, now_ms: note_begun(machine.state, group_id, done, taken),
-            lambda answer: reply(outcomes if answer is None else answer),
-        )
 
-    gathering = Gathering(len(planned), on_begun)
-    for position, (key, state_epoch, start_offset) in enumerate(planned):
-        take = partial(gathering.take, position)
-        broker.persister.initialize(key, state_epoch, start_offset, take)
+def _new_offsets(
+    broker: Broker, body: AlterShareGroupOffsetsRequest
+) -> Slices[dict[str, dict[int, int]]]:
+    """Return where each partition that exists is to begin."""
+    current = Slice()
+    offsets: dict[str, dict[int, int]] = {}
+    for asked in body.topics:
+        topic = broker.image.topic(TopicName(asked.topic_name))
+        count = 0 if topic is None else len(topic.partitions)
+        starts = offsets.setdefault(asked.topic_name, {})
+        if current.spend():
+            yield
+        for row in asked.partitions:
+            if row.start_offset >= UNKNOWN_OFFSET and 0 <= row.partition_index < count:
+                starts[row.partition_index] = row.start_offset
+            if current.spend():
+                yield
+    return offsets
 
 
 def _altered(
     broker: Broker,
     body: AlterShareGroupOffsetsRequest,
     outcomes: dict[SharePartitionKey, KafkaError | None],
-) -> AlterShareGroupOffsetsResponse:
+) -> Slices[AlterShareGroupOffsetsResponse]:
+    current = Slice()
     rows: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
     for asked in body.topics:
         topic_id = _topic_id(broker, asked.topic_name)
         row = rows.setdefault(
             asked.topic_name, AlterShareGroupOffsetsResponseTopic(asked.topic_name, topic_id, [])
         )
+        if current.spend():
+            yield
         for each in asked.partitions:
             index = PartitionIndex(each.partition_index)
             key = SharePartitionKey(body.group_id, topic_id, index)
+            error: KafkaError | None
             if each.start_offset < UNKNOWN_OFFSET:
-                error: KafkaError | None = KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"{each.start_offset} is no offset"
-                )
+                error = KafkaError(ErrorCode.INVALID_REQUEST, f"{each.start_offset} is no offset")
+            elif key in outcomes:
+                error = outcomes[key]
             else:
-                error = outcomes.get(key, _unknown(f"{asked.topic_name}-{index}"))
+                error = _unknown(f"{asked.topic_name}-{index}")
             code, message = _said(error)
             row.partitions.append(AlterShareGroupOffsetsResponsePartition(index, code, message))
+            if current.spend():
+                yield
     return AlterShareGroupOffsetsResponse(responses=list(rows.values()))
 
 
@@ -313,9 +335,10 @@ def _delete_states(
                 lambda answer: reply(outcomes if answer is None else answer),
             )
 
-        gathering = Gathering(len(keys), on_deleted)
-        for position, (_, key) in enumerate(keys):
-            broker.persister.delete(key, partial(gathering.take, position))
+        def delete(place: tuple[KnownTopic, SharePartitionKey], reply: Reply) -> None:
+            broker.persister.delete(place[1], reply)
+
+        ask_in_turns(keys, delete, on_deleted)
 
     ask_each([plan], on_planned)
 

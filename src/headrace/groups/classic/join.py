@@ -37,6 +37,8 @@ __all__ = ["Joiner", "join"]
 
 MEMBER_ID_BYTES_MAX: Final = 0x7FFF
 """What the record of a group, and many versions of its requests, can hold."""
+PROTOCOLS_MAX: Final = 1000
+"""How many protocols a member may offer: clients have a handful. Kafka has no such limit."""
 REPLACEABLE: Final = frozenset({GroupKind.CONSUMER, GroupKind.STREAMS})
 """Kinds of groups that give way to a classic one when they are empty."""
 
@@ -49,6 +51,7 @@ def join(
     A group begins with the first request for it, even if that is refused.
     """
     _check_session_timeout(state, request.session_timeout_ms)
+    _check_protocol_count(request)
     group_id = GroupId(request.group_id)
     check_stays(state, group_id)
     group = state.groups.get(group_id)
@@ -78,6 +81,14 @@ def _check_session_timeout(state: GroupsState, session_timeout_ms: int) -> None:
             ErrorCode.INVALID_SESSION_TIMEOUT,
             f"a session timeout of {session_timeout_ms} ms: group.min.session.timeout.ms is "
             f"{shortest_ms}, group.max.session.timeout.ms {longest_ms}",
+        )
+
+
+def _check_protocol_count(request: JoinGroupRequest) -> None:
+    if len(request.protocols) > PROTOCOLS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(request.protocols)} protocols: a member may offer {PROTOCOLS_MAX}",
         )
 
 

@@ -1,5 +1,7 @@
 """SyncGroup and Heartbeat of a classic group: getting an assignment, and keeping it."""
 
+from typing import Final
+
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.answers import rebalancing, superseded, synced
@@ -16,6 +18,10 @@ from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.heartbeat_request import HeartbeatRequest
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.sync_group_request import SyncGroupRequest
+
+STRANGERS_MAX: Final = 1000
+"""How many assignments more than members a leader may send: those of strangers are passed over, as
+in Kafka, which has no such limit."""
 
 
 def sync(state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Reply) -> Outcome:
@@ -47,6 +53,12 @@ def _assign(
 
     The group changes when the record is replayed: if it cannot be written, it was as it is.
     """
+    count, count_max = len(request.assignments), len(group.members) + STRANGERS_MAX
+    if count > count_max:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{count} assignments, where group {group.group_id!r} has {len(group.members)} members",
+        )
     given = {MemberId(each.member_id): bytes(each.assignment) for each in request.assignments}
     waiting = {**group.sync_replies, MemberId(request.member_id): reply}
     for member_id in waiting:

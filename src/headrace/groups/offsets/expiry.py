@@ -13,6 +13,7 @@ from headrace.coordinator.machine import NOTHING, Outcome
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.kinds import all_groups, find_group, rules_of
 from headrace.groups.offsets.store import Place
+from headrace.groups.offsets.walk import OffsetWalk
 from headrace.groups.state import DeadlineKey, Group, GroupsState
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 
@@ -35,25 +36,33 @@ def schedule_expiry(state: GroupsState, now_ms: int) -> Outcome:
 
 
 def expire_offsets(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Delete what is too old: look at a bounded part of all groups, and at the rest after that."""
+    """Delete what is too old: look at a bounded part of all offsets, and at the rest after that."""
     rest = state.unexamined
     if not rest:
         rest += [group.group_id for group in all_groups(state)]
     records: list[CoordinatorRecord] = []
     looks = 0
     while rest and looks < LOOKS_AT_ONCE and len(records) < TOMBSTONES_AT_ONCE:
+        looks += 1
         group = find_group(state, rest[-1])
         if group is None:
             rest.pop()
             continue
-        expired, kept_count = _expired(state, group, now_ms)
-        looks += 1 + len(expired) + kept_count
+        walk = state.examination
+        if walk is None or walk.group_id != group.group_id:
+            walk = state.examination = OffsetWalk(group.group_id, state.offsets)
         room = TOMBSTONES_AT_ONCE - len(records)
-        records += [offset_tombstone(group.group_id, *place) for place in expired[:room]]
-        if len(expired) > room:
-            break  # it is looked at again, as it may commit meanwhile
+        looks_max = LOOKS_AT_ONCE - looks
+        expired, looks_taken = _next_expired(
+            state, group, walk, now_ms, room=room, looks_max=looks_max
+        )
+        looks += looks_taken
+        records += [offset_tombstone(group.group_id, *place) for place in expired]
+        if walk.topic is not None:
+            break  # the walk goes on from here
         rest.pop()
-        if group.is_empty and not kept_count:
+        state.examination = None
+        if group.is_empty and state.offsets.has_only(group.group_id, len(expired)):
             records += rules_of(group).tombstones(group)
     if rest:
         state.deadlines.set(key, now_ms)
@@ -62,30 +71,49 @@ def expire_offsets(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome
     return Outcome(tuple(records), is_divisible=True)
 
 
-def _expired(state: GroupsState, group: Group, now_ms: int) -> tuple[list[Place], int]:
-    """Return what a group has that is too old, and how much else it has."""
-    undecided = state.offsets.undecided(group.group_id)
-    expired: list[Place] = []
-    kept_count = len(undecided)
+def _next_expired(
+    state: GroupsState, group: Group, walk: OffsetWalk, now_ms: int, *, room: int, looks_max: int
+) -> tuple[list[Place], int]:
+    """Return what a group has that is too old, from where the walk is, and the looks it took.
+
+    The walk stops when as many were found as there is room for, and after so many looks.
+    """
+    offsets, group_id = state.offsets, group.group_id
     retained_from_ms = rules_of(group).retained_from_ms
     committed_ms = now_ms - state.settings[config.OFFSETS_RETENTION_MINUTES] * _MINUTE_MS
-    for topic, partitions in state.offsets.committed(group.group_id).items():
+    transaction_count = offsets.transaction_count(group_id)
+    expired: list[Place] = []
+    looks = 0
+    while (topic := walk.topic) is not None and looks < looks_max:
+        looks += 1
         if group.is_subscribed_to(topic):
-            kept_count += 1
+            walk.leave_topic()
             continue
-        for index, offset in partitions.items():
+        known = offsets.of_topic(group_id, topic)
+        while looks < looks_max and len(expired) < room:
+            index = walk.next_partition(offsets)
+            if index is None:
+                walk.leave_topic()
+                break
+            looks += 1
+            offset = known.get(index)
+            if offset is None:
+                continue  # it was deleted meanwhile
             from_ms = retained_from_ms(group, offset)
-            if from_ms is None or (topic, index) in undecided:
-                is_old = False
-            elif offset.expire_timestamp_ms is not None:
+            if from_ms is None:
+                continue
+            if offset.expire_timestamp_ms is not None:
                 is_old = offset.expire_timestamp_ms <= now_ms
             else:
                 is_old = from_ms <= committed_ms
+            if is_old and transaction_count:
+                looks += transaction_count
+                is_old = not offsets.is_undecided(group_id, topic, index)
             if is_old:
                 expired.append((topic, index))
-            else:
-                kept_count += 1
-    return expired, kept_count
+        if len(expired) >= room:
+            break
+    return expired, looks
 
 
 def forget_topic(state: GroupsState, topic: str, now_ms: int) -> Outcome:
@@ -99,6 +127,7 @@ def delete_topic_offsets(state: GroupsState, key: DeadlineKey, now_ms: int) -> O
     What is committed later than the deletion is of another topic that has the name by now.
     """
     _, topic, deleted_ms = key
+    before_ms = int(deleted_ms)
     rest = state.unforgotten.get(key)
     if rest is None:
         rest = state.unforgotten[key] = list(state.offsets.groups_of(topic))
@@ -107,16 +136,14 @@ def delete_topic_offsets(state: GroupsState, key: DeadlineKey, now_ms: int) -> O
     while rest and looks < LOOKS_AT_ONCE and len(records) < TOMBSTONES_AT_ONCE:
         group_id = rest[-1]
         known = state.offsets.of_topic(group_id, topic)
-        partitions = {
-            index
-            for index, offset in known.items()
-            if offset.commit_timestamp_ms <= int(deleted_ms)
-        }
-        partitions |= state.offsets.undecided_of_topic(group_id, topic)
-        looks += 1 + len(known)
         room = TOMBSTONES_AT_ONCE - len(records)
-        records += [offset_tombstone(group_id, topic, index) for index in sorted(partitions)[:room]]
-        if len(partitions) > room:
+        former = (index for index, each in known.items() if each.commit_timestamp_ms <= before_ms)
+        found = dict.fromkeys(islice(former, room + 1))
+        if len(found) <= room:
+            found |= dict.fromkeys(state.offsets.undecided_of_topic(group_id, topic))
+        looks += 1 + len(found)
+        records += [offset_tombstone(group_id, topic, index) for index in islice(found, room)]
+        if len(found) > room:
             break
         rest.pop()
     if rest:

@@ -4,7 +4,7 @@ Reading writes nothing, but it is done as an operation: its answer waits until e
 has seen is committed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply
@@ -36,6 +36,21 @@ class FetchedOffset(NamedTuple):
     """Whether a transaction under way has another offset, and that was to be told."""
 
 
+class OffsetSnapshot(NamedTuple):
+    """What a group had committed at a moment, for rows that are made later."""
+
+    committed: Mapping[str, Mapping[int, CommittedOffset]]
+    undecided: set[Place]
+    """What transactions under way will change, if that was to be told."""
+
+    def fetched(self, topic: str, index: int) -> FetchedOffset:
+        """Return what was known for a partition."""
+        if self.undecided and (topic, index) in self.undecided:
+            return FetchedOffset(index, None, is_unstable=True)
+        known = self.committed.get(topic)
+        return FetchedOffset(index, None if known is None else known.get(index))
+
+
 FetchedTopic = tuple[str, list[FetchedOffset]]
 
 
@@ -46,10 +61,29 @@ def fetch_offsets(state: GroupsState, query: OffsetQuery, reply: Reply) -> Outco
     not exist has committed nothing.
     """
     _check_member(state, query)
-    undecided: set[Place] = set()
-    if query.is_stable_required and state.offsets.has_undecided(query.group_id):
-        undecided = state.offsets.undecided(query.group_id)
+    undecided = _undecided(state, query)
     return Outcome(replies=((reply, list(_look_up(state, query, undecided))),))
+
+
+def snapshot_offsets(state: GroupsState, query: OffsetQuery, reply: Reply) -> Outcome:
+    """Look up very many offsets; the answer is an `OffsetSnapshot`. KafkaError as `fetch_offsets`.
+
+    It is one moment of the group, so that a transaction is seen as a whole or not at all. What the
+    group has of the topics is copied, without any Python for a partition.
+    """
+    _check_member(state, query)
+    committed = state.offsets.committed(query.group_id)
+    names: Iterable[str] = committed
+    if query.topics is not None:
+        names = committed.keys() & {topic for topic, _ in query.topics}
+    copied = {topic: dict(committed[topic]) for topic in names}
+    return Outcome(replies=((reply, OffsetSnapshot(copied, _undecided(state, query))),))
+
+
+def _undecided(state: GroupsState, query: OffsetQuery) -> set[Place]:
+    if query.is_stable_required and state.offsets.has_undecided(query.group_id):
+        return state.offsets.undecided(query.group_id)
+    return set()
 
 
 def _look_up(

@@ -23,19 +23,20 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = ZERO_TOPIC_ID
 
 
-class _Undecided(NamedTuple):
-    """What a transaction has written for a partition."""
+class _Written(NamedTuple):
+    """What a transaction has written for the partitions of a topic, and in which order."""
 
-    order: int
-    offset: CommittedOffset
+    offsets: dict[int, CommittedOffset]
+    orders: dict[int, int]
 
 
 Place = tuple[str, int]
 """A topic and a partition."""
 ByTopic = dict[str, dict[int, CommittedOffset]]
-UndecidedByTopic = dict[str, dict[int, _Undecided]]
+UndecidedByTopic = dict[str, _Written]
 _NO_TOPICS: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
 _NO_PARTITIONS: Final[Mapping[int, CommittedOffset]] = {}
+_NO_ORDERS: Final[Mapping[int, int]] = {}
 
 
 class Offsets:
@@ -53,8 +54,9 @@ class Offsets:
         self._order = 0
         """Counts what transactions have written: the last that was written wins, not the last
         that was decided."""
-        self._decided: dict[str, dict[Place, int]] = {}
-        """By group with transactions under way: the order of what came to count meanwhile."""
+        self._decided: dict[str, dict[str, dict[int, int]]] = {}
+        """By group with transactions under way, by topic: the order of what came to count
+        meanwhile."""
 
     # Looking up
 
@@ -71,25 +73,41 @@ class Offsets:
 
     def is_undecided(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether a transaction under way has another offset for it."""
-        return any(partition in each.get(topic, ()) for each in self._written(group_id))
+        return any(
+            topic in each and partition in each[topic].offsets for each in self._written(group_id)
+        )
 
     def undecided(self, group_id: str) -> set[Place]:
         """Return the partitions for which transactions under way have offsets."""
         return {
             (topic, partition)
             for written in self._written(group_id)
-            for topic, partitions in written.items()
-            for partition in partitions
+            for topic, (offsets, _) in written.items()
+            for partition in offsets
         }
 
     def undecided_of_topic(self, group_id: str, topic: str) -> set[int]:
         """Return the partitions of a topic for which transactions under way have offsets."""
         return {
-            partition for written in self._written(group_id) for partition in written.get(topic, ())
+            partition
+            for written in self._written(group_id)
+            if topic in written
+            for partition in written[topic].offsets
         }
 
     def has_undecided(self, group_id: str) -> bool:
         return group_id in self._producers
+
+    def transaction_count(self, group_id: str) -> int:
+        """Return how many transactions under way have offsets of a group."""
+        return len(self._producers.get(group_id, ()))
+
+    def has_only(self, group_id: str, count: int) -> bool:
+        """Return whether a group has so many offsets and no more, decided or not."""
+        topics = self._committed.get(group_id, _NO_TOPICS)
+        if group_id in self._producers or len(topics) > count:
+            return False
+        return sum(map(len, topics.values())) == count
 
     def __contains__(self, group_id: str) -> bool:
         """Whether a group has offsets, decided or not."""
@@ -119,16 +137,18 @@ class Offsets:
             self._count(group_id, topic)[partition] = offset
             if group_id in self._producers:
                 self._order += 1
-                self._decided.setdefault(group_id, {})[place] = self._order
+                decided = self._decided.setdefault(group_id, {})
+                decided.setdefault(topic, {})[partition] = self._order
             return
         self._order += 1
         groups = self._undecided.setdefault(producer_id, {})
-        written = groups.setdefault(group_id, {})
-        partitions = written.get(topic)
-        if partitions is None:
-            partitions = written[topic] = {}
+        by_topic = groups.setdefault(group_id, {})
+        written = by_topic.get(topic)
+        if written is None:
+            written = by_topic[topic] = _Written({}, {})
             self._hold(topic, group_id)
-        partitions[partition] = _Undecided(self._order, offset)
+        written.offsets[partition] = offset
+        written.orders[partition] = self._order
         self._producers.setdefault(group_id, set()).add(producer_id)
 
     def remove(self, group_id: str, place: Place) -> None:
@@ -143,13 +163,14 @@ class Offsets:
                 if not topics:
                     del self._committed[group_id]
         for producer_id in tuple(self._producers.get(group_id, ())):
-            written = self._undecided[producer_id][group_id]
-            if topic in written:
-                written[topic].pop(partition, None)
-                if not written[topic]:
-                    del written[topic]
+            by_topic = self._undecided[producer_id][group_id]
+            if topic in by_topic:
+                by_topic[topic].offsets.pop(partition, None)
+                by_topic[topic].orders.pop(partition, None)
+                if not by_topic[topic].offsets:
+                    del by_topic[topic]
                     self._release(topic, group_id)
-            if not written:
+            if not by_topic:
                 self._forget(producer_id, group_id)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
@@ -157,19 +178,29 @@ class Offsets:
 
         What was written after it and counts already stays: a commit outside of the transaction,
         or one of another that was decided first.
+
+        It is one step, however much was written: who reads sees all of a transaction or nothing,
+        and the operations that come next stand on it. So there is no Python for a partition: the
+        offsets of a topic come to count as a whole.
         """
         for group_id, written in tuple(self._undecided.get(producer_id, {}).items()):
             if is_commit:
                 self._let_count(group_id, written)
             self._forget(producer_id, group_id)
 
-    def _let_count(self, group_id: str, written: UndecidedByTopic) -> None:
+    def _let_count(self, group_id: str, by_topic: UndecidedByTopic) -> None:
+        """Let what a transaction wrote count; what it wrote is used up by that."""
         decided = self._decided.setdefault(group_id, {})
-        for topic, partitions in written.items():
-            for partition, (order, offset) in partitions.items():
-                if order > decided.get((topic, partition), 0):
-                    self._count(group_id, topic)[partition] = offset
-                    decided[topic, partition] = order
+        is_only = self.transaction_count(group_id) == 1
+        for topic, (offsets, orders) in by_topic.items():
+            for partition, order in decided.get(topic, _NO_ORDERS).items():
+                if orders.get(partition, order) < order:
+                    del offsets[partition], orders[partition]
+            if not offsets:
+                continue
+            self._count(group_id, topic).update(offsets)
+            if not is_only:  # else nobody is left who could come too late
+                decided.setdefault(topic, {}).update(orders)
 
     def _count(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
         """Return the place of what counts for a topic."""

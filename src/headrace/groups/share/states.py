@@ -91,21 +91,30 @@ def note_begun(
         return Outcome(replies=answers)
     states = group.states
     initializing, initialized = dict(states.initializing), dict(states.initialized)
-    for key in keys:
-        topic = initializing.get(key.topic_id)
-        if topic is None or key.partition not in topic.partitions:
+    for topic_id, indexes in _by_topic(keys).items():
+        topic = initializing.get(topic_id)
+        if topic is None:
             continue
-        rest = topic.partitions - {key.partition}
-        if rest:
-            initializing[key.topic_id] = StateTopic(topic.name, rest)
+        begun = topic.partitions & indexes
+        if rest := topic.partitions - begun:
+            initializing[topic_id] = StateTopic(topic.name, rest)
         else:
-            del initializing[key.topic_id]
-        known = indexes_of(initialized, key.topic_id)
-        initialized[key.topic_id] = StateTopic(topic.name, known | {key.partition})
+            del initializing[topic_id]
+        if begun:
+            known = indexes_of(initialized, topic_id)
+            initialized[topic_id] = StateTopic(topic.name, known | begun)
     changed = States(initializing, initialized, states.deleting)
     if changed == states:
         return Outcome(replies=answers)
     return Outcome((states_record(group_id, changed),), answers)
+
+
+def _by_topic(keys: Iterable[SharePartitionKey]) -> dict[TopicId, set[int]]:
+    """Return the partitions of each topic: sets of thousands are then copied once."""
+    found: dict[TopicId, set[int]] = {}
+    for key in keys:
+        found.setdefault(key.topic_id, set()).add(key.partition)
+    return found
 
 
 def forget_topic_states(state: GroupsState, topic_id: TopicId, now_ms: int) -> Outcome:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.handlers import group_administration
+from headrace.broker.handlers import group_administration, offset_commits, offset_fetches
 from headrace.broker.handlers.classic_groups import MEMBERS_AT_ONCE
 from headrace.broker.handlers.gathering import NAMES_AT_ONCE
 from headrace.broker.handlers.offset_commits import OFFSETS_AT_ONCE
+from headrace.broker.slices import SLICE_UNITS
 from headrace.coordinator.machine import Outcome
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import delete_group
@@ -37,13 +38,19 @@ from headrace.wire.messages.offset_delete_request import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from headrace.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from headrace.wire.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
 from headrace.wire.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from tests.growth.slices import finish_measured
 
 COUNT = 1000
 NAMES = [f"name {number}" for number in range(COUNT)]
@@ -195,6 +202,55 @@ def test_a_commit_of_very_many_offsets_is_committed_in_slices_and_answered_as_on
     (row,) = harness.ask(asked, 9).groups
     fetched = {each.partition_index: each.committed_offset for each in row.topics[0].partitions}
     assert fetched == {index: index for index in range(count) if index != 7}
+
+
+MANY = 3 * SLICE_UNITS
+
+
+@pytest.mark.parametrize("version", [7, 9, 10])
+@pytest.mark.parametrize("names_all", [False, True])
+def test_very_many_offsets_are_fetched_in_slices_and_in_order(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, version: int, names_all: bool
+) -> None:
+    monkeypatch.setattr(offset_fetches, "finish", finish_measured)
+    topic_id = harness.create_topic("orders", 600)
+    commit(harness, "g", 600)
+    indexes = [*range(MANY)][::-1]
+    if version == 7:
+        topics = [OffsetFetchRequestTopic("orders", indexes), OffsetFetchRequestTopic("no", [0])]
+        asked = OffsetFetchRequest("g", None if names_all else topics)
+        found = harness.ask(asked, version).topics
+    else:
+        rows = [
+            OffsetFetchRequestTopics("orders", topic_id, indexes),
+            OffsetFetchRequestTopics("no", b"n" * 16, [0]),
+        ]
+        group = OffsetFetchRequestGroup("g", topics=None if names_all else rows)
+        (answered,) = harness.ask(OffsetFetchRequest(groups=[group]), version).groups
+        found = answered.topics
+    fetched = [(each.partition_index, each.committed_offset) for each in found[0].partitions]
+    if names_all:
+        assert len(found) == 1
+        assert fetched == [(index, 5) for index in range(600)]
+        return
+    assert fetched == [(index, 5 if index < 600 else -1) for index in indexes]
+    (unknown,) = found[1].partitions
+    code = ErrorCode.UNKNOWN_TOPIC_ID if version == 10 else ErrorCode.NONE
+    assert (unknown.committed_offset, unknown.error_code) == (-1, code)
+
+
+def test_very_many_partitions_that_do_not_exist_are_answered_in_slices(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_commits, "finish", finish_measured)
+    harness.create_topic("orders", 1)
+    partitions = [OffsetCommitRequestPartition(index, 5) for index in range(MANY)]
+    topic = OffsetCommitRequestTopic(name="orders", partitions=partitions)
+    (row,) = harness.ask(OffsetCommitRequest(group_id="g", topics=[topic]), 9).topics
+    codes = {each.partition_index: each.error_code for each in row.partitions}
+    assert codes.pop(0) == ErrorCode.NONE
+    assert len(codes) == MANY - 1
+    assert set(codes.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_very_many_members_leave_in_slices_and_are_answered_in_order(harness: Any) -> None:

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.handlers import share_offsets
+from headrace.broker.handlers.gathering import NAMES_AT_ONCE
+from headrace.broker.slices import SLICE_UNITS
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import PartitionIndex
 from headrace.records.builder import BatchBuilder
@@ -26,6 +29,8 @@ from headrace.wire.messages.describe_share_group_offsets_request import (
 )
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.messages.list_groups_request import ListGroupsRequest
+from tests.growth.slices import finish_measured
+from tests.unit.broker.handlers.test_many_names import ask_watched
 from tests.unit.broker.handlers.test_share_groups import (
     SETTINGS,
     _call,
@@ -241,3 +246,40 @@ class Refusing:
                 ask(key, *arguments)
 
         return refuse if name == self._call else ask
+
+
+# Very many partitions
+
+MANY = 4 * NAMES_AT_ONCE
+
+
+def test_very_many_offsets_are_set_and_deleted_in_slices(node: Any) -> None:
+    node.create_topic("wide", MANY)
+    rows = [AlterShareGroupOffsetsRequestPartition(index, index) for index in range(MANY + 1)]
+    asked = AlterShareGroupOffsetsRequest("h", [AlterShareGroupOffsetsRequestTopic("wide", rows)])
+    response, turns = ask_watched(node, asked, 0)
+    (topic,) = response.responses
+    assert [each.partition_index for each in topic.partitions] == [*range(MANY + 1)]
+    assert {each.error_code for each in topic.partitions[:MANY]} == {ErrorCode.NONE}
+    assert topic.partitions[MANY].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert turns >= MANY // NAMES_AT_ONCE
+    (described,) = offsets(node, group_id="h").topics
+    assert [each.start_offset for each in described.partitions] == [*range(MANY)]
+
+    removed = DeleteShareGroupOffsetsRequest("h", [DeleteShareGroupOffsetsRequestTopic("wide")])
+    response, turns = ask_watched(node, removed, 0)
+    assert response.responses[0].error_code == ErrorCode.NONE
+    assert turns >= MANY // NAMES_AT_ONCE
+    assert offsets(node, group_id="h").topics == []
+
+
+def test_very_many_offsets_are_described_in_slices(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_offsets, "finish", finish_measured)
+    count = 10 * SLICE_UNITS
+    topics = [DescribeShareGroupOffsetsRequestTopic("in", [*range(count)])]
+    row = DescribeShareGroupOffsetsRequestGroup("g", topics)
+    response = node.ask(DescribeShareGroupOffsetsRequest([row]), 1)
+    (topic,) = response.groups[0].topics
+    assert [each.partition_index for each in topic.partitions] == [*range(count)]
