@@ -90,7 +90,7 @@ class GroupsLife(Life[GroupsMachine]):
                 group_id: {
                     (topic, index): each.offset
                     for topic, partitions in written.items()
-                    for index, each in partitions.items()
+                    for index, each in partitions.offsets.items()
                 }
                 for group_id, written in groups.items()
             }
