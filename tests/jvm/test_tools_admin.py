@@ -172,7 +172,9 @@ def test_an_impossible_config_is_refused_alike(brokers: Brokers) -> None:
 
 def test_a_brokers_configs_are_changed_and_described(brokers: Brokers) -> None:
     entity = ("--entity-type", "brokers", "--entity-name", "1")
-    same_lines(brokers.run(CONFIGS, *entity, "--alter", "--add-config", "log.retention.ms=900000000"))
+    same_lines(
+        brokers.run(CONFIGS, *entity, "--alter", "--add-config", "log.retention.ms=900000000")
+    )
     described = same_lines(brokers.run(CONFIGS, *entity, "--describe"))
     assert any("log.retention.ms=900000000" in line for line in described)
     same_lines(brokers.run(CONFIGS, *entity, "--alter", "--delete-config", "log.retention.ms"))
