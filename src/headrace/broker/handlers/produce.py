@@ -41,7 +41,11 @@ from headrace.records.header import COMPRESSION_MASK, HEADER_BYTES, MAGIC, TRANS
 from headrace.records.validation import validate_batch
 from headrace.txn.state import Place, Producer
 from headrace.wire import ApiKey
-from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest
+from headrace.wire.messages.produce_request import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from headrace.wire.messages.produce_response import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -64,12 +68,10 @@ _ATTRIBUTES_AT: Final = 22
 logger = logging.getLogger(__name__)
 
 
-def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce passes here
-    broker: Broker, request: Request
-) -> Answer:
+def handle_produce(broker: Broker, request: Request) -> Answer:
     body: ProduceRequest = request.body
     acks, version = body.acks, request.version
-    replicas, now_ms = broker.replicas, broker.clock.now_ms()
+    now_ms = broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     pending: PendingProduce | None = None
     joining: list[Joining] = []
@@ -77,23 +79,15 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
     left = TURN_COST_MAX
     for topic in body.topic_data:
         rows: list[PartitionProduceResponse] = []
-        name, topic_id = TopicName(topic.name), TopicId(topic.topic_id)
         for data in topic.partition_data:
             left -= _cost(data)
             if costly or left < 0:  # what is behind a batch is appended behind it
                 costly.append(Costly.behind(topic, data, rows))
                 continue
             index = data.index
-            if version >= FIRST_WITH_TOPIC_IDS:
-                partition = replicas.find_by_id(topic_id, index)
-            else:
-                partition = replicas.find(name, index)
+            partition = _find(broker, version, topic, index)
             try:
-                if partition is None or not partition.is_leader or not -1 <= acks <= 1:
-                    raise _explain(broker, body, version, topic_id, name, index)
-                records = _check(data.records, version)
-                if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
-                    raise _internal(partition)
+                partition, records = _admit(broker, request, topic, partition, data)
                 if records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT and (
                     producer := joining_producer(broker, request, partition, records)
                 ):
@@ -106,7 +100,7 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
                 costly.append(Costly.behind(topic, data, rows, late.header))
                 continue
             except KafkaError as error:
-                refused = partition or (name, index)
+                refused = partition or (TopicName(topic.name), index)
                 rows.append(refuse(broker, request, response, refused, data.records, error))
                 continue
             log = partition.log
@@ -142,6 +136,29 @@ def handle_produce(  # noqa: PLR0912, PLR0915  in one piece, as every produce pa
 
 def _cost(data: PartitionProduceData) -> int:
     return 1 + (len(data.records) >> BYTES_SHIFT) if data.records else 1
+
+
+def _find(broker: Broker, version: int, topic: TopicProduceData, index: int) -> Partition | None:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return broker.replicas.find_by_id(TopicId(topic.topic_id), index)
+    return broker.replicas.find(TopicName(topic.name), index)
+
+
+def _admit(
+    broker: Broker,
+    request: Request,
+    topic: TopicProduceData,
+    partition: Partition | None,
+    data: PartitionProduceData,
+) -> tuple[Partition, memoryview]:
+    """Return the partition and its records; KafkaError if they may not be appended there."""
+    body: ProduceRequest = request.body
+    if partition is None or not partition.is_leader or not -1 <= body.acks <= 1:
+        raise _explain(broker, body, request.version, topic, data.index)
+    records = _check(data.records, request.version)
+    if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
+        raise _internal(partition)
+    return partition, records
 
 
 def _check(records: Buffer | None, version: int) -> memoryview:
@@ -190,7 +207,7 @@ def _append_later(  # noqa: PLR0917  the request, and what became of it
         _join(broker, request, response, pending, joining)
 
 
-async def _append_costly(  # noqa: PLR0912, PLR0917  the request, and what became of it
+async def _append_costly(  # noqa: PLR0917  the request, and what became of it
     broker: Broker,
     request: Request,
     response: ProduceResponse,
@@ -203,28 +220,18 @@ async def _append_costly(  # noqa: PLR0912, PLR0917  the request, and what becam
 
     What a topic's settings were when the request came counts, as does the time.
     """
-    body: ProduceRequest = request.body
-    acks, version, replicas = body.acks, request.version, broker.replicas
-    left = 0
+    acks, left = request.body.acks, 0
     for each in costly:
         if left <= 0:
             await asyncio.sleep(0)
             left = TURN_COST_MAX
         left -= _cost(each.data)
-        index, data = each.data.index, each.data.records
-        name, topic_id = TopicName(each.topic.name), TopicId(each.topic.topic_id)
-        if version >= FIRST_WITH_TOPIC_IDS:
-            partition = replicas.find_by_id(topic_id, index)
-        else:
-            partition = replicas.find(name, index)
+        place = TopicName(each.topic.name), each.data.index
+        partition = _find(broker, request.version, each.topic, each.data.index)
         try:
             if request.peer.is_closed:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the client did not wait")
-            if partition is None or not partition.is_leader or not -1 <= acks <= 1:
-                raise _explain(broker, body, version, topic_id, name, index)
-            records = _check(data, version)
-            if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
-                raise _internal(partition)
+            partition, records = _admit(broker, request, each.topic, partition, each.data)
             rules = partition.log.settings.rules
             header, batch = await validate_anywhere(
                 broker.inflating, records, each.header, rules, now_ms
@@ -241,16 +248,17 @@ async def _append_costly(  # noqa: PLR0912, PLR0917  the request, and what becam
                 header, batch, now_ms, needs_replicas=acks == ACKS_ALL
             )
         except KafkaError as error:
-            refused = partition or (name, index)
-            row = refuse(broker, request, response, refused, data, error)
+            refused = partition or place
+            row = refuse(broker, request, response, refused, each.data.records, error)
             each.rows[each.position] = row
         except Exception:
-            logger.exception("%s-%d: records could not be appended", name, index)
+            logger.exception("%s-%d: records could not be appended", *place)
             failed = KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 "the broker failed at these records; its log has the reason",
             )
-            row = refuse(broker, request, response, partition or (name, index), data, failed)
+            refused = partition or place
+            row = refuse(broker, request, response, refused, each.data.records, failed)
             each.rows[each.position] = row
         else:
             accept(partition, appended, each.rows[each.position], acks, pending)
@@ -312,13 +320,8 @@ def _append_joined(  # noqa: PLR0917  the request, and what became of it
     accept(partition, appended, joined.rows[joined.position], acks, pending)
 
 
-def _explain(  # noqa: PLR0917  what the error is about
-    broker: Broker,
-    body: ProduceRequest,
-    version: int,
-    topic_id: TopicId,
-    name: TopicName,
-    index: int,
+def _explain(
+    broker: Broker, body: ProduceRequest, version: int, topic: TopicProduceData, index: int
 ) -> KafkaError:
     """Return why a partition cannot be produced to."""
     if not -1 <= body.acks <= 1:
@@ -326,8 +329,8 @@ def _explain(  # noqa: PLR0917  what the error is about
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks={body.acks}: -1, 0 and 1 are allowed"
         )
     if version >= FIRST_WITH_TOPIC_IDS:
-        return broker.replicas.explain_missing_id(topic_id, index)
-    return broker.replicas.explain_missing(name, index)
+        return broker.replicas.explain_missing_id(TopicId(topic.topic_id), index)
+    return broker.replicas.explain_missing(TopicName(topic.name), index)
 
 
 HANDLERS: Final[dict[ApiKey, Handler]] = {ApiKey.PRODUCE: handle_produce}
