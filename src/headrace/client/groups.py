@@ -53,6 +53,19 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     metadata: str = ""
 
 
+class GroupMetadata(msgspec.Struct, frozen=True):
+    """A consumer as its group knows it: what the group's coordinator checks a commit against.
+
+    For a KIP-848 member `generation` is its member epoch. The defaults are those of a commit from
+    outside the group, which the coordinator takes only while the group has no members.
+    """
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
 async def list_groups(
     cluster: Cluster, states: Iterable[str] = (), types: Iterable[str] = ()
 ) -> list[ListedGroup]:

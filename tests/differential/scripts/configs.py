@@ -152,6 +152,7 @@ def alter_topic_configs_incrementally(talk: Conversation) -> None:
     _await_value(talk, topic.name, "cleanup.policy", "delete")
     ask("subtract what is not there", ("cleanup.policy", SUBTRACT, "compact"))
     ask("subtract all", ("cleanup.policy", SUBTRACT, "delete"))
+    _await_value(talk, topic.name, "cleanup.policy", "")
     talk.ask("what there is", _describe(TOPIC, topic.name, ["cleanup.policy"], synonyms=True))
     ask("delete", ("cleanup.policy", DELETE, None), ("retention.ms", DELETE, None))
     _await_value(talk, topic.name, "retention.ms", "604800000")
