@@ -94,7 +94,7 @@ def test_a_port_that_is_taken_is_named_with_its_holder(headrace: TestBroker) -> 
     headrace._settings["http.listen"] = headrace.bootstrap
     headrace.restart()
     web = WebServer(headrace.node)
-    with pytest.raises(Exception, match="is in use by process"):
+    with pytest.raises(Exception, match=r"is in use by process .* --set http.listen=HOST:PORT"):
         headrace.run(web.start())
 
 

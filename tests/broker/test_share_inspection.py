@@ -8,10 +8,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from headrace.client import AcknowledgeType, Admin, ShareConsumer
+from headrace.client import AcknowledgeType, Admin, Cluster, ShareConsumer
 from headrace.client.configs import Resource, ResourceType
+from headrace.client.outcomes import values_of
 from headrace.client.settings import ClientSettings
-from headrace.client.share.inspection import NotInspected, inspect_queue
+from headrace.client.share.inspection import NotInspected, find_pages, inspect_queue
+from headrace.client.share.offsets import describe_share_offsets
 from headrace.testing.broker import TestBroker
 from headrace.web.server import WebServer
 from tests.broker.peers import wait_until
@@ -115,6 +117,26 @@ def test_the_page_says_who_holds_what_and_why_others_were_given_up(
         inspect_queue(http, GROUP, "orders").partitions[0].in_flight[0].client_host == "127.0.0.1"
     )
     headrace.run(consumer.close())
+
+
+def test_the_offsets_of_a_group_that_has_acknowledged_nothing_are_those_of_its_page(
+    headrace: TestBroker, http: str
+) -> None:
+    headrace.create_topic("orders")
+    headrace.produce("orders", b"before the group")
+
+    async def describe() -> None:
+        async with consumer_of(headrace) as consumer, Cluster(headrace.bootstrap) as cluster:
+            while not consumer.assignment:
+                await consumer.poll(100)
+            assert await consumer.poll(100) == []  # by default a group begins at the end
+            (found,) = values_of(await describe_share_offsets(cluster, GROUP)).values()
+            assert (found.offset, found.lag) == (1, 0)
+            assert [str(address) for address in await find_pages(cluster, "orders")] == [http]
+
+    headrace.run(describe())
+    (row,) = inspect_queue(http, GROUP, "orders").partitions
+    assert row.start_offset == 1
 
 
 def test_a_queue_that_nobody_reads_now_has_what_is_kept_of_it(headrace: TestBroker) -> None:

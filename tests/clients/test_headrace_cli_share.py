@@ -204,6 +204,27 @@ def test_a_letter_without_its_record_is_sent_from_where_it_says(
     assert sorted(after) == sorted([*before, "15"]), "the record at offset 7 of partition 1"
 
 
+def test_letters_of_a_topic_that_is_gone_are_left_out_and_the_others_sent_once(
+    any_bootstrap: str, headrace: CommandLine, topic: str, letters: str
+) -> None:
+    gone = f"{topic}.gone"
+    producer = Producer({"bootstrap.servers": any_bootstrap})
+    for number, of in enumerate((gone, topic, gone)):
+        said = {**LETTER, "topic": of, "reason": "rejected"}
+        producer.produce(letters, b"late %d" % number, headers=letter_headers(said))
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    replayed = headrace.json("share", "replay-dead-letters", letters, "--execute")
+    (left_out,) = [row for row in replayed["left_out"] if gone in row["why"]]
+    assert left_out["records"] == 2
+    assert {row["to"] for row in replayed["sent"]} == {topic}
+    sent = [row["value"] for row in records_of(headrace, topic)]
+    assert "late 1" in sent
+    assert gone not in {row["topic"] for row in headrace.json("topics", "list")}
+    again = headrace.json("share", "replay-dead-letters", letters, "--execute")
+    assert again == {"sent": [], "left_out": []}
+    assert [row["value"] for row in records_of(headrace, topic)] == sent
+
+
 def test_letters_go_elsewhere_in_portions_and_by_their_key(
     any_bootstrap: str, headrace: CommandLine, topic: str, letters: str
 ) -> None:
@@ -276,8 +297,10 @@ def test_a_node_shows_who_has_which_records_and_why_others_were_given_up(tmp_pat
     node = HeadraceProcess(tmp_path / "data", {"http.listen": "127.0.0.1:0"})
     try:
         headrace = CommandLine(node.bootstrap)
-        look = ("share", "inspect", group, topic, "--http", f"127.0.0.1:{http_port(node)}")
-        assert_refused(headrace(*look), 1, b"there is no topic orders")
+        look = ("share", "inspect", group, topic)
+        by_port = (*look, "--http", f"127.0.0.1:{http_port(node)}")
+        assert_refused(headrace(*by_port), 1, b"there is no topic orders")
+        assert_refused(headrace(*look), 1, b"there is no topic 'orders'")
         headrace.lines("topics", "create", topic, "-p", 1)
         headrace.lines("configs", "set", "group", group, "share.auto.offset.reset=earliest")
         headrace.lines("produce", topic, stdin=b"one\ntwo\nthree\n")
@@ -287,6 +310,7 @@ def test_a_node_shows_who_has_which_records_and_why_others_were_given_up(tmp_pat
             consumer.acknowledge(first, AcknowledgeType.REJECT)
             consumer.commit()
             (row,) = headrace.json(*look)["partitions"]
+            assert headrace.json(*by_port)["partitions"][0]["archived"] == row["archived"]
             (given_up,) = row["archived"]
             assert (given_up["first_offset"], given_up["cause"]) == (0, "rejected")
             held = [run for run in row["in_flight"] if run["state"] == "acquired"]

@@ -34,6 +34,8 @@ class Address(NamedTuple):
     name: str
     host: str
     port: int
+    option: str = "--listen HOST:PORT"
+    """How somebody chooses another port at the command line."""
 
 
 def parse_listener(text: str) -> Address:
@@ -99,7 +101,7 @@ def advertised_endpoints(
 
 
 def _bind(address: Address) -> socket.socket:
-    name, host, port = address
+    name, host, port, option = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -111,7 +113,7 @@ def _bind(address: Address) -> socket.socket:
             holder = find_holder(port)
             raise CannotListen(
                 f"{name}: port {port} is in use by {holder}: stop it, or choose another with "
-                "--listen HOST:PORT (port 0 picks a free one)"
+                f"{option} (port 0 picks a free one)"
             ) from None
         raise CannotListen(f"{name}: cannot listen on {host}:{port}: {error.strerror}") from None
     return bound

@@ -1,4 +1,4 @@
-"""How far a share group is behind in a partition (KIP-1226)."""
+"""Where a share group is in a partition, and how far behind (KIP-1226)."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -13,8 +13,24 @@ if TYPE_CHECKING:
 UNKNOWN_LAG: Final = -1
 
 
+def begun_summary(broker: "Broker", key: SharePartitionKey, summary: StateSummary) -> StateSummary:
+    """Return what is stored, or where the group began if it reads here and nothing is stored yet.
+
+    The start of a group is stored with its first acknowledgement.
+    """
+    if summary.start_offset != UNKNOWN_OFFSET:
+        return summary
+    led = broker.share_partitions.find(key.group_id, (key.topic_id, key.partition))
+    if led is None or not led.is_active:
+        return summary
+    return summary._replace(
+        start_offset=led.machine.start_offset,
+        delivery_complete_count=led.machine.delivery_complete_count,
+    )
+
+
 def share_lag(broker: "Broker", key: SharePartitionKey, summary: StateSummary) -> int:
-    """Give how many records from the start on the group may read and is not done with.
+    """Return how many records from the start on the group may read and is not done with.
 
     It is unknown before somebody has read, and where another node leads the partition.
     """

@@ -1,15 +1,20 @@
 """`headrace share inspect`: what becomes of single records of a queue, as their node sees it."""
 
-from typing import Final
-
 import click
 
-from headrace.cli.options import json_option
+from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.output import print_json, print_table
+from headrace.cli.running import complete
 from headrace.cli.streams import say
-from headrace.client.share.inspection import InspectedPartition, Inspection, inspect_queue
-
-DEFAULT_HTTP: Final = "127.0.0.1:9094"
+from headrace.client.addresses import Address
+from headrace.client.cluster import Cluster
+from headrace.client.share.inspection import (
+    InspectedPartition,
+    Inspection,
+    find_pages,
+    inspect_queue,
+    merge,
+)
 
 
 @click.command()
@@ -18,18 +23,26 @@ DEFAULT_HTTP: Final = "127.0.0.1:9094"
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    default=DEFAULT_HTTP,
     envvar="HEADRACE_HTTP",
     show_envvar=True,
-    help="The HTTP port of the node that leads the partitions.",
+    help="The HTTP port of one node.  [default: those of the nodes that lead the topic]",
 )
 @json_option
-def inspect(group: str, topic: str, *, http: str, as_json: bool) -> None:
+@bootstrap_option
+def inspect(group: str, topic: str, *, http: str | None, as_json: bool, bootstrap: str) -> None:
     """Show every record in flight: holder, attempts, lock; and why records were given up.
 
     Only a Headrace node can say, of the partitions that it leads.
     """
-    found = inspect_queue(http, group, topic)
+    if http is not None:
+        found = inspect_queue(http, group, topic)
+    else:
+
+        async def work() -> list[Address]:
+            async with Cluster(bootstrap) as cluster:
+                return await find_pages(cluster, topic)
+
+        found = merge([inspect_queue(str(page), group, topic) for page in complete(work())])
     if as_json:
         print_json(found)
     else:

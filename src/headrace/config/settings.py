@@ -106,6 +106,11 @@ class Settings:
                     given[name] = Given(text, value, source)
         return Settings(given, self.notes)
 
+    def with_listening(self, where: Setting[str], text: str) -> "Settings":
+        """Return these settings with the address that a listener has, as its port may be 0."""
+        found = Given(text, where.parse(text), self.source(where.name))
+        return Settings({**self._given, where.name: found}, self.notes)
+
     def __repr__(self) -> str:
         shown = ", ".join(
             f"{name}={'(hidden)' if setting(name).is_sensitive else each.text}"

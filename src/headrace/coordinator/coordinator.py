@@ -3,7 +3,9 @@
 The node tells when it begins and ceases to lead a partition; requests ask for the shard of a key.
 """
 
+import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
 from headrace.coordinator.machine import Machine
@@ -16,6 +18,7 @@ from headrace.ids import TopicName
 from headrace.records.compression import Compression
 
 M = TypeVar("M", bound=Machine)
+logger = logging.getLogger(__name__)
 
 
 class Coordinator(Generic[M]):
@@ -40,6 +43,9 @@ class Coordinator(Generic[M]):
         self._compression = compression
         self._shards: dict[int, Shard[M]] = {}
         self._former_loads = 0
+        self._loading: set[int] = set()
+        self._loaded_partitions = self._loaded_records = 0
+        """What was loaded since the log last said so."""
 
     def __iter__(self) -> Iterator[Shard[M]]:
         return iter(self._shards.values())
@@ -53,8 +59,10 @@ class Coordinator(Generic[M]):
             self._types,
             self._clock,
             compression=self._compression,
+            on_load_ended=partial(self._on_load_ended, index),
         )
         self._shards[index] = shard
+        self._loading.add(index)
         shard.start()
 
     def resign(self, index: int) -> None:
@@ -63,6 +71,24 @@ class Coordinator(Generic[M]):
         if shard is not None:
             self._former_loads += shard.load_count
             shard.close()
+            self._loading.discard(index)
+            self._log_loaded()
+
+    def _on_load_ended(self, index: int, record_count: int | None) -> None:
+        self._loading.discard(index)
+        if record_count is not None:
+            self._loaded_partitions += 1
+            self._loaded_records += record_count
+        self._log_loaded()
+
+    def _log_loaded(self) -> None:
+        """Write one line when nothing is loading any more: there may be fifty partitions."""
+        if self._loaded_partitions and not self._loading:
+            logger.info(
+                "%s: %d partitions with %d records are loaded",
+                *(self.topic, self._loaded_partitions, self._loaded_records),
+            )
+            self._loaded_partitions = self._loaded_records = 0
 
     @property
     def load_count(self) -> int:

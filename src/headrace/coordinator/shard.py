@@ -63,6 +63,10 @@ class State(Enum):
     CLOSED = "closed"
 
 
+def _ignore(_: object) -> None:
+    """Do nothing: nobody waits to be told."""
+
+
 class _Uncommitted(NamedTuple):
     """Answers that wait for the high watermark."""
 
@@ -81,7 +85,9 @@ class Shard(Generic[M]):
         clock: Time,
         *,
         compression: Compression = Compression.NONE,
+        on_load_ended: Callable[[int | None], None] = _ignore,
     ) -> None:
+        """`on_load_ended` is told how many records were loaded, or None if they cannot be."""
         self.journal = journal
         self.machine = make()
         self.state = State.LOADING
@@ -89,6 +95,7 @@ class Shard(Generic[M]):
         self._types = types
         self._clock = clock
         self._compression = compression
+        self._on_load_ended = on_load_ended
         self.load_count = 0
         """How often the machine was made from the log."""
         self.set_aside = SetAside()
@@ -132,15 +139,18 @@ class Shard(Generic[M]):
         except HeadraceError as error:
             self.state = State.FAILED
             logger.error("%s cannot be loaded: %s", self.journal.name, error)
+            self._on_load_ended(None)
             return
         except Exception:
             self.state = State.FAILED
             logger.exception("%s cannot be loaded", self.journal.name)
+            self._on_load_ended(None)
             return
         self.machine, self.state = machine, State.ACTIVE
         self.set_aside = loaded.set_aside
         self.load_count += 1
-        logger.info("%s is loaded: %d records", self.journal.name, loaded.record_count)
+        logger.debug("%s is loaded: %d records", self.journal.name, loaded.record_count)
+        self._on_load_ended(loaded.record_count)
         self.write(lambda machine, now_ms: machine.on_loaded(now_ms), _ignore)
 
     async def _pause(self) -> None:
@@ -388,10 +398,6 @@ class Shard(Generic[M]):
                 f"{self.journal.name} could not be loaded; the log says why",
             )
         return _not_coordinator(self.journal.name)
-
-
-def _ignore(_: object) -> None:
-    """Nobody waits for this answer."""
 
 
 def _not_coordinator(name: str) -> KafkaError:

@@ -81,10 +81,13 @@ class WebServer:
         if not text:
             return 0
         host, _, port = text.rpartition(":")
-        self._listener = Listener(
-            Address("http.listen", host.strip("[]"), int(port)), self._node.settings
-        )
+        option = "--set http.listen=HOST:PORT"
+        address = Address("http.listen", host.strip("[]"), int(port), option)
+        self._listener = Listener(address, self._node.settings)
         await self._listener.serve(lambda: _Doorstep(self))
+        node = self._node
+        listening = f"{host}:{self._listener.port}"  # what clients that ask for it are told
+        node.broker.settings = node.broker.settings.with_listening(config.HTTP_LISTEN, listening)
         return self._listener.port
 
     async def stop(self) -> None:

@@ -17,7 +17,7 @@ from headrace.broker.handlers.gathering import ask_each, ask_in_slices, ask_in_t
 from headrace.broker.handlers.group_descriptions import group_shard
 from headrace.broker.handlers.share_groups import NO_LEADER_EPOCH, check_served
 from headrace.broker.request import LATER, Answer, Handler, Request
-from headrace.broker.share_lag import share_lag
+from headrace.broker.share_lag import begun_summary, share_lag
 from headrace.broker.slices import Slice, Slices, finish
 from headrace.coordinator.machine import Operation, Reply
 from headrace.coordinator.shard import Shard
@@ -152,8 +152,9 @@ def _fill_rows(
         if isinstance(answer, KafkaError):
             row.error_code, row.error_message = answer.code, answer.message
         else:
-            row.start_offset, row.leader_epoch = answer.start_offset, answer.leader_epoch
-            row.lag = share_lag(broker, key, answer)
+            summary = begun_summary(broker, key, answer)
+            row.start_offset, row.leader_epoch = summary.start_offset, summary.leader_epoch
+            row.lag = share_lag(broker, key, summary)
         if current.spend(UNITS_OF_A_LAG):
             yield
 

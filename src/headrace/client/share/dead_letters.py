@@ -29,6 +29,7 @@ PROGRESS_EVERY: Final = 500
 NO_LETTER: Final = "no headers say where it is from"
 RECORD_GONE: Final = "it has no copy of its record, which is no longer in its topic"
 FROM_HERE: Final = "it is from this topic itself"
+TOPIC_GONE: Final = "its topic does not exist any more: {}"
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -110,7 +111,8 @@ async def replay_dead_letters(
     may have sent some that the next one sends once more. Nothing is sent or noted unless it
     `is_executed`.
 
-    KafkaError if somebody is in the group, or if a topic does not exist.
+    Letters whose topic is gone are left out. KafkaError if somebody is in the group, or if `topic`
+    or `to` does not exist.
     """
     await _refuse_if_in_use(cluster, group_id)
     begin = await fetch_offsets(cluster, group_id)
@@ -167,10 +169,22 @@ class _Replay:
                 self.outcome.note_left_out(RECORD_GONE)
                 return
             key, value, headers = found.key, found.value, found.headers
-        await self._cluster.topic(to)  # a producer would create it
+        if not await self._exists(to):
+            self.outcome.note_left_out(TOPIC_GONE.format(to))
+            return
         if producer is not None:
             await producer.send(to, value, key, headers=headers)
         self.outcome.note_sent(Sent(to, letter.group, letter.reason))
+
+    async def _exists(self, topic: str) -> bool:
+        """Whether there is a topic to send to; a producer would create it. Raise if `to` is not."""
+        try:
+            await self._cluster.topic(topic)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic == self._to:
+                raise
+            return False
+        return True
 
 
 async def _read_record(cluster: Cluster, letter: DeadLetter) -> ConsumedRecord | None:

@@ -1,9 +1,10 @@
 """What a Headrace node says of a share group's records, at `GET /share/{group}/{topic}`.
 
 The page is JSON, and these are its fields. Only the node that leads a partition knows who has which
-records: locks are in no log.
+records: locks are in no log. Where a node has its pages is one of its configs, `http.listen`.
 """
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Final
@@ -11,11 +12,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from headrace.client.addresses import parse_address
+from headrace.client.addresses import Address, parse_address
+from headrace.client.cluster import Cluster
+from headrace.client.configs import Resource, ResourceType, describe_configs
 from headrace.client.errors import ClientError, NotReachable
+from headrace.client.outcomes import values_of
 
 TIMEOUT_SECONDS: Final = 30
 PAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+HTTP_LISTEN: Final = "http.listen"
+_ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class InFlightRun(msgspec.Struct, frozen=True):
@@ -102,6 +108,43 @@ class Inspection(msgspec.Struct, frozen=True):
 
 class NotInspected(ClientError):
     """The node does not know the queue, or is no Headrace."""
+
+
+async def find_pages(cluster: Cluster, topic: str) -> list[Address]:
+    """Return where the nodes that lead partitions of a topic have their pages.
+
+    KafkaError if there is no such topic, NotInspected if a node has no pages.
+    """
+    known = await cluster.topic(topic)
+    leaders = sorted({row.leader_id for row in known.partitions if row.leader_id >= 0})
+    pages = []
+    for node_id in leaders:
+        resource = Resource(ResourceType.BROKER, str(node_id))
+        found = values_of(await describe_configs(cluster, [resource], names=[HTTP_LISTEN]))
+        listen = next((row.value for row in found[resource] if row.name == HTTP_LISTEN), None)
+        if not listen:
+            raise NotInspected(
+                f"node {node_id} has no pages: its {HTTP_LISTEN} is empty, or it is no Headrace"
+            )
+        host, _, port = listen.rpartition(":")
+        if (host := host.strip("[]")) in _ANY_HOST:
+            host = cluster.view.nodes[node_id].address.host
+        pages.append(Address(host, int(port)))
+    return pages
+
+
+def merge(found: Sequence[Inspection]) -> Inspection:
+    """Return what several nodes say of a queue as one: of each partition, what its leader says."""
+    first = found[0]
+    partitions = sorted(
+        (row for each in found for row in each.partitions if row.leader == each.node),
+        key=lambda row: row.partition,
+    )
+    breakers = [each.breaker for each in found if each.breaker is not None]
+    breakers.sort(key=lambda breaker: breaker.state == "closed")
+    return msgspec.structs.replace(
+        first, partitions=tuple(partitions), breaker=breakers[0] if breakers else None
+    )
 
 
 def inspect_queue(http: str, group: str, topic: str) -> Inspection:
