@@ -44,6 +44,8 @@ class Partition:
     """One replica of a partition."""
 
     __slots__ = (
+        "_min_insync_configured",
+        "_replica_count",
         "counters",
         "fetch_waiters",
         "flushing",
@@ -76,7 +78,10 @@ class Partition:
         self.leader_epoch = LeaderEpoch(-1)
         self.is_leader = False
         self.isr: tuple[BrokerId, ...] = ()
+        self._replica_count = 1
+        self._min_insync_configured = 1
         self.min_insync_replicas = 1
+        """How many replicas acks=all needs: never more than there are."""
         self.fetch_waiters: set[FetchWaiter] = set()
         self.produce_waiters: set[ProduceWaiter] = set()
         self.flushing: asyncio.Task[None] | None = None
@@ -86,6 +91,8 @@ class Partition:
     def become(self, row: PartitionRow, node_id: BrokerId) -> None:
         """Take the role that the image has for this node."""
         self.isr = row.isr
+        self._replica_count = len(row.replicas)
+        self.require_in_sync(self._min_insync_configured)
         if (row.leader, row.leader_epoch) == (self.leader, self.leader_epoch):
             self._advance()
             return
@@ -114,6 +121,11 @@ class Partition:
         if current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def require_in_sync(self, min_insync_replicas: int) -> None:
+        """Let acks=all need as many replicas as min.insync.replicas says, if there are so many."""
+        self._min_insync_configured = min_insync_replicas
+        self.min_insync_replicas = min(min_insync_replicas, self._replica_count)
 
     # Appending
 

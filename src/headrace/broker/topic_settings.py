@@ -90,4 +90,4 @@ class SettingsOfTopics:
 
 def _configure(partition: Partition, settings: TopicSettings) -> None:
     partition.log.change_settings(settings.log)
-    partition.min_insync_replicas = settings.min_insync_replicas
+    partition.require_in_sync(settings.min_insync_replicas)

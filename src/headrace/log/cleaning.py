@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from headrace.config import INFLATED_BATCH_MAX_BYTES
 from headrace.log.offset_map import OffsetMap, Sifted, shift_times
 from headrace.log.producers import ProducerState
 from headrace.log.transactions import AbortedTransaction
@@ -104,6 +103,7 @@ class Sieve:
         last_batches: Mapping[int, LastBatch],
         now_ms: int,
         delete_retention_ms: int,
+        inflated_bytes_max: int,
     ) -> None:
         """`offsets` has the keys up to `end_offset`; batches from there on stay as they are."""
         self.tally = Tally()
@@ -113,6 +113,7 @@ class Sieve:
         self._last_batches = last_batches
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
+        self._inflated_bytes_max = inflated_bytes_max
         self._output = bytearray()
 
     def sift(self, batch: memoryview, header: BatchHeader) -> ReadableBuffer | None:
@@ -152,7 +153,7 @@ class Sieve:
         if self._transactions.is_aborted(header):
             return self._without_records(header), 0
         horizon_ms = header.delete_horizon_ms
-        found = find_records(batch, 0, header, INFLATED_BATCH_MAX_BYTES.default)
+        found = find_records(batch, 0, header, self._inflated_bytes_max)
         if len(self._output) < found[2] - found[1]:
             self._output = bytearray(found[2] - found[1])
         keeps_tombstones = horizon_ms is None or self._now_ms < horizon_ms

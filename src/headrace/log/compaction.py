@@ -110,8 +110,17 @@ class _Pass:
         if self._end_offset <= self._begin_offset:
             return Compacted(self._begin_offset)
         offsets = OffsetMap(self._map_bytes)
+        begin_offset, end_offset = self._begin_offset, self._end_offset
+        inflated_bytes_max = log.settings.rules.inflated_bytes_max
         self._end_offset = await self._drive(
-            fill(offsets, self._segments, self._aborted, self._begin_offset, self._end_offset)
+            fill(
+                offsets,
+                self._segments,
+                self._aborted,
+                begin_offset,
+                end_offset,
+                inflated_bytes_max=inflated_bytes_max,
+            )
         )
         sieve = Sieve(
             offsets,
@@ -120,6 +129,7 @@ class _Pass:
             last_batches=self._last_batches,
             now_ms=self._now_ms,
             delete_retention_ms=log.settings.delete_retention_ms,
+            inflated_bytes_max=inflated_bytes_max,
         )
         for run in self._groups():
             await self._replace(run, sieve)

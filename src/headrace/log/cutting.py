@@ -16,6 +16,7 @@ from headrace.log.errors import OffsetOutOfRange
 from headrace.log.log import Log
 from headrace.log.replay import restore_producers
 from headrace.log.segment import DELETED_SUFFIX, Segment
+from headrace.records.header import read_headers
 
 DELETED_AT_ONCE_MAX: Final = 32
 """How many segments lose their files in one turn of the loop."""
@@ -34,6 +35,9 @@ def truncate(log: Log, offset: int) -> bool:
     append: after a crash, damage below the old one would count as damage to what was synced.
     """
     if offset >= log.end_offset:
+        # An epoch that this node began as leader and appended nothing in is not the new leader's.
+        if log.epochs.truncate_from_end(log.end_offset):
+            log.note_epochs_changed()
         return False
     if offset < log.start_offset:
         raise OffsetOutOfRange(log.folder, offset, log.start_offset, log.end_offset)
@@ -70,6 +74,21 @@ def restart_at(log: Log, offset: int) -> None:
         log.start_offset = offset
         _end_at(log, offset, snapshots_up_to=-1)
         log.disk.sync_folder(log.folder)
+
+
+def replicate(log: Log, chunk: memoryview) -> int:
+    """Write batches that the leader has, as `Log.append_replicated` does; return the new end.
+
+    An empty log may begin within the first of them: records were deleted up to there, and batches
+    come whole. It then begins where the batch does, and keeps its start.
+    """
+    if log.start_offset == log.end_offset:
+        _, first = next(read_headers(chunk), (0, None))
+        if first is not None and first.base_offset < log.end_offset <= first.last_offset:
+            start_offset = log.start_offset
+            restart_at(log, first.base_offset)
+            log.start_offset = start_offset
+    return log.append_replicated(chunk)
 
 
 def delete_records(log: Log, offset: int) -> int:

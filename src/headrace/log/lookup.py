@@ -13,7 +13,6 @@ from functools import partial
 from struct import Struct as Layout
 from typing import Any, Final, NamedTuple
 
-from headrace.config import INFLATED_BATCH_MAX_BYTES
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import NO_TIMESTAMP
 from headrace.log.disk import DiskFile
@@ -138,7 +137,7 @@ def _find_first(log: Log, timestamp: int) -> Steps:
         index = segment.time_index.find(timestamp - 1)
         entry = segment.time_index[index] if index >= 0 else (0, 0)
         offset = max(segment.base_offset + entry[1], log.start_offset)
-        stretch = _stretch(segment, offset)
+        stretch = _stretch(log, segment, offset)
         unreadable: list[str] = []
         work = partial(_first_in, stretch, timestamp, log.start_offset, unreadable)
         found: Found | None = yield work
@@ -160,7 +159,7 @@ def _find_largest(log: Log) -> Steps:
             if found is not None:
                 return found
         # It was deleted: what is largest of the rest, no index says.
-        work = partial(_largest_in, _stretch(first, start_offset), start_offset)
+        work = partial(_largest_in, _stretch(log, first, start_offset), start_offset)
         largest = max(largest, (yield work))
     return (yield from _find_first(log, largest)) if largest >= 0 else None
 
@@ -171,6 +170,8 @@ class _Stretch(NamedTuple):
     file: DiskFile
     begin: int
     end: int
+    inflated_bytes_max: int
+    """How large a batch may become that is inflated."""
 
 
 class _Batch(NamedTuple):
@@ -183,9 +184,10 @@ class _Batch(NamedTuple):
     max_timestamp: int
 
 
-def _stretch(segment: Segment, offset: int) -> _Stretch:
+def _stretch(log: Log, segment: Segment, offset: int) -> _Stretch:
     """Return the part of a segment that has the batch with an offset and all behind it."""
-    return _Stretch(segment.file, segment.locate(offset)[0], segment.size_bytes)
+    inflated_bytes_max = log.settings.rules.inflated_bytes_max
+    return _Stretch(segment.file, segment.locate(offset)[0], segment.size_bytes, inflated_bytes_max)
 
 
 # What follows may run in any thread.
@@ -200,7 +202,9 @@ def _first_in(
             continue
         data = stretch.file.read(batch.position, batch.size_bytes)
         try:
-            found = scan.find_time(_measured(data), timestamp, start_offset)
+            found = scan.find_time(
+                _measured(data, stretch.inflated_bytes_max), timestamp, start_offset
+            )
         except RecordsError as error:
             unreadable.append(
                 f"offsets {batch.base_offset} to {batch.last_offset} cannot be read, and look-ups "
@@ -223,7 +227,7 @@ def _largest_in(stretch: _Stretch, start_offset: int) -> int:
             continue
         data = stretch.file.read(batch.position, batch.size_bytes)
         try:
-            latest = scan.find_latest(_measured(data), start_offset)
+            latest = scan.find_latest(_measured(data, stretch.inflated_bytes_max), start_offset)
         except RecordsError:
             continue  # nobody can read it, whatever its time
         if latest is not None:
@@ -231,16 +235,16 @@ def _largest_in(stretch: _Stretch, start_offset: int) -> int:
     return largest
 
 
-def _measured(data: bytes) -> scan.Segment:
+def _measured(data: bytes, inflated_bytes_max: int) -> scan.Segment:
     """Return the records of a batch, inflated and checked; RecordsError if they cannot be."""
-    segment = find_records(data, 0, read_header(data), INFLATED_BATCH_MAX_BYTES.default)
+    segment = find_records(data, 0, read_header(data), inflated_bytes_max)
     scan.measure([segment], False)
     return segment
 
 
 def _batches(stretch: _Stretch) -> Iterator[_Batch]:
     """Yield the batches of a stretch; CorruptLog where none is."""
-    file, position, end = stretch
+    file, position, end, _ = stretch
     chunk, chunk_at = b"", position
     while position + HEADER_BYTES <= end:
         inner = position - chunk_at

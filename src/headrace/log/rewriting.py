@@ -8,7 +8,6 @@ its old segments only what does not change.
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from headrace.config import INFLATED_BATCH_MAX_BYTES
 from headrace.log.cleaning import Sieve, TransactionWalk
 from headrace.log.compaction_files import complete_cleaned
 from headrace.log.disk import folder_of
@@ -35,8 +34,10 @@ def fill(
     aborted: Iterable[AbortedTransaction],
     begin_offset: int,
     end_offset: int,
+    *,
+    inflated_bytes_max: int,
 ) -> Slices[int]:
-    """Note the keys from one offset up to another; give the end, or where the map was full."""
+    """Note the keys from one offset up to another; return the end, or where the map was full."""
     transactions = TransactionWalk(aborted)
     for index, segment in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1].base_offset <= begin_offset:
@@ -50,7 +51,7 @@ def fill(
                 if transactions.is_aborted(header):
                     continue
                 try:
-                    records = find_records(batch, 0, header, INFLATED_BATCH_MAX_BYTES.default)
+                    records = find_records(batch, 0, header, inflated_bytes_max)
                     full_at = offsets.add(records, begin_offset)
                 except RecordsError as error:
                     raise CorruptLog(segment.path(".log"), position, error.message) from None

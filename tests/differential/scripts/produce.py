@@ -38,6 +38,8 @@ def produce_acks(talk: Conversation) -> None:
         for version in (7, 13):
             talk.ask(f"acks={acks} v{version}", produce(topic, batch(b"a"), acks=acks), version)
     unknown = Topic(talk.name("unknown"), MADE_UP_ID)
+    strict = talk.topic("strict", min_insync_replicas="2")
+    talk.ask("more replicas in sync than exist", produce(strict, batch(b"a"), acks=-1))
     talk.tell("acks=0 to an unknown topic", produce(unknown, batch(b"a"), acks=0), 12)
     talk.tell("acks=0 with a wrong checksum", produce(topic, batch(b"a")[:-1] + b"?", acks=0), 12)
     talk.tell("acks=0 with no topic", ProduceRequest(acks=0, timeout_ms=100), 12)

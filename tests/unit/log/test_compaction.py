@@ -1,10 +1,12 @@
 """What one pass of compaction does to a log, and what may happen to the log meanwhile."""
 
 import asyncio
+import dataclasses
 import errno
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace.log import compaction
@@ -45,6 +47,24 @@ def test_latest_record_of_each_key_stays_at_its_offset() -> None:
     assert table_of(log) == [(1, b"b", b"1"), (2, b"a", b"2")]
     assert (compacted.records_kept, compacted.records_dropped) == (2, 1)
     assert compacted.first_dirty_offset == log.first_dirty_offset == 3
+
+
+def test_a_batch_may_become_as_large_as_the_log_takes_them() -> None:
+    def allowing(inflated_bytes_max: int) -> LogSettings:
+        rules = dataclasses.replace(SETTINGS.rules, inflated_bytes_max=inflated_bytes_max)
+        return msgspec.structs.replace(SETTINGS, rules=rules)
+
+    log = open_compacted(settings=allowing(10_000))
+    for value in (b"1", b"2"):
+        put(log, (b"a", value * 5000), codec=Compression.ZSTD)
+    roll(log)
+    log.change_settings(allowing(1_000))
+    with pytest.raises(CorruptLog, match="1000"):
+        run(log)
+    log.change_settings(allowing(10_000))
+    run(log)
+    assert [offset for offset, _, _ in table_of(log)] == [1]
+    assert find(log, NOW_MS) is not None
 
 
 def test_active_segment_is_not_touched() -> None:

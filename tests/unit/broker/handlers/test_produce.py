@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.errors import ErrorCode
@@ -150,9 +151,13 @@ def test_a_topic_with_append_time_answers_with_that_time(harness: Any) -> None:
 
 def test_acks_all_is_refused_below_min_insync_replicas_and_acks_1_is_not(harness: Any) -> None:
     harness.create_topic("orders", configs={"min.insync.replicas": "2"})
+    assert only(harness.ask(produce(batch(), acks=-1), 12)).base_offset == 0, "there is only one"
+    partition = harness.broker.replicas.find("orders", 0)
+    row = harness.broker.image.partition("orders", 0)
+    partition.become(msgspec.structs.replace(row, replicas=(*row.replicas, 99)), row.leader)
     row = only(harness.ask(produce(batch(), acks=-1), 12))
     assert ErrorCode(row.error_code) is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert only(harness.ask(produce(batch(), acks=1), 12)).base_offset == 0
+    assert only(harness.ask(produce(batch(), acks=1), 12)).base_offset == 1
 
 
 def test_a_repeated_batch_of_an_idempotent_producer_is_written_once(harness: Any) -> None:
