@@ -10,14 +10,18 @@ from typing import Final
 import pytest
 
 from headrace.broker.handlers import SERVED
+from headrace.ids import ZERO_TOPIC_ID, PartitionIndex, TopicName
+from headrace.records.compression import Compression
 from headrace.testing.broker import TestBroker
 from headrace.wire import ApiKey
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from tests.broker.peers import wait_until
 from tests.differential.comparison import play
+from tests.differential.connection import Connection
 from tests.differential.conversation import Conversation
 from tests.differential.pairs.pair import Pair
 from tests.differential.peers import SETTINGS
-from tests.differential.requests import metadata
+from tests.differential.requests import Topic, batch, metadata, produce
 from tests.differential.scripts.ordering import PAIRS
 from tests.differential.share_requests import ANY_TOPIC_ID
 
@@ -58,6 +62,7 @@ EXCLUDED: Final = {
 }
 """APIs whose effect one node cannot show, each with the reason."""
 
+ZSTD: Final = Compression.ZSTD
 INTERNAL_TOPICS: Final = {
     "__consumer_offsets": (0, "any"),
     "__transaction_state": (1, "any"),
@@ -87,6 +92,33 @@ def test_a_coordinator_that_was_found_has_its_topic(headrace: TestBroker) -> Non
             assert after.topics[0].error_code == 0
     finally:
         talk.close()
+
+
+def test_what_was_sent_before_the_client_hung_up_takes_effect(headrace: TestBroker) -> None:
+    headrace.create_topic("orders")
+    request = produce(Topic("orders", ZERO_TOPIC_ID), batch(b"a"), acks=0)
+    versions = range(3, 13)  # each is new to the node at first
+    for version in versions:
+        for _ in range(2):
+            with Connection(headrace.bootstrap) as connection:
+                connection.send(request, version)
+    log = headrace.node.broker.replicas.find(TopicName("orders"), PartitionIndex(0)).log
+    written = 2 * len(versions)
+    wait_until(lambda: log.end_offset >= written, f"{written} records are there")
+    assert log.end_offset == written
+
+
+def test_a_batch_that_threads_validate_is_written_though_the_client_hung_up(
+    headrace: TestBroker,
+) -> None:
+    headrace.create_topic("orders", configs={"compression.type": "gzip"})
+    records = [b"%d" % number * 50_000 for number in range(10)]
+    request = produce(Topic("orders", ZERO_TOPIC_ID), batch(*records, codec=ZSTD), acks=0)
+    with Connection(headrace.bootstrap) as connection:
+        for _ in range(3):
+            connection.send(request, 12)
+    log = headrace.node.broker.replicas.find(TopicName("orders"), PartitionIndex(0)).log
+    wait_until(lambda: log.end_offset == 30, "thirty records are there")
 
 
 def test_every_request_that_changes_something_is_in_a_pair() -> None:

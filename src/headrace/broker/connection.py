@@ -194,6 +194,9 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None:
             self._handle(request)
             return
+        # Nothing is read meanwhile: a client that hangs up is to be noticed when it is handled.
+        self._is_reading = False
+        self._transport.pause_reading()
         self._decoding_bytes = len(frame)
         self._traffic.in_flight_bytes += len(frame)
         reading = self._dispatcher.read_in_thread(self, frame, now_ns)
@@ -311,6 +314,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return (
             self._is_writable
+            and not self._decoding_bytes
             and not self._is_draining
             and len(self._waiting) < traffic.requests_max
         )

@@ -229,7 +229,7 @@ async def _append_costly(  # noqa: PLR0917  the request, and what became of it
         place = TopicName(each.topic.name), each.data.index
         partition = _find(broker, request.version, each.topic, each.data.index)
         try:
-            if request.peer.is_closed:
+            if request.peer.is_closed and acks != ACKS_NONE:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the client did not wait")
             partition, records = _admit(broker, request, each.topic, partition, each.data)
             rules = partition.log.settings.rules
