@@ -155,8 +155,8 @@ def usual(broker: TestBroker) -> dict[str, Ended]:
 @pytest.mark.parametrize(
     ("label", "closed", "full"),
     [
-        ("no-output", (">&-",), ()),
-        ("only-output", ("<&-", "2>&-"), ()),
+        pytest.param("no-output", (">&-",), (), marks=pytest.mark.exhaustive),
+        pytest.param("only-output", ("<&-", "2>&-"), (), marks=pytest.mark.exhaustive),
         ("none", ("<&-", ">&-", "2>&-"), ()),
         ("full", (), (1, 2)),
     ],

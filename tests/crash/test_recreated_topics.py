@@ -135,7 +135,10 @@ def film(history: History, settings: LogSettings, thread_seed: int = 0) -> list[
     ("history", "thread_seed", "settings"),
     [
         *((history, 1, ROLLED) for history in HISTORIES),
-        *((history, 2, COMPACTED) for history in HISTORIES),
+        *(
+            pytest.param(history, 2, COMPACTED, marks=pytest.mark.exhaustive)
+            for history in HISTORIES
+        ),
         *((delete_what_was_never_flushed, seed, ROLLED) for seed in range(3, 6)),
     ],
 )

@@ -1,9 +1,9 @@
-"""Apache Kafka's command-line tools, run as their scripts run them: one JVM a call."""
+"""Apache Kafka's command-line tools, run one after the other in JVMs that stay."""
 
-import subprocess
+import atexit
 from typing import NamedTuple
 
-from tools.jvm.harness import JVM_OPTIONS, jars
+from tools.jvm.harness import HERE, Program, compile_java
 
 TOOL_SECONDS_MAX = 60
 TOOLS = "org.apache.kafka.tools"
@@ -23,17 +23,28 @@ class Output(NamedTuple):
         return [line.rstrip() for line in self.stdout.splitlines()]
 
 
+_idle: list[Program] = []
+"""JVMs that run no tool now. Each runs one at a time."""
+
+
 def run_tool(main: str, *arguments: str, text: str = "") -> Output:
     """Run a tool by its class with `text` as its standard input."""
-    done = subprocess.run(
-        ["java", *JVM_OPTIONS, "-cp", f"{jars()}/*", main, *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=TOOL_SECONDS_MAX,
-        check=False,
-    )
-    return Output(done.returncode, done.stdout, done.stderr)
+    program = _idle.pop() if _idle else _new_program()
+    words = (text, *arguments)
+    hexes = [word.encode().hex() for word in words]
+    request = "\t".join((main, hexes[0], str(TOOL_SECONDS_MAX), *hexes[1:]))
+    status, *printed = program.ask(request).split("\t")
+    output, errors = (bytes.fromhex(each).decode() for each in printed)
+    assert status, f"{main} did not end in {TOOL_SECONDS_MAX} s: {output} {errors}"
+    _idle.append(program)
+    return Output(int(status), output, errors)
+
+
+def _new_program() -> Program:
+    program = Program(compile_java(HERE / "ToolServer.java"), "ToolServer")
+    program.__enter__()
+    atexit.register(program.__exit__)
+    return program
 
 
 def run_well(main: str, *arguments: str, text: str = "") -> Output:

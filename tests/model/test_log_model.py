@@ -632,10 +632,23 @@ def _quiet() -> Iterator[None]:
 
 pytestmark = pytest.mark.timeout(600)  # a minute where nothing else runs
 
-LogMachine.TestCase.settings = settings(
-    max_examples=2000,
-    stateful_step_count=50,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
+
+class OftenPlayed(LogMachine):
+    """The same, more often."""
+
+
+def _test_case(machine: type[LogMachine], examples: int) -> Any:
+    case = machine.TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=50,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=True,
+    )
+    return case
+
+
+test_a_log_does_what_a_list_of_batches_does = _test_case(LogMachine, 400)
+test_a_log_always_does_what_a_list_of_batches_does = pytest.mark.exhaustive(
+    _test_case(OftenPlayed, 2000)
 )
-test_a_log_does_what_a_list_of_batches_does = LogMachine.TestCase

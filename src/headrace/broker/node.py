@@ -10,7 +10,6 @@ The composition root: nothing is decided here but the order of things.
 import asyncio
 import contextlib
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import random
 from typing import Final
@@ -61,8 +60,6 @@ from headrace.share.persister import StatePersister
 
 DRAIN_SECONDS_MAX: Final = 5
 """How long a stop waits for answers that are under way."""
-CLOSING_THREADS: Final = 16
-"""How many logs are synced at the same time when a node stops."""
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +139,7 @@ class Node:
         loop = asyncio.get_running_loop()
         registered = broker.image.broker(self.node_id)
         broker_epoch = registered.broker_epoch if registered is not None else 0
-        with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
-            await loop.run_in_executor(None, broker.folder.close, broker_epoch, pool.map)
+        await loop.run_in_executor(None, broker.folder.close, broker_epoch)
         await broker.quorum.stop()
         assert self._disk is not None
         self._disk.close()

@@ -75,6 +75,13 @@ class Disk(Protocol):
     def sync_folder(self, path: str) -> None:
         """Make durable what was created in, renamed in or removed from this very folder."""
 
+    def sync_all(self) -> None:
+        """Make durable whatever was written, created, renamed or removed, in every folder.
+
+        Quicker than many syncs. It may wait for what others wrote to the same file system, and does
+        not know of syncs that failed before.
+        """
+
     def free_bytes(self) -> int:
         """Say how much can be written before the disk is full."""
 
@@ -143,7 +150,7 @@ class _GoneDisk:
         raise FileNotFoundError(errno.ENOENT, "the log was deleted", path)
 
     open = read = replace = rename = remove = exists = list = list_folders = _refuse
-    make_folder = remove_folder = sync_folder = free_bytes = _refuse
+    make_folder = remove_folder = sync_folder = sync_all = free_bytes = _refuse
 
 
 GONE: Final = cast(Disk, _GoneDisk())
@@ -151,21 +158,33 @@ GONE: Final = cast(Disk, _GoneDisk())
 
 def replace_by_rename(disk: Disk, path: str, data: Buffer) -> None:
     """Do `Disk.replace` in the steps that make it atomic and durable on every file system."""
+    temporary = write_temporary(disk, path, data, is_synced=True)
+    try:
+        disk.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            disk.remove(temporary)
+        raise
+    disk.sync_folder(folder_of(path))
+
+
+def write_temporary(disk: Disk, path: str, data: Buffer, *, is_synced: bool) -> str:
+    """Write the file that is to take the place of another; return its path."""
     temporary = path + TEMPORARY_SUFFIX
     with contextlib.suppress(FileNotFoundError):
         disk.remove(temporary)
     file = disk.open(temporary, create=True)
     try:
         file.append(data)
-        file.sync()
-        disk.rename(temporary, path)
+        if is_synced:
+            file.sync()
     except OSError:
         with contextlib.suppress(OSError):  # the first error is the one to report
             disk.remove(temporary)
         raise
     finally:
         file.close()
-    disk.sync_folder(folder_of(path))
+    return temporary
 
 
 def folder_of(path: str) -> str:

@@ -2,11 +2,12 @@
 
 import asyncio
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
-from headrace.log.disk import Disk, DiskFile
+from headrace.log.disk import TEMPORARY_SUFFIX, Disk, DiskFile, write_temporary
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
 from headrace.log.producers import ProducerState
@@ -35,6 +36,8 @@ class Flush(NamedTuple):
 
     def run(self) -> None:
         """Do it; OSError if the disk fails. What retention removed meanwhile is passed over."""
+        if not (self.files or self.snapshots or self.epochs):
+            return
         for file in self.files:
             try:
                 file.sync()
@@ -42,11 +45,25 @@ class Flush(NamedTuple):
                 continue
             except OSError as error:
                 raise LostWrites(*error.args, error.filename) from error
-        for path, states in self.snapshots:
-            self.disk.replace(path, encode_snapshot(states))
-        if self.epochs is not None:
-            self.disk.replace(*self.epochs)
+        for path, data in self._small_files():
+            self.disk.replace(path, data)
         self.disk.sync_folder(self.folder)
+
+    def stage(self) -> list[str]:
+        """Write what is not written yet under temporary names, durable after `Disk.sync_all`.
+
+        Return the paths of the files that are to be replaced by them.
+        """
+        return [
+            write_temporary(self.disk, path, data, is_synced=False).removesuffix(TEMPORARY_SUFFIX)
+            for path, data in self._small_files()
+        ]
+
+    def _small_files(self) -> Iterator[tuple[str, bytes]]:
+        for path, states in self.snapshots:
+            yield path, encode_snapshot(states)
+        if self.epochs is not None:
+            yield self.epochs
 
 
 class Flusher:
@@ -112,13 +129,10 @@ class Flusher:
         """Have another file of the log's folder synced with the first flush."""
         self._new_files.append(file)
 
-    def sync_new_files(self) -> None:
-        """Sync what `also_sync` was told of, if no flush has done so. Waits for the disk."""
-        for file in self._new_files:
-            file.sync()
-        if self._new_files:
-            self._log.disk.sync_folder(self._log.folder)
-        self._new_files = []
+    def prepare_new_files(self) -> Flush:
+        """Return the work that syncs what `also_sync` was told of, if no flush has done so."""
+        files, self._new_files = self._new_files, []
+        return Flush(self._log.disk, self._log.folder, files, [], None)
 
     def note_snapshot(self, offset: int) -> None:
         """Have the producers as they are now, at an offset, written with the next flush."""

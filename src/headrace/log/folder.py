@@ -29,6 +29,7 @@ from headrace.log.checkpoints import (
     CorruptCheckpoint,
     MetaProperties,
 )
+from headrace.log.closing import close_all
 from headrace.log.cutting import restart_at, truncate
 from headrace.log.disk import Disk
 from headrace.log.errors import LogError
@@ -239,12 +240,9 @@ class LogFolder:
         finally:
             self._checkpointing = None
 
-    def close(self, broker_epoch: int, run_all: Callable[..., Iterable[bool]] = map) -> None:
-        """Close every log, and leave a mark if all could be; block until they are on disk.
-
-        `run_all` is the `map` of an executor where a disk syncs several files at once.
-        """
-        is_clean = all(list(run_all(_close, self.logs.values())))
+    def close(self, broker_epoch: int) -> None:
+        """Close every log, and leave a mark if all could be; block until they are on disk."""
+        is_clean = close_all(self.disk, self.logs.values())
         self._write_progress([Row.of(key, log) for key, log in self.logs.items()])
         if is_clean and not self.offline and not self.released:
             checkpoints.save(
@@ -347,13 +345,3 @@ def _aside(folder: str, why: str) -> str:
     """Return another name for a folder, which no log has."""
     ending = f".{uuid.uuid4().hex}-{why}"
     return folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending
-
-
-def _close(log: Log) -> bool:
-    """Close a log; return whether that went well."""
-    try:
-        log.close()
-    except OSError as error:
-        logger.error("%s was not closed cleanly: %s", log.folder, error)
-        return False
-    return True

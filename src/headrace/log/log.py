@@ -20,7 +20,7 @@ from headrace.log.disk import GONE, Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import ColdRead, read_segment
-from headrace.log.flushing import Flusher, LostWrites
+from headrace.log.flushing import Flush, Flusher, LostWrites
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.log.settings import LogSettings
@@ -470,16 +470,22 @@ class Log:
         OSError if the disk fails: the next open must recover then. A log that is as it was when
         it was opened costs nothing.
         """
+        self.begin_close().run()
+        self.end_close()
+
+    def begin_close(self) -> Flush:
+        """Return the work that makes everything durable, for `end_close` to follow."""
         if self._extent() == self._opened_extent and not self.flusher.are_epochs_dirty:
-            self.flusher.sync_new_files()
-            for segment in self.segments:
-                segment.close()
-            return
+            return self.flusher.prepare_new_files()
         self._active.finish()
         self.flusher.note_snapshot(self.end_offset)
         self.flusher.are_epochs_dirty = True
-        self.flusher.prepare().run()
-        self.recovery_point = self.end_offset
+        return self.flusher.prepare()
+
+    def end_close(self) -> None:
+        """Give the files back."""
+        if self._extent() != self._opened_extent:
+            self.recovery_point = self.end_offset
         for segment in self.segments:
             segment.close()
 

@@ -38,6 +38,7 @@ Change = Literal[
     "make_folder",
     "remove_folder",
     "sync_folder",
+    "sync_all",
 ]
 Operation = Change | Literal["open", "exists", "read", "read_cached", "map", "list"]
 """What can be counted and made to fail. `Disk.replace` counts as what it is made of."""
@@ -104,6 +105,7 @@ class SimulatedDisk:
         """Let the next syncs of files and folders that match report success and do nothing."""
         self._faults.append(_Fault("sync", path_pattern, None, times))
         self._faults.append(_Fault("sync_folder", path_pattern, None, times))
+        self._faults.append(_Fault("sync_all", path_pattern, None, times))
 
     def heal(self) -> None:
         """Disarm every fault that has not happened yet."""
@@ -230,6 +232,15 @@ class SimulatedDisk:
             is_lost = self.begin("sync_folder", path)
             folder = self._folder(path)
             if not is_lost:
+                self._tree.sync(folder)
+
+    def sync_all(self) -> None:
+        with self.lock:
+            if self.begin("sync_all", ""):
+                return
+            for file in self._tree.root.files():
+                file.sync()
+            for folder in self._tree.root.folders():
                 self._tree.sync(folder)
 
     def free_bytes(self) -> int:

@@ -172,6 +172,13 @@ class Folder:
             else:
                 yield from node.files()
 
+    def folders(self) -> "Iterator[Folder]":
+        """Yield this folder and those below."""
+        yield self
+        for node in self.names.values():
+            if isinstance(node, Folder):
+                yield from node.folders()
+
 
 Node = File | Folder
 

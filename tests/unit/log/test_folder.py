@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from headrace.ids import PartitionIndex, TopicId, TopicName
 from headrace.log import checkpoints
+from headrace.log.closing import MANY_LOGS
 from headrace.log.cutting import delete_records, find_deleted
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.folder import LogFolder
@@ -16,7 +18,7 @@ from headrace.log.ownership import WrongDirectory
 from headrace.log.progress import FILES
 from headrace.log.real_disk import FolderInUse, RealDisk
 from headrace.log.settings import LogSettings
-from headrace.testing.disk import SimulatedDisk
+from headrace.testing.disk import PowerLost, SimulatedDisk
 from tests.unit.log.logs import NOW_MS, append, values_of
 
 ORDERS, ZERO, ONE = TopicName("orders"), PartitionIndex(0), PartitionIndex(1)
@@ -48,6 +50,52 @@ def test_logs_come_back_after_a_clean_close(disk: SimulatedDisk) -> None:
     assert values_of(reopened) == [b"a", b"b"]
     assert (reopened.high_watermark, reopened.first_dirty_offset) == (1, 1)
     assert again.topic_ids == {(ORDERS, ZERO): TOPIC_ID}
+
+
+def test_power_lost_while_many_logs_close_loses_nothing_that_was_flushed() -> None:
+    def close_until(changes: int) -> tuple[SimulatedDisk, bool]:
+        disk = SimulatedDisk(seed=changes)
+        folder = open_folder(disk)
+        for index in range(MANY_LOGS):
+            log = folder.create(ORDERS, PartitionIndex(index), TOPIC_ID)
+            append(log, b"flushed", leader_epoch=1)
+            asyncio.run(log.flush())
+            append(log, b"not flushed", leader_epoch=2)
+        asyncio.run(folder.checkpoint())
+        disk.lose_power_after(changes)
+        try:
+            folder.close(broker_epoch=3)
+        except PowerLost:
+            return disk, False
+        return disk, True
+
+    is_closed = False
+    for changes in count(0, 7):
+        disk, is_closed = close_until(changes)
+        disk.crash()
+        again = open_folder(disk)
+        assert again.was_clean >= is_closed
+        assert not again.offline
+        wanted = [b"flushed", b"not flushed"][: 2 if again.was_clean else 1]
+        for log in again.logs.values():
+            assert values_of(log)[: len(wanted)] == wanted
+        if is_closed:
+            break
+
+
+def test_a_full_disk_while_many_logs_close_is_no_clean_end(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = open_folder(disk)
+    for index in range(MANY_LOGS):
+        append(folder.create(ORDERS, PartitionIndex(index), TOPIC_ID), b"a")
+    disk.fail("create", "orders-7/*", error=errno.ENOSPC)
+    folder.close(broker_epoch=3)
+    assert "orders-7 was not closed cleanly: " in caplog.text
+    disk.crash()
+    again = open_folder(disk)
+    assert not again.was_clean
+    assert all(values_of(log) == [b"a"] for (_, at), log in again.logs.items() if at != 7)
 
 
 def test_checkpoints_outlive_a_crash(disk: SimulatedDisk) -> None:
