@@ -159,11 +159,20 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._decoding_bytes or self._waiting)
 
     def drain(self) -> None:
-        """Take no more requests, and end once those under way are answered."""
+        """Take no more requests, and end once those under way are answered.
+
+        Those that wait for records or for other members are answered now.
+        """
         self._is_draining = True
         self._backlog.clear()
         self.look_at_limits()
+        self._answer_waiting()
         self._end_if_drained()
+
+    def _answer_waiting(self) -> None:
+        for request in tuple(self._waiting):
+            if request.on_drain is not None:
+                request.on_drain()
 
     def _end_if_drained(self) -> None:
         if self.is_closed or not self.has_unanswered:
@@ -216,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(decoding.result())
         self.look_at_limits()
         if self._is_draining:
+            self._answer_waiting()
             self._end_if_drained()
 
     def _handle(self, request: Request) -> None:

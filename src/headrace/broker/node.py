@@ -330,6 +330,9 @@ class Node:
                 await self.dispatcher.drain()
                 for connection in connections:
                     await connection.drained.wait()
+                # What was answered just now goes to the sockets at the end of a turn.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
         for connection in tuple(self.traffic.connections):
             connection.close("the node stops")
         self.dispatcher.close()

@@ -71,6 +71,7 @@ class Request:
         "client_id",
         "correlation_id",
         "is_holding",
+        "on_drain",
         "parts",
         "peer",
         "received_ns",
@@ -100,6 +101,9 @@ class Request:
         self.received_ns = received_ns
         self.is_holding = False
         """Whether produces behind this one have to wait: it has not taken effect."""
+        self.on_drain: Callable[[], None] | None = None
+        """Answers a request that waits for something that may not come soon: the node stops. Set by
+        handlers that return `LATER`, and void once there is an answer."""
         self.parts: list[Part] | None = None
         """The bytes of the answer once there is one; empty if the client wants none."""
 
@@ -117,6 +121,7 @@ class Request:
 
         `is_large` is for what has many elements although its request is small.
         """
+        self.on_drain = None
         if body is None:
             self.parts = []
         elif is_large or (

@@ -33,11 +33,26 @@ class Faults:
         """Connections with a request that never gets its answer."""
 
     def delay(self, api: ApiName, milliseconds: int, *, times: int | None = None) -> None:
-        """Carry requests out that much later. Answers to later requests of a connection wait."""
+        """Carry requests out that much later. Answers to later requests of a connection wait.
+
+        A broker that stops carries them out at once.
+        """
 
         def wait(request: Request, go_on: GoOn) -> None:
+            def carry_out() -> None:
+                request.on_drain = None
+                if not request.peer.is_closed:
+                    go_on()
+
+            def hurry() -> None:
+                timer.cancel()
+                carry_out()
+                if request.on_drain is not None:
+                    request.on_drain()
+
             loop = asyncio.get_running_loop()
-            loop.call_later(milliseconds / 1000, _unless_closed, request, go_on)
+            timer = loop.call_later(milliseconds / 1000, carry_out)
+            request.on_drain = hurry
 
         self._plan(api, wait, times)
 
@@ -109,11 +124,6 @@ class Fault:
             if self._left == 0:
                 self._faults.end(self._key, self)
         self._action(request, go_on)
-
-
-def _unless_closed(request: Request, go_on: GoOn) -> None:
-    if not request.peer.is_closed:
-        go_on()
 
 
 def _key(api: ApiName) -> int:

@@ -45,6 +45,7 @@ class Wire(asyncio.Transport):
         super().__init__({"peername": (host, port)})
         self.sent = bytearray()
         self.is_aborted = False
+        self.is_ended = False
         self.is_paused = False
         self.parts_max = 0
         self.unsent_bytes = 0
@@ -59,6 +60,12 @@ class Wire(asyncio.Transport):
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def close(self) -> None:
+        self.is_ended = True
+
+    def is_closing(self) -> bool:
+        return self.is_ended
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -622,6 +629,50 @@ def test_an_answer_to_a_lost_connection_is_dropped() -> None:
     client.connection.connection_lost(None)
     world.answer()
     assert client.answers() == []
+
+
+def test_a_draining_connection_answers_what_waits_and_takes_nothing_more() -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest()), client.ask(DescribeClusterRequest()))
+    world.waiting[0].on_drain = world.answer
+    client.connection.drain()
+    assert [number for number, _ in client.answers()] == [1]
+    assert world.waiting == []
+    assert client.connection.drained.is_set()
+    assert client.wire.is_closing()
+
+
+def test_a_draining_connection_ends_when_what_cannot_be_hurried_is_answered() -> None:
+    world = World()
+    client = world.connect()
+    client.send(client.ask(DescribeClusterRequest()))
+    client.connection.drain()
+    assert not client.connection.drained.is_set()
+    world.answer()
+    assert [number for number, _ in client.answers()] == [1]
+    assert client.connection.drained.is_set()
+
+
+def test_a_request_that_was_decoded_meanwhile_is_answered_by_a_draining_connection() -> None:
+    async def run() -> list[int]:
+        world = World(request_bytes_max=2**20)
+        wait = world.wait
+
+        def wait_at_most(request: Request) -> object:
+            request.on_drain = lambda: request.answer(DescribeConfigsResponse())
+            return wait(request)
+
+        world.wait = wait_at_most  # type: ignore[method-assign]
+        client = world.connect()
+        resources = [DescribeConfigsResource(resource_name="n" * 100)] * 1000
+        client.send(client.ask(DescribeConfigsRequest(resources=resources), 4))
+        client.connection.drain()
+        assert not client.connection.drained.is_set()
+        await client.connection.drained.wait()
+        return [number for number, _ in client.answers()]
+
+    assert asyncio.run(asyncio.wait_for(run(), 20)) == [1]
 
 
 def test_connections_over_the_limit_are_refused(caplog: pytest.LogCaptureFixture) -> None:

@@ -57,15 +57,16 @@ def handle_join_group(broker: Broker, request: Request) -> Answer:
         skips_assignment=request.version >= FIRST_WITH_SKIPPED_ASSIGNMENT,
     )
 
-    def reply(answer: JoinGroupResponse | KafkaError) -> None:
-        if isinstance(answer, KafkaError):
-            answer = JoinGroupResponse(
-                error_code=answer.code, protocol_name=None, member_id=body.member_id
+    def answer(response: JoinGroupResponse | KafkaError) -> None:
+        if isinstance(response, KafkaError):
+            response = JoinGroupResponse(
+                error_code=response.code, protocol_name=None, member_id=body.member_id
             )
-        if answer.protocol_name is None and request.version < FIRST_WITH_NO_PROTOCOL:
-            answer.protocol_name = ""
-        request.answer(answer)
+        if response.protocol_name is None and request.version < FIRST_WITH_NO_PROTOCOL:
+            response.protocol_name = ""
+        request.answer(response)
 
+    reply = parked(request, answer)
     return _write(
         broker, body.group_id, lambda state, now_ms: join(state, body, joiner, now_ms, reply), reply
     )
@@ -74,14 +75,15 @@ def handle_join_group(broker: Broker, request: Request) -> Answer:
 def handle_sync_group(broker: Broker, request: Request) -> Answer:
     body: SyncGroupRequest = request.body
 
-    def reply(answer: SyncGroupResponse | KafkaError) -> None:
-        if isinstance(answer, KafkaError):
-            answer = SyncGroupResponse(error_code=answer.code)
-        request.answer(answer)
+    def answer(response: SyncGroupResponse | KafkaError) -> None:
+        if isinstance(response, KafkaError):
+            response = SyncGroupResponse(error_code=response.code)
+        request.answer(response)
 
     names_none = body.protocol_type is None or body.protocol_name is None
     if request.version >= FIRST_WITH_PROTOCOL and names_none:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    reply = parked(request, answer)
     return _write(
         broker, body.group_id, lambda state, now_ms: sync(state, body, now_ms, reply), reply
     )
@@ -142,6 +144,26 @@ async def _leave_in_slices(broker: Broker, body: LeaveGroupRequest) -> LeaveGrou
             return LeaveGroupResponse(error_code=answer.code)
         response.members += answer.members
     return response
+
+
+def parked(request: Request, answer: Reply) -> Reply:
+    """Return the reply of a request that a coordinator may keep waiting.
+
+    A node that stops answers it, and the coordinator's own answer, if it still comes, is dropped.
+    """
+    is_answered = False
+
+    def reply(response: Any) -> None:
+        nonlocal is_answered
+        if not is_answered:
+            answer(response)
+            is_answered = True
+
+    def on_drain() -> None:
+        reply(KafkaError(ErrorCode.NOT_COORDINATOR, "this node stops"))
+
+    request.on_drain = on_drain
+    return reply
 
 
 def client_host(address: str) -> str:

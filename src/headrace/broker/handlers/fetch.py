@@ -200,6 +200,7 @@ class Fetch:
         self._missing_bytes = 0
         self._watched, self._changed = {}, {}
         self._request.peer.on_close.add(self._stop)
+        self._request.on_drain = self._on_time_out
         self._go_on()
         return LATER
 

@@ -185,6 +185,7 @@ class ShareFetch:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(body.max_wait_ms, 0) / 1000, self._on_time_out)
         self._request.peer.on_close.add(self._stop)
+        self._request.on_drain = self._on_time_out
         self._watched_count = 0
         self._is_busy, self._is_woken = True, False
         if is_whole:
