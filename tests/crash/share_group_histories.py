@@ -1,27 +1,31 @@
 """A life of share groups: members, states that begin, fail and are not heard of, tools, topics."""
 
+from collections.abc import Sequence
 from dataclasses import astuple
+from functools import partial
 from typing import Any, Final
 
 from headrace.config import load_settings
 from headrace.coordinator.machine import Outcome, Reply
+from headrace.errors import KafkaError
 from headrace.groups.administration import delete_group
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.records import RECORD_TYPES
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.share.heartbeat import HeartbeatAnswer, Sender, heartbeat
+from headrace.groups.share.heartbeat import Sender, heartbeat
 from headrace.groups.share.offsets import (
     begin_alteration,
     begin_deletion,
     begin_group_deletion,
     note_deleted,
 )
-from headrace.groups.share.states import forget_topic_states, note_begun
+from headrace.groups.share.states import Beginning, forget_topic_states, note_begun
 from headrace.groups.state import GroupsState
 from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.metadata.image import Image
 from headrace.metadata.state import Partition, Topic
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from tests.crash.coordinator_histories import Known, Life
 
 TOPICS: Final = ("a", "b", "c")
@@ -107,15 +111,21 @@ class ShareGroupsLife(Life[GroupsMachine]):
             wanted = self.random.randint(1, len(TOPICS))
             request.subscribed_topic_names = self.random.sample(TOPICS, wanted)
 
-        def on_answer(answer: HeartbeatAnswer) -> None:
+        def on_answer(answer: ShareGroupHeartbeatResponse) -> None:
             if (group_id, member_id) in self.members:
-                self.members[group_id, member_id] = max(answer.response.member_epoch, 0)
-            keys = [each.key for each in answer.to_begin]
-            if keys and self.random.random() < 0.8:
-                begun = self.random.sample(keys, self.random.randint(1, len(keys)))
-                self.do(note_begun, group_id, begun, is_timeless=True)
+                self.members[group_id, member_id] = max(answer.member_epoch, 0)
 
-        self.do(heartbeat, request, Sender(member_id, "/host"), on_answer=on_answer)
+        def begin(beginnings: Sequence[Beginning] | KafkaError) -> None:
+            if isinstance(beginnings, KafkaError):
+                return
+            keys = [each.key for each in beginnings]
+            if self.random.random() < 0.8:
+                begun = self.random.sample(keys, self.random.randint(1, len(keys)))
+                # Later, as the nodes that keep states answer.
+                self.loop.call_later(0.0001, self.do, note_begun, group_id, begun)
+
+        beat = partial(heartbeat, begin=begin)
+        self.do(beat, request, Sender(member_id, "/host"), on_answer=on_answer)
 
     # Tools
 
@@ -125,7 +135,7 @@ class ShareGroupsLife(Life[GroupsMachine]):
 
         def on_answer(begun: list[Any]) -> None:
             keys = [each.key for each in begun]
-            self.do(note_begun, group_id, keys, is_timeless=True)
+            self.do(note_begun, group_id, keys)
 
         self.do(begin_alteration, group_id, offsets, is_timeless=True, on_answer=on_answer)
 

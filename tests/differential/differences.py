@@ -522,6 +522,20 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         reason="One batch must not make the partition unfindable.",
     ),
     FoundOtherwise(
+        what="The first heartbeat of a share group's member",
+        kafka="answered at once, without partitions; they come a heartbeat later, after 5 s",
+        headrace="answered with the partitions once their states have begun, some ms later",
+        reason="A new queue's first record need not take 5 s. "
+        "`headrace.group.first.assignment.wait.ms=0` has it as in Kafka, and so do the scripts.",
+    ),
+    FoundOtherwise(
+        what="HeartbeatIntervalMs for a member without partitions while a target is due",
+        kafka="the interval of the group",
+        headrace="the time until the target is computed",
+        reason="Members of consumer and share groups that join between two targets are not idle "
+        "for 5 s. The same setting turns it off.",
+    ),
+    FoundOtherwise(
         what="A JoinGroup that a member repeats while the first still waits",
         kafka="the newer one is answered, the older one never",
         headrace="the older one is answered REBALANCE_IN_PROGRESS at once",

@@ -30,6 +30,8 @@ _OWN: Final = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    # Scripts look at each step of a new share group.
+    "headrace.group.first.assignment.wait.ms": "0",
 }
 """What `kafka` tells its broker in any case, and what only Headrace has."""
 

@@ -30,6 +30,10 @@ from tests.unit.coordinator.shards import Clock, Journal, commit, new_log, new_s
 from tests.unit.groups.classic_world import World as ClassicWorld
 from tests.unit.groups.consumer_world import World
 from tests.unit.groups.machines import Groups, offset, topic
+from tests.unit.groups.share.share_world import ShareWorld
+
+WAITING = 200
+"""Members of a share group that wait for their first partitions."""
 
 # Offsets of topics that are deleted
 
@@ -57,6 +61,26 @@ def test_deleting_a_topic_costs_nothing_for_share_groups_that_do_not_know_it() -
         return steps(lambda: groups.do(forget_topic_states(groups.state, gone, groups.now_ms)))
 
     assert_stays_flat(delete, 100)
+
+
+def test_members_of_a_share_group_that_wait_are_answered_one_by_one() -> None:
+    def answer(count: int) -> int:
+        world = ShareWorld(
+            headrace_group_first_assignment_wait_ms=500, group_share_max_size=2 * WAITING
+        )
+        world.add_topic("t", 4)
+        for number in range(count):
+            world.send_share_beat(f"m{number}", 0, ["t"])
+
+        def work() -> None:
+            world.begin_states()
+            world.pass_time(0)
+
+        cost = steps(work)
+        assert len(world.answers) == count
+        return cost
+
+    assert_grows_linearly(answer, WAITING)
 
 
 def test_deleting_a_topic_costs_what_there_is_to_delete() -> None:

@@ -7,6 +7,7 @@
   as leave nobody idle, evenly, and nothing changes any more.
 """
 
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
@@ -31,6 +32,7 @@ GONE = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.NOT_COORDINATOR,
 }
 
 
@@ -44,14 +46,27 @@ class Worker:
         self.is_full_due = True
         """Whether it has to say what it wants: it changed, or an answer was lost."""
         self.reads: dict[str, list[int]] = {}
+        self.is_waiting = False
+        """Whether a heartbeat has no answer yet."""
 
     def beat(self, world: ShareWorld, *, loses_answer: bool = False) -> None:
+        """Send a heartbeat, unless the answer to the last one is still to come."""
+        if self.is_waiting:
+            return
         topics = self.topics if self.epoch == 0 or self.is_full_due else None
+        self.is_waiting = True
+        reply = partial(self._take, world, loses_answer=loses_answer)
         try:
-            answer = world.share_beat(self.member_id, self.epoch, topics)
+            world.send_share_beat(self.member_id, self.epoch, topics, reply=reply)
         except KafkaError as error:
-            if error.code not in GONE:
-                raise
+            reply(error)
+
+    def _take(self, world: ShareWorld, answer: Any, *, loses_answer: bool) -> None:
+        assert self.is_waiting, "one answer for each heartbeat"
+        self.is_waiting = False
+        if isinstance(answer, KafkaError):
+            if answer.code not in GONE:
+                raise answer
             self.epoch, self.reads = 0, {}
             return
         if loses_answer:
@@ -65,14 +80,16 @@ class Worker:
 
 
 class ShareGroupModel(RuleBasedStateMachine):
-    """One group."""
+    """One group, whose members are answered at once."""
 
+    wait_ms = 0
+    """How long a member without partitions may wait for its answer."""
     workers: Bundle[Worker] = Bundle("workers")
     subscriptions = st.lists(st.sampled_from(TOPICS), min_size=1, unique=True).map(tuple)
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = ShareWorld()
+        self.world = ShareWorld(headrace_group_first_assignment_wait_ms=self.wait_ms)
         self.alive: list[Worker] = []
         self.epochs = (0, 0)
         self.count = 0
@@ -96,13 +113,15 @@ class ShareGroupModel(RuleBasedStateMachine):
 
     @rule(worker=workers)
     def rejoin(self, worker: Worker) -> None:
-        worker.epoch = 0
-        worker.beat(self.world)
+        if not worker.is_waiting:
+            worker.epoch = 0
+            worker.beat(self.world)
 
     @rule(worker=workers, topics=subscriptions)
     def subscribe(self, worker: Worker, topics: tuple[str, ...]) -> None:
-        worker.topics, worker.is_full_due = topics, True
-        worker.beat(self.world)
+        if not worker.is_waiting:
+            worker.topics, worker.is_full_due = topics, True
+            worker.beat(self.world)
 
     @rule(worker=consumes(workers))
     def leave(self, worker: Worker) -> None:
@@ -128,7 +147,7 @@ class ShareGroupModel(RuleBasedStateMachine):
             self.world.beginnings[count:],
         )
         keys = [each.key for each in failed]
-        self.world.do(note_not_begun(self.world.machine.state, keys))
+        self.world.do(note_not_begun(self.world.machine.state, keys, self.world.now_ms))
 
     @rule()
     def lose_states(self) -> None:
@@ -155,6 +174,8 @@ class ShareGroupModel(RuleBasedStateMachine):
     @rule()
     def restart_coordinator(self) -> None:
         before = self._group()
+        for reply in self.world.machine.waiting():
+            reply(KafkaError(ErrorCode.NOT_COORDINATOR, "the coordinator restarts"))
         self.world.restart()
         after = self._group()
         assert (before is None) == (after is None)
@@ -218,6 +239,17 @@ class ShareGroupModel(RuleBasedStateMachine):
             self.epochs = epochs
 
     @invariant()
+    def nobody_waits_for_long(self) -> None:
+        held = [
+            each for group in self.world.machine.state.held_heartbeats.values() for each in group
+        ]
+        assert all(each.until_ms > self.world.now_ms for each in held)
+        assert all(each.until_ms <= self.world.now_ms + self.wait_ms for each in held)
+        assert {each.member_id for each in held} >= {
+            worker.member_id for worker in self.alive if worker.is_waiting
+        }
+
+    @invariant()
     def nobody_has_what_has_not_begun(self) -> None:
         group = self._group()
         for target in group.targets.values() if group is not None else ():
@@ -231,5 +263,13 @@ class ShareGroupModel(RuleBasedStateMachine):
         return next((each for each in groups if isinstance(each, ShareGroup)), None)
 
 
+class WaitingShareGroupModel(ShareGroupModel):
+    """One group, whose members are answered when they have partitions, if that is soon."""
+
+    wait_ms = 500
+
+
 ShareGroupModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+WaitingShareGroupModel.TestCase.settings = ShareGroupModel.TestCase.settings
 TestShareGroups = ShareGroupModel.TestCase
+TestWaitingShareGroups = WaitingShareGroupModel.TestCase

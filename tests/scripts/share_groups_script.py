@@ -95,10 +95,11 @@ class ScriptedShareGroup:
 
     def do_begun(self, count: str = "") -> None:
         keys = self._take(count)
-        self.world.do(note_begun(self.world.machine.state, GROUP, keys, _ignore))
+        self.world.do(note_begun(self.world.machine.state, GROUP, keys, self.world.now_ms, _ignore))
 
     def do_failed(self, count: str = "") -> None:
-        self.world.do(note_not_begun(self.world.machine.state, self._take(count)))
+        keys = self._take(count)
+        self.world.do(note_not_begun(self.world.machine.state, keys, self.world.now_ms))
 
     def _take(self, count: str) -> list[Any]:
         number = int(count) if count else len(self.world.beginnings)

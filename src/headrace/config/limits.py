@@ -41,6 +41,15 @@ UNSENT_RESPONSES_MAX_BYTES: Final = int64(
     "it, fetches return less and connections that read nothing are closed.",
     at_least=1024 * 1024,
 )
+GROUP_FIRST_ASSIGNMENT_WAIT_MS: Final = int32(
+    "headrace.group.first.assignment.wait.ms",
+    500,
+    "How long a heartbeat of a share group's member without partitions waits for its first ones. "
+    "If they come later, members are told to ask again when they are due. With 0 heartbeats are "
+    "answered at once and members ask again after a heartbeat interval, as in Kafka.",
+    at_least=0,
+    at_most=5000,
+)
 LOOP_STALL_WARN_MS: Final = int32(
     "headrace.loop.stall.warn.ms",
     100,

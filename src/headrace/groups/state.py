@@ -7,7 +7,7 @@ come back. Each kind of group has its own module of operations on this state.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType, Protocol, TypeAlias
+from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 from headrace.config import Settings
 from headrace.coordinator.deadlines import Deadlines
@@ -54,6 +54,14 @@ class Group(Protocol):
         """Whether a member wants a topic: its offsets are not expired or deleted then."""
 
 
+class HeldHeartbeat(NamedTuple):
+    """A heartbeat that waits for the first partitions of its member."""
+
+    member_id: MemberId
+    reply: Reply
+    until_ms: int
+
+
 DeadlineKey: TypeAlias = tuple[str, ...]
 """What is due, in the word of the module that handles it, then of which group and member."""
 
@@ -79,6 +87,8 @@ class GroupsState:
     """How far the last of these was looked at."""
     unforgotten: dict[DeadlineKey, list[str]] = field(default_factory=dict)
     """Groups whose offsets of a deleted topic are still to be deleted."""
+    held_heartbeats: dict[GroupId, list[HeldHeartbeat]] = field(default_factory=dict)
+    """Heartbeats of share groups that are answered later (`share.holding`). Not in the log."""
     ending: set[str] = field(default_factory=set)
     """Groups that are being deleted in parts. Not in the log: after a load they are served."""
 

@@ -453,3 +453,30 @@ def test_a_revocation_that_is_loaded_has_its_deadline(world: World) -> None:
     world.restart()
     world.pass_time(5000)
     assert list(world.group().members) == ["n"]
+
+
+# Who joins between two targets
+
+
+def test_who_joins_between_two_targets_asks_again_when_the_next_is_due(world: World) -> None:
+    world.join("m", "t")
+    world.pass_time(300)
+    answer = world.join("n", "t")
+    assert (world.assigned(answer), answer.heartbeat_interval_ms) == ({}, INTERVAL_MS - 300)
+    world.pass_time(INTERVAL_MS - 300)
+    answer = world.beat("n", answer.member_epoch, {})
+    assert answer.heartbeat_interval_ms == 5000
+    assert world.group().assignment_epoch == world.group().epoch
+
+
+def test_who_has_partitions_keeps_its_interval_while_a_target_is_due(world: World) -> None:
+    answer = world.join("m", "t")
+    world.join("n", "t")
+    assert world.beat("m", answer.member_epoch).heartbeat_interval_ms == 5000
+
+
+def test_members_keep_their_interval_as_in_kafka_if_told_so() -> None:
+    world = World(headrace_group_first_assignment_wait_ms=0)
+    world.add_topic("t", 4)
+    world.join("m", "t")
+    assert world.join("n", "t").heartbeat_interval_ms == 5000

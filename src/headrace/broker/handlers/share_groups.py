@@ -1,8 +1,9 @@
 """ShareGroupHeartbeat, version 1, and ShareGroupDescribe, version 1.
 
-KIP-932: members of share groups. After a heartbeat is answered, the states of partitions that its
-group is going to read are begun; members are assigned a partition once that is done. What fails is
-logged, and begun again by the next heartbeat; what is not heard of any more, by one after
+KIP-932: members of share groups. A heartbeat has the states begun of partitions that its group is
+going to read; members are assigned a partition once that is done. Unlike in Kafka, a member without
+partitions is answered then, not before (`groups/share/holding`). What fails is logged, and begun
+again by the next heartbeat; what is not heard of any more, by one after
 `group.share.initialize.retry.interval.ms`.
 
 A state that is there already is not begun again: it would lose where the group was. Kafka does
@@ -17,14 +18,14 @@ from typing import Any, Final
 from headrace import config
 from headrace.broker.broker import Broker
 from headrace.broker.features import SHARE_VERSION
-from headrace.broker.handlers.classic_groups import client_host
+from headrace.broker.handlers.classic_groups import client_host, parked
 from headrace.broker.handlers.gathering import ask_in_turns
 from headrace.broker.handlers.group_descriptions import answer_descriptions
 from headrace.broker.request import LATER, Answer, Handler, Request
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.share.descriptions import describe_share_group
-from headrace.groups.share.heartbeat import HeartbeatAnswer, Sender, heartbeat
+from headrace.groups.share.heartbeat import Sender, heartbeat
 from headrace.groups.share.states import Beginning, note_begun, note_not_begun
 from headrace.share.durable import StateSummary
 from headrace.share.key import SharePartitionKey
@@ -47,17 +48,18 @@ def handle_share_group_heartbeat(broker: Broker, request: Request) -> Answer:
     body: ShareGroupHeartbeatRequest = request.body
     sender = Sender(request.client_id or "", client_host(request.peer.address))
 
-    def reply(answer: HeartbeatAnswer | KafkaError) -> None:
-        if isinstance(answer, KafkaError):
+    def answer(response: ShareGroupHeartbeatResponse | KafkaError) -> None:
+        if isinstance(response, KafkaError):
             response = ShareGroupHeartbeatResponse(
-                error_code=answer.code, error_message=answer.message
+                error_code=response.code, error_message=response.message
             )
-            request.answer(response)
-            return
-        request.answer(answer.response)
-        if answer.to_begin:
-            _begin_states(broker, body.group_id, answer.to_begin)
+        request.answer(response)
 
+    def begin(beginnings: Sequence[Beginning] | KafkaError) -> None:
+        if not isinstance(beginnings, KafkaError):  # else the log does not have them
+            _begin_states(broker, body.group_id, beginnings)
+
+    reply = parked(request, answer)
     try:
         check_served(broker)
         shard = broker.groups.shard(body.group_id)
@@ -65,7 +67,8 @@ def handle_share_group_heartbeat(broker: Broker, request: Request) -> Answer:
         reply(error)
         return LATER
     shard.write(
-        lambda machine, now_ms: heartbeat(machine.state, body, sender, now_ms, reply), reply
+        lambda machine, now_ms: heartbeat(machine.state, body, sender, now_ms, reply, begin=begin),
+        reply,
     )
     return LATER
 
@@ -141,10 +144,11 @@ def _note(
         on_noted(error)  # whoever coordinates the group by now finds that the states are there
         return
     if failed:
-        shard.write(lambda machine, now_ms: note_not_begun(machine.state, failed), on_noted)
+        shard.write(lambda machine, now_ms: note_not_begun(machine.state, failed, now_ms), on_noted)
     if begun:
         shard.write(
-            lambda machine, now_ms: note_begun(machine.state, group_id, begun, on_noted), on_noted
+            lambda machine, now_ms: note_begun(machine.state, group_id, begun, now_ms, on_noted),
+            on_noted,
         )
 
 

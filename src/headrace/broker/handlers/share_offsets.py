@@ -185,7 +185,7 @@ async def handle_alter_share_group_offsets(
     broker.share_partitions.forget_group(body.group_id)
 
     def note(reply: Reply) -> Operation:
-        return lambda machine, now_ms: note_begun(machine.state, body.group_id, done, reply)
+        return lambda machine, now_ms: note_begun(machine.state, body.group_id, done, now_ms, reply)
 
     await _ask_group(broker, body.group_id, note)
     return await finish(_altered(broker, body, outcomes))

@@ -49,7 +49,7 @@ from headrace.groups.consumer.members import (
 from headrace.groups.consumer.membership import advance, subscribe, take_place
 from headrace.groups.consumer.records import RECORD_KEYS, replay_record
 from headrace.groups.consumer.requests import NOT_GIVEN, check_heartbeat
-from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.consumer.targets import heartbeat_interval_ms
 from headrace.groups.migration import upgrade
 from headrace.groups.state import (
     DeadlineKey,
@@ -111,9 +111,7 @@ def heartbeat(
     response = ConsumerGroupHeartbeatResponse(
         member_id=after.member_id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=group_interval_ms(
-            state, group.group_id, "consumer.heartbeat.interval.ms"
-        ),
+        heartbeat_interval_ms=heartbeat_interval_ms(state, draft, after, now_ms),
     )
     if _is_full(request) or not _is_same(after.assigned, member.assigned):
         response.assignment = _assignment(after.assigned)

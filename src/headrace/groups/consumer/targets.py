@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Final
 
+from headrace import config
 from headrace.config.group_configs import BROKER_RANGES
 from headrace.coordinator.machine import NOTHING, Outcome
 from headrace.coordinator.records import CoordinatorRecord
@@ -21,6 +23,9 @@ from headrace.groups.state import GroupsState
 from headrace.ids import TopicId, TopicName
 from headrace.metadata.image import Image
 
+SOON_MS: Final = 100
+"""The shortest heartbeat interval of a member that waits for its first partitions."""
+
 
 def group_interval_ms(state: GroupsState, group_id: str, name: str) -> int:
     """Give the value of a config of a group, within what the node allows, or the node's own."""
@@ -32,6 +37,34 @@ def group_interval_ms(state: GroupsState, group_id: str, name: str) -> int:
     if bounds.least is not None:
         value = max(value, state.settings[bounds.least])
     return value if bounds.most is None else min(value, state.settings[bounds.most])
+
+
+def soon_ms(member_count: int, due_in_ms: int) -> int:
+    """Return in how many ms a member without partitions should ask for a target due in so many.
+
+    All members of a group together ask about a thousand times a second at the most.
+    """
+    return max(due_in_ms, SOON_MS, member_count)
+
+
+def heartbeat_interval_ms(
+    state: GroupsState, draft: Draft, member: ConsumerMember, now_ms: int
+) -> int:
+    """Return when a member should send its next heartbeat.
+
+    Sooner than others if it has nothing and a target is due that may have something for it: it
+    would be idle for the rest of the interval.
+    """
+    group = draft.group
+    interval_ms = group_interval_ms(state, group.group_id, "consumer.heartbeat.interval.ms")
+    if member.assigned or member.revoking:
+        return interval_ms
+    is_target_due = group.epoch > group.assignment_epoch or group.is_matching or draft.replies
+    if not is_target_due or not state.settings[config.GROUP_FIRST_ASSIGNMENT_WAIT_MS]:
+        return interval_ms
+    spacing_ms = group_interval_ms(state, group.group_id, "consumer.assignment.interval.ms")
+    due_ms = group.assignment_timestamp_ms + spacing_ms
+    return min(interval_ms, soon_ms(len(group.members), due_ms - now_ms))
 
 
 def bump_epoch(state: GroupsState, draft: Draft, *, is_due: bool) -> None:

@@ -10,7 +10,8 @@ SESSION: Final = "share-session"
 """With group and member."""
 STATES: Final = "share-states"
 """With group and topic: states that were to begin have not been heard of, and are tried again."""
-
+HELD: Final = "share-held"
+"""With a group: members that wait for their first partitions are to be answered."""
 TOPIC_DELETION: Final = "share-topic-deletion"
 """With a topic that was deleted: more groups have to forget it."""
 
@@ -23,6 +24,16 @@ def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int)
 
 def states_key(group_id: str, topic_id: TopicId) -> DeadlineKey:
     return STATES, group_id, topic_id_text(topic_id)
+
+
+def held_key(group_id: str) -> DeadlineKey:
+    return HELD, group_id
+
+
+def answer_held_soon(state: GroupsState, group_id: str, now_ms: int) -> None:
+    """Have members answered that wait for something of their group that is there now."""
+    if group_id in state.held_heartbeats:
+        state.deadlines.set(held_key(group_id), now_ms)
 
 
 def forget_session(state: GroupsState, group_id: str, member_id: str) -> None:

@@ -2,16 +2,17 @@
 
 A member says which topics it wants, and is told which partitions to read; others may be told the
 same. Read `share.group` for what a group is, `share.targets` for what it aims at, `share.states`
-for what has to be before anybody reads, and `share.requests` for who is refused.
+for what has to be before anybody reads, `share.holding` for who is answered later, and
+`share.requests` for who is refused.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assignors import Assignment
-from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.share.answers import advance, assignment_rows, respond
 from headrace.groups.share.deadlines import forget_session, keep_session
 from headrace.groups.share.group import (
     JOINING_EPOCH,
@@ -20,6 +21,7 @@ from headrace.groups.share.group import (
     ShareMember,
     subscribed_topics,
 )
+from headrace.groups.share.holding import hold, may_hold
 from headrace.groups.share.records import current_record, member_record, member_tombstones
 from headrace.groups.share.requests import (
     check_epoch,
@@ -28,18 +30,11 @@ from headrace.groups.share.requests import (
     find_member,
     find_share_group,
 )
-from headrace.groups.share.states import Beginning, begin_states
+from headrace.groups.share.states import begin_states
 from headrace.groups.share.targets import next_epoch, update_target
 from headrace.groups.state import GroupId, GroupsState, MemberId
-from headrace.metadata.image import Image
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from headrace.wire.messages.share_group_heartbeat_response import (
-    Assignment as AssignmentRows,
-)
-from headrace.wire.messages.share_group_heartbeat_response import (
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 
 class Sender(NamedTuple):
@@ -49,22 +44,19 @@ class Sender(NamedTuple):
     client_host: str
 
 
-class HeartbeatAnswer(NamedTuple):
-    """The answer of a heartbeat, and what should be done after it."""
-
-    response: ShareGroupHeartbeatResponse
-    to_begin: tuple[Beginning, ...] = ()
-    """States of partitions that the group is going to read."""
-
-
 def heartbeat(
     state: GroupsState,
     request: ShareGroupHeartbeatRequest,
     sender: Sender,
     now_ms: int,
     reply: Reply,
+    *,
+    begin: Reply,
 ) -> Outcome:
-    """Take a heartbeat; the answer is a `HeartbeatAnswer`."""
+    """Take a heartbeat. The answer is a ShareGroupHeartbeatResponse, now or later.
+
+    `begin` is told which states should begin (`Beginning`), if any.
+    """
     check_heartbeat(request)
     if request.member_epoch == LEAVING_EPOCH:
         return _leave(state, request, reply)
@@ -82,23 +74,21 @@ def heartbeat(
     epoch, begun = next_epoch(state, group, members, is_due=is_due)
     target = update_target(state, group, epoch, members, now_ms)
     records += (*begun, *target.records)
-    given = target.assignments.get(updated.member_id, {})
-    after = _advance(updated, target.epoch, _still_wanted(given, updated, state.image))
+    after = advance(updated, target, state.image)
     if after != updated:
         records.append(current_record(group_id, after))
     wanted = subscribed_topics(members)
     noted, to_begin = begin_states(state, group, epoch, wanted, now_ms)
     records += noted
     keep_session(state, group_id, after.member_id, now_ms)
-    response = ShareGroupHeartbeatResponse(
-        member_id=after.member_id,
-        member_epoch=after.epoch,
-        heartbeat_interval_ms=group_interval_ms(state, group_id, "share.heartbeat.interval.ms"),
-    )
+    replies = (((begin, to_begin),) if to_begin else ()) + target.replies
+    if may_hold(state, group, after, target, is_begun=bool(to_begin)):
+        held = partial(hold, state, group_id, after.member_id, reply, now_ms)
+        return Outcome(tuple(records), replies, notes=(*target.notes, held))
+    response = respond(state, group, after, epoch, now_ms)
     if _is_full(request) or after.assigned != member.assigned:
-        response.assignment = _assignment(after.assigned)
-    answer = HeartbeatAnswer(response, to_begin)
-    return Outcome(tuple(records), ((reply, answer), *target.replies), notes=target.notes)
+        response.assignment = assignment_rows(after.assigned)
+    return Outcome(tuple(records), ((reply, response), *replies), notes=target.notes)
 
 
 # Joining
@@ -145,32 +135,9 @@ def _updated(
     )
 
 
-def _advance(member: ShareMember, epoch: int, target: Assignment) -> ShareMember:
-    """Give the member with what the target has for it: nobody waits, as nobody has to give up."""
-    if member.epoch == epoch and member.assigned == target:
-        return member
-    return replace(member, epoch=epoch, previous_epoch=member.epoch, assigned=target)
-
-
-def _still_wanted(target: Assignment, member: ShareMember, image: Image) -> Assignment:
-    """Leave out topics that the member has unsubscribed from since the target was computed."""
-    topics = {topic_id: image.topic_by_id(topic_id) for topic_id in target}
-    return {
-        topic_id: target[topic_id]
-        for topic_id, topic in topics.items()
-        if topic is None or topic.name in member.topic_names
-    }
-
-
 def _is_full(request: ShareGroupHeartbeatRequest) -> bool:
     """Whether a member says everything: it may not know what it was told before."""
     return request.member_epoch == JOINING_EPOCH or request.subscribed_topic_names is not None
-
-
-def _assignment(assigned: Assignment) -> AssignmentRows:
-    return AssignmentRows(
-        [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]
-    )
 
 
 # Leaving
@@ -180,15 +147,14 @@ def _leave(state: GroupsState, request: ShareGroupHeartbeatRequest, reply: Reply
     group = find_share_group(state, request.group_id)
     member = find_member(group, request.member_id)
     response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
-    answer = (reply, HeartbeatAnswer(response))
-    return remove_member(state, group, member, answer)
+    return remove_member(state, group, member, (reply, response))
 
 
 def remove_member(
     state: GroupsState,
     group: ShareGroup,
     member: ShareMember,
-    *answers: tuple[Reply, HeartbeatAnswer],
+    *answers: tuple[Reply, ShareGroupHeartbeatResponse],
 ) -> Outcome:
     """Have a member end: it left, or is taken to be gone. The group has another epoch without it.
 

@@ -3,20 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
-from headrace.groups.share.deadlines import SESSION, STATES, TOPIC_DELETION, keep_session
+from headrace.coordinator.machine import NOTHING, Outcome
+from headrace.groups.share.deadlines import HELD, SESSION, STATES, TOPIC_DELETION, keep_session
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.heartbeat import remove_member
+from headrace.groups.share.holding import answer_held, waiting
 from headrace.groups.share.records import REPLAY
 from headrace.groups.share.states import on_topic_deletion
 from headrace.groups.state import DeadlineKey, Group, GroupId, GroupsState, MemberId
 
 __all__ = ["ON_DEADLINE", "REPLAY", "on_loaded", "waiting"]
-
-
-def waiting(state: GroupsState) -> Iterable[Reply]:
-    """Give nobody: heartbeats are answered at once."""
-    return ()
 
 
 def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
@@ -45,5 +41,6 @@ def _on_states_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Ou
 ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {
     SESSION: _on_session_deadline,
     STATES: _on_states_deadline,
+    HELD: answer_held,
     TOPIC_DELETION: on_topic_deletion,
 }

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from headrace import config
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.share.deadlines import TOPIC_DELETION, states_key
+from headrace.groups.share.deadlines import TOPIC_DELETION, answer_held_soon, states_key
 from headrace.groups.share.group import ShareGroup, States, StateTopic, StateTopics
 from headrace.groups.share.records import states_record
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState
@@ -71,21 +71,27 @@ def begin_states(
     )
 
 
-def note_not_begun(state: GroupsState, keys: Iterable[SharePartitionKey]) -> Outcome:
+def note_not_begun(state: GroupsState, keys: Iterable[SharePartitionKey], now_ms: int) -> Outcome:
     """Have states that could not begin tried again by the next heartbeat."""
     for key in keys:
         state.deadlines.drop(states_key(key.group_id, key.topic_id))
+        answer_held_soon(state, key.group_id, now_ms)
     return NOTHING
 
 
 def note_begun(
-    state: GroupsState, group_id: str, keys: Iterable[SharePartitionKey], reply: Reply
+    state: GroupsState,
+    group_id: str,
+    keys: Iterable[SharePartitionKey],
+    now_ms: int,
+    reply: Reply,
 ) -> Outcome:
     """Take note of states that have begun; the answer is None.
 
     What nobody waits for any more is passed over: the group, or the topic, went meanwhile.
     """
     answers = ((reply, None),)
+    answer_held_soon(state, group_id, now_ms)
     group = state.groups.get(GroupId(group_id))
     if not isinstance(group, ShareGroup):
         return Outcome(replies=answers)

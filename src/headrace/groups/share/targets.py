@@ -15,6 +15,7 @@ from headrace.groups.assignors import Assignment, MemberSpec
 from headrace.groups.assignors.simple import assign_simply
 from headrace.groups.consumer.hashes import metadata_hash
 from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.share.deadlines import answer_held_soon
 from headrace.groups.share.group import ShareGroup, ShareMember, subscribed_topics
 from headrace.groups.share.records import group_record, target_epoch_record, target_record
 from headrace.groups.state import GroupsState, MemberId
@@ -62,14 +63,20 @@ def update_target(
     """Return the target of a group with these members, a new one if its epoch has no target yet.
 
     Not too soon after the last one, which keeps a group that many members join from assigning once
-    for each: the former target holds until then.
+    for each: the former target holds until then. One that has nothing for anybody, as no state had
+    begun, does not count.
     """
-    interval_ms = group_interval_ms(state, group.group_id, "share.assignment.interval.ms")
-    is_time = now_ms >= group.assignment_timestamp_ms + interval_ms
     former = Target(group.assignment_epoch, group.targets)
-    if epoch <= group.assignment_epoch or not is_time or group.assigning_epoch is not None:
+    if epoch <= group.assignment_epoch or group.assigning_epoch is not None:
         return former
     image = state.image
+    interval_ms = group_interval_ms(state, group.group_id, "share.assignment.interval.ms")
+    if now_ms < group.assignment_timestamp_ms + interval_ms and not (
+        group.states.initialized
+        and not any(group.targets.values())
+        and any(_assignable(group, members, image).values())
+    ):
+        return former
     wanted = {names: _wanted(names, image) for names in {x.topic_names for x in members.values()}}
     specs: dict[str, MemberSpec] = {
         member_id: MemberSpec(wanted[member.topic_names], None, group.target_of(member_id))
@@ -100,6 +107,7 @@ def write_target(
     if not isinstance(group, ShareGroup):
         return NOTHING
     group.assigning_epoch = None
+    answer_held_soon(state, group.group_id, now_ms)
     if targets is None or not is_current(group, assigning):
         return NOTHING
     assignments = {each: targets[each] for each in group.members if each in targets}

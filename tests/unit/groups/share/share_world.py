@@ -4,22 +4,27 @@ The world of consumer groups, whose cluster, clock and log are the same, with me
 share groups.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.share.descriptions import describe_share_group
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.share.heartbeat import HeartbeatAnswer, Sender, heartbeat
+from headrace.groups.share.heartbeat import Sender, heartbeat
 from headrace.groups.share.states import Beginning, note_begun
 from headrace.groups.state import GroupId, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.share_group_describe_response import DescribedGroup
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
-from tests.unit.groups.consumer_world import World
+from tests.unit.groups.consumer_world import STEPS_MAX, World
 
 Held = dict[str, list[int]]
+
+
+AS_KAFKA = {"headrace_group_first_assignment_wait_ms": 0}
+"""Every heartbeat is answered at once."""
 
 
 class ShareWorld(World):
@@ -28,7 +33,9 @@ class ShareWorld(World):
     def __init__(self, **settings: object) -> None:
         self.beginnings: list[Beginning] = []
         """States that heartbeats wanted to begin, and that have not."""
-        super().__init__(**settings)
+        self.answers: list[tuple[str, Any]] = []
+        """What members were told that did not wait for it, in order."""
+        super().__init__(**AS_KAFKA | settings)
 
     def do(self, outcome: Any) -> Any:
         """Write what an operation wants and tell who is to be told; give its first answer."""
@@ -47,7 +54,33 @@ class ShareWorld(World):
         rack: str | None = None,
         client_id: str = "client",
     ) -> ShareGroupHeartbeatResponse:
-        """Send a heartbeat; give the answer, or raise the KafkaError that it is."""
+        """Send a heartbeat; return the answer, or raise the KafkaError that it is."""
+        told = list[Any]()
+        self.send_share_beat(
+            member_id,
+            epoch,
+            topics,
+            group_id=group_id,
+            rack=rack,
+            client_id=client_id,
+            reply=told.append,
+        )
+        (answer,) = told
+        assert isinstance(answer, ShareGroupHeartbeatResponse)
+        return answer
+
+    def send_share_beat(
+        self,
+        member_id: str,
+        epoch: int,
+        topics: Iterable[str] | None = None,
+        *,
+        group_id: str = "g",
+        rack: str | None = None,
+        client_id: str = "client",
+        reply: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Send a heartbeat; its answer goes to `reply`, or to `answers` with the member's id."""
         request = ShareGroupHeartbeatRequest(
             group_id=group_id,
             member_id=member_id,
@@ -56,11 +89,21 @@ class ShareWorld(World):
             subscribed_topic_names=None if topics is None else list(topics),
         )
         sender = Sender(client_id, "/127.0.0.1")
-        answer: HeartbeatAnswer = self.do(
-            heartbeat(self.machine.state, request, sender, self.now_ms, _ignore)
+        if reply is None:
+            reply = partial(self._keep_answer, member_id)
+        self.do(
+            heartbeat(
+                self.machine.state,
+                request,
+                sender,
+                self.now_ms,
+                reply,
+                begin=self.beginnings.extend,
+            )
         )
-        self.beginnings += answer.to_begin
-        return answer.response
+
+    def _keep_answer(self, member_id: str, answer: Any) -> None:
+        self.answers.append((member_id, answer))
 
     def share_refusal(self, *args: Any, **fields: Any) -> ErrorCode:
         """Send a heartbeat that is refused; nothing is written."""
@@ -76,7 +119,19 @@ class ShareWorld(World):
         """Have all states begin that heartbeats wanted to."""
         keys = [each.key for each in self.beginnings if each.key.group_id == group_id]
         self.beginnings = [each for each in self.beginnings if each.key.group_id != group_id]
-        self.do(note_begun(self.machine.state, group_id, keys, _ignore))
+        self.do(note_begun(self.machine.state, group_id, keys, self.now_ms, _ignore))
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Let time pass; who waited for what is due is told."""
+        end_ms = self.now_ms + duration_ms
+        for _ in range(STEPS_MAX):
+            due_ms = self.machine.next_deadline_ms()
+            if due_ms is None or due_ms > end_ms:
+                self.now_ms = end_ms
+                return
+            self.now_ms = max(self.now_ms, due_ms)
+            self.do(self.machine.on_deadline(self.now_ms))
+        raise AssertionError("time does not pass: something is always due")
 
     def settle(self, group_id: str = "g") -> None:
         """Have states begin and members go on until nothing changes any more."""

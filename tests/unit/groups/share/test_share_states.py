@@ -53,7 +53,7 @@ def test_states_that_could_not_begin_are_tried_again_by_the_next_heartbeat(
     world.share_beat("m", 0, ["t"])
     tried = world.beginnings
     world.beginnings = []
-    world.do(note_not_begun(world.machine.state, [each.key for each in tried]))
+    world.do(note_not_begun(world.machine.state, [each.key for each in tried], world.now_ms))
     world.share_beat("m", 2)
     assert world.beginnings == tried
 
@@ -82,7 +82,7 @@ def test_states_of_a_group_or_topic_that_went_meanwhile_are_not_noted(world: Sha
     assert world.states("initialized") == {"u": [0]}
     before = len(world.log)
     key = SharePartitionKey("gone", world.topic_id("t"), PartitionIndex(0))
-    world.do(note_begun(world.machine.state, "gone", [key], lambda _: None))
+    world.do(note_begun(world.machine.state, "gone", [key], world.now_ms, lambda _: None))
     assert len(world.log) == before
 
 

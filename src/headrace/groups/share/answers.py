@@ -1,0 +1,69 @@
+"""What a member of a share group is told: its place in the target, and when to ask again."""
+
+from dataclasses import replace
+from typing import Final
+
+from headrace import config
+from headrace.groups.assignors import Assignment
+from headrace.groups.consumer.targets import group_interval_ms, soon_ms
+from headrace.groups.share.group import ShareGroup, ShareMember
+from headrace.groups.share.targets import Target
+from headrace.groups.state import GroupsState
+from headrace.metadata.image import Image
+from headrace.wire.messages.share_group_heartbeat_response import (
+    Assignment as AssignmentRows,
+)
+from headrace.wire.messages.share_group_heartbeat_response import (
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL: Final = "share.assignment.interval.ms"
+
+
+def advance(member: ShareMember, target: Target, image: Image) -> ShareMember:
+    """Return the member with what the target has for it.
+
+    Nobody waits, as nobody has to give up.
+    """
+    given = _still_wanted(target.assignments.get(member.member_id, {}), member, image)
+    if member.epoch == target.epoch and member.assigned == given:
+        return member
+    return replace(member, epoch=target.epoch, previous_epoch=member.epoch, assigned=given)
+
+
+def _still_wanted(target: Assignment, member: ShareMember, image: Image) -> Assignment:
+    """Leave out topics that the member has unsubscribed from since the target was computed."""
+    topics = {topic_id: image.topic_by_id(topic_id) for topic_id in target}
+    return {
+        topic_id: target[topic_id]
+        for topic_id, topic in topics.items()
+        if topic is None or topic.name in member.topic_names
+    }
+
+
+def respond(
+    state: GroupsState, group: ShareGroup, member: ShareMember, epoch: int, now_ms: int
+) -> ShareGroupHeartbeatResponse:
+    """Return the response to a heartbeat, without an assignment. `epoch` is that of the group."""
+    interval_ms = group_interval_ms(state, group.group_id, HEARTBEAT_INTERVAL)
+    is_target_due = epoch > member.epoch
+    if is_target_due and not member.assigned and is_wait_allowed(state):
+        spacing_ms = group_interval_ms(state, group.group_id, ASSIGNMENT_INTERVAL)
+        due_ms = group.assignment_timestamp_ms + spacing_ms
+        interval_ms = min(interval_ms, soon_ms(len(group.members), due_ms - now_ms))
+    return ShareGroupHeartbeatResponse(
+        member_id=member.member_id, member_epoch=member.epoch, heartbeat_interval_ms=interval_ms
+    )
+
+
+def assignment_rows(assigned: Assignment) -> AssignmentRows:
+    return AssignmentRows(
+        [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]
+    )
+
+
+def is_wait_allowed(state: GroupsState) -> bool:
+    """Whether members without partitions are answered later, or told to ask again soon."""
+    return state.settings[config.GROUP_FIRST_ASSIGNMENT_WAIT_MS] > 0
