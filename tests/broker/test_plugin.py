@@ -1,18 +1,22 @@
 """The broker that the pytest plugin gives."""
 
 import asyncio
+import re
 import subprocess
 import sys
+import time
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
-from headrace.client import Admin
+from headrace import config
+from headrace.client import Admin, ShareConsumer
 from headrace.client.errors import NotReachable
 from headrace.config import InvalidSetting
 from headrace.errors import ErrorCode, KafkaError
-from headrace.testing.broker import TestBroker
+from headrace.testing.broker import DEFAULTS, TestBroker
 from headrace.wire import ApiKey
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.messages.describe_cluster_response import DescribeClusterResponse
@@ -20,6 +24,9 @@ from tests.broker.peers import ask
 from tests.differential.connection import Connection, Ending
 
 REQUEST = DescribeClusterRequest(endpoint_type=1)
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+NOON_MS = int(time.time()) * 1000 - 3_600_000
+"""A time of this day, or retention takes the record away."""
 FIXTURES = "from headrace.testing.plugin import *\n"
 
 
@@ -108,6 +115,80 @@ class TestLife:
         with TestBroker(settings={"num.partitions": "3"}) as broker:
             broker.produce("made-on-demand", "one", partition=2)
             assert values(broker, "made-on-demand") == [b"one"]
+
+    def test_settings_of_a_test_win_over_those_of_tests(self) -> None:
+        given = {"group.initial.rebalance.delay.ms": "7", "group.share.heartbeat.interval.ms": "50"}
+        with TestBroker(settings=given) as broker:
+            settings = broker.node.settings
+            assert settings[config.GROUP_INITIAL_REBALANCE_DELAY_MS] == 7
+            assert settings[config.GROUP_SHARE_HEARTBEAT_INTERVAL_MS] == 50
+            assert settings[config.OFFSETS_TOPIC_NUM_PARTITIONS] == 1
+
+    @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+    def test_bounds_of_heartbeats_are_the_tests_own(self, kind: str) -> None:
+        given = {f"group.{kind}.min.heartbeat.interval.ms": "3000"}
+        with TestBroker(settings=given) as broker:
+            assert broker.node.settings.given[f"group.{kind}.min.heartbeat.interval.ms"] == "3000"
+
+    def test_the_page_has_every_default_beside_that_of_kafka(self) -> None:
+        rows = re.findall(r"^\| `([a-z.]+)` \| (\S+) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+        listed = {name: (here, default) for name, here, default in rows}
+        wanted = {
+            name: (value or "(none)", str(config.setting(name).default))
+            for name, value in DEFAULTS.items()
+            if name != "listeners"
+        }
+        assert {
+            name: (here, default.removeprefix("Headrace's own: "))
+            for name, (here, default) in listed.items()
+        } == wanted
+
+    def test_records_have_the_headers_and_timestamps_that_are_asked_for(
+        self, headrace: TestBroker
+    ) -> None:
+        headrace.create_topic("orders")
+        headrace.produce("orders", "one", "two", headers={"source": "shop"}, timestamp_ms=NOON_MS)
+        headrace.produce("orders", "three", headers=iter([("a", b"1"), ("a", None)]))
+        first, second, third = headrace.consume("orders")
+        assert first.headers == second.headers == (("source", b"shop"),)
+        assert first.timestamp == second.timestamp == NOON_MS
+        assert third.headers == (("a", b"1"), ("a", None))
+        assert third.timestamp > NOON_MS
+
+    def test_what_is_consumed_is_committed(self, headrace: TestBroker) -> None:
+        headrace.create_topic("orders")
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": headrace.bootstrap, "transactional.id": "shop"}
+        )
+        producer.init_transactions(20)
+        for value, end in (
+            (b"aborted", producer.abort_transaction),
+            (b"committed", producer.commit_transaction),
+        ):
+            producer.begin_transaction()
+            producer.produce("orders", value)
+            producer.flush(20)
+            end(20)
+        producer.begin_transaction()
+        producer.produce("orders", b"open")
+        producer.flush(20)
+        assert values(headrace, "orders") == [b"committed"]
+        producer.abort_transaction(20)
+
+    def test_a_group_is_configured_before_it_exists(self, headrace: TestBroker) -> None:
+        headrace.create_topic("invoices")
+        headrace.produce("invoices", "one")
+        headrace.configure_group("billing", {"share.auto.offset.reset": "earliest"})
+        with pytest.raises(KafkaError, match=r"share\.auto\.offset\.reset"):
+            headrace.configure_group("billing", {"share.auto.offset.reset": "sometimes"})
+
+        async def first() -> bytes | None:
+            async with ShareConsumer(headrace.bootstrap, "billing", ["invoices"]) as queue:
+                async for record in queue:
+                    return record.value
+            return None
+
+        assert asyncio.run(asyncio.wait_for(first(), 20)) == b"one"
 
     def test_time_that_passes_deletes_what_is_too_old(self, headrace: TestBroker) -> None:
         headrace.create_topic("orders", configs={"retention.ms": "60000"})

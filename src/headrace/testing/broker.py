@@ -23,7 +23,9 @@ import uvloop
 from headrace.broker.clock import Clock
 from headrace.broker.node import Node
 from headrace.client import Admin, Consumer, Producer, Start
+from headrace.client.configs import Resource, ResourceType
 from headrace.client.fetched import ConsumedRecord
+from headrace.client.producer import HeadersLike
 from headrace.config import load_settings
 from headrace.testing.faults import Faults
 
@@ -32,12 +34,29 @@ WAIT_SECONDS_MAX: Final = 30
 DEFAULTS: Final = {
     "http.listen": "",
     "listeners": "PLAINTEXT://127.0.0.1:0",
+    # A group begins, and goes on after a change, in milliseconds.
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "1",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "100",
+    "group.share.min.heartbeat.interval.ms": "1",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.heartbeat.interval.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.min.heartbeat.interval.ms": "1",
+    # The first group, transaction and queue have their topics created.
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     # A test that connects a hundred times in a row holds the interpreter meanwhile; what does not
     # fit into the backlog waits a second to be sent again.
     "socket.listen.backlog.size": "1024",
     # The test's own work would count as a stall of the broker's loop.
     "headrace.loop.stall.warn.ms": "0",
 }
+"""Settings that make tests quick. docs/testing.md has each with Kafka's default."""
 
 T = TypeVar("T")
 Value = bytes | str | None
@@ -55,13 +74,13 @@ class TestBroker:
     ) -> None:
         """Take a folder for the data, else a temporary one that goes with the broker.
 
-        `settings` are by Kafka's names, as in server.properties.
+        `settings` are by Kafka's names, as in server.properties. They win over `DEFAULTS`.
         """
         self.faults = Faults()
         self.clock = TestClock(self)
         self._is_temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="headrace-"))
-        self._settings = {**DEFAULTS, **(settings or {}), "log.dirs": str(self.folder)}
+        self._settings = {**_with_defaults(settings or {}), "log.dirs": str(self.folder)}
         self._life: _Life | None = None
 
     # Life
@@ -162,34 +181,81 @@ class TestBroker:
         self.run(self._create_topic(name, partitions, configs or {}))
         return name
 
-    def produce(self, topic: str, *rows: Row, partition: int | None = None) -> list[int]:
-        """Append records, acknowledged when this returns; give their offsets.
+    def produce(
+        self,
+        topic: str,
+        *rows: Row,
+        partition: int | None = None,
+        headers: HeadersLike = (),
+        timestamp_ms: int | None = None,
+    ) -> list[int]:
+        """Append records, acknowledged when this returns; return their offsets.
 
-        A record is a value or a pair of key and value, text or bytes.
+        A record is a value or a pair of key and value, text or bytes. All of them have the same
+        headers, pairs or a mapping, and the same timestamp, which is now if it is not given.
         """
-        return self.run(self._produce(topic, rows, partition))
+        headers = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        return self.run(self._produce(topic, rows, partition, headers, timestamp_ms))
 
     def consume(self, topic: str, start: int | None = None) -> list[ConsumedRecord]:
-        """Give what a topic holds now, partition after partition, from an offset or the start."""
+        """Return what a topic holds now, partition after partition, from an offset or the start.
+
+        Committed records only: not those of transactions that were aborted, nor what is behind
+        the first record of one that is open.
+        """
         records = self.run(self._consume(topic, Start.BEGINNING if start is None else start))
         return sorted(records, key=lambda record: (record.partition, record.offset))
+
+    def configure_group(self, group: str, configs: Mapping[str, str]) -> None:
+        """Set configs of a group by Kafka's names, such as `share.auto.offset.reset`.
+
+        The group need not exist yet.
+        """
+        self.run(self._configure_group(group, configs))
+
+    async def _configure_group(self, group: str, configs: Mapping[str, str]) -> None:
+        async with Admin(self.bootstrap) as admin:
+            await admin.alter_configs(Resource(ResourceType.GROUP, group), set=configs)
 
     async def _create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         async with Admin(self.bootstrap) as admin:
             await admin.create_topic(name, partitions, configs=configs)
 
-    async def _produce(self, topic: str, rows: Iterable[Row], partition: int | None) -> list[int]:
+    async def _produce(
+        self,
+        topic: str,
+        rows: Iterable[Row],
+        partition: int | None,
+        headers: HeadersLike,
+        timestamp_ms: int | None,
+    ) -> list[int]:
         async with Producer(self.bootstrap) as producer:
             deliveries = []
             for row in rows:
                 key, value = row if isinstance(row, tuple) else (None, row)
-                deliveries.append(await producer.send(topic, value, key, partition))
+                delivery = await producer.send(
+                    topic, value, key, partition, headers=headers, timestamp_ms=timestamp_ms
+                )
+                deliveries.append(delivery)
             return [(await delivery).offset for delivery in deliveries]
 
     async def _consume(self, topic: str, start: int | Start) -> list[ConsumedRecord]:
-        async with Consumer(self.bootstrap) as consumer:
+        async with Consumer(self.bootstrap, read_committed=True) as consumer:
             await consumer.assign(topic, start, until_end=True)
             return [record async for record in consumer]
+
+
+def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings and the defaults of what they do not name.
+
+    Who bounds heartbeat intervals has them as without our own, which may be out of bounds.
+    """
+    defaults = dict(DEFAULTS)
+    for kind in ("consumer", "share", "streams"):
+        bounds = (f"group.{kind}.{bound}.heartbeat.interval.ms" for bound in ("min", "max"))
+        if any(name in settings for name in bounds):
+            del defaults[f"group.{kind}.heartbeat.interval.ms"]
+    return {**defaults, **settings}
 
 
 class TestClock:
