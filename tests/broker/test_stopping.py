@@ -139,8 +139,10 @@ def test_a_member_that_waits_for_its_assignment_is_sent_to_find_its_coordinator(
                 instance for instance, each in joined.items() if each.leader != each.member_id
             )
             place = joined[follower]
-            request = sync("group", place.generation_id, place.member_id, instance=follower)
-            members[follower].send(request, SYNC_VERSION)
+            members[follower].send(
+                sync("group", place.generation_id, place.member_id, instance=follower),
+                SYNC_VERSION,
+            )
             wait_for_requests(broker, ApiKey.SYNC_GROUP)
             answer = stop_and_read(broker, members[follower], SyncGroupRequest, SYNC_VERSION)
     assert isinstance(answer, SyncGroupResponse)

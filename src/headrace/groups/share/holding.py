@@ -91,8 +91,8 @@ def answer_held(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
         state.deadlines.set(key, now_ms)
     elif kept:
         state.deadlines.set(key, kept[0].until_ms)
-    notes = (partial(_keep, state, group_id, kept), *target.notes)
-    return Outcome(tuple(records), (*answers, *target.replies), notes=notes)
+    keep = partial(_keep, state, group_id, kept)
+    return Outcome(tuple(records), (*answers, *target.replies), notes=(keep, *target.notes))
 
 
 def waiting(state: GroupsState) -> Iterable[Reply]:
