@@ -5,6 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from headrace.testing.broker import TestBroker
+from headrace.wire import ApiKey
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.list_offsets_request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -53,3 +56,26 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"in {DEADLINE_SECONDS} s it did not happen: {what}"
         time.sleep(0.005)  # polls, up to the deadline
+
+
+def wait_for_requests(broker: TestBroker, api: ApiKey) -> None:
+    """Wait until a request of an API waits for its answer."""
+
+    def is_waiting() -> bool:
+        return any(
+            request.api_key == api
+            for connection in tuple(broker.node.traffic.connections)
+            for request in tuple(connection._waiting)
+        )
+
+    wait_until(is_waiting, f"{api.name} waits")
+
+
+def from_start(topic: str, *, max_wait_ms: int) -> FetchRequest:
+    """A fetch of a topic's first partition that waits for a record."""
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+    )

@@ -20,13 +20,15 @@ from headrace.testing.broker import DEFAULTS, TestBroker
 from headrace.wire import ApiKey
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.messages.describe_cluster_response import DescribeClusterResponse
-from tests.broker.peers import ask
+from headrace.wire.messages.fetch_request import FetchRequest
+from tests.broker.peers import ask, from_start, wait_for_requests
 from tests.differential.connection import Connection, Ending
 
 REQUEST = DescribeClusterRequest(endpoint_type=1)
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 NOON_MS = int(time.time()) * 1000 - 3_600_000
 """A time of this day, or retention takes the record away."""
+LONG_MS, FETCH_VERSION = 60_000, 12
 FIXTURES = "from headrace.testing.plugin import *\n"
 
 
@@ -70,6 +72,29 @@ class TestLife:
         headrace.start()
         assert headrace.bootstrap == before
         assert values(headrace, "orders") == [str(number).encode() for number in range(100)]
+
+    def test_a_life_that_ended_does_not_hear_of_time_that_passes(
+        self, headrace: TestBroker
+    ) -> None:
+        heard = len(headrace.clock.of_node.on_moved)
+        headrace.crash()
+        assert headrace.clock.of_node.on_moved == []
+        headrace.start()
+        headrace.restart()
+        assert len(headrace.clock.of_node.on_moved) == heard
+
+    def test_a_broker_whose_data_goes_with_it_answers_before_it_ends(self) -> None:
+        broker = TestBroker()
+        broker.start()
+        broker.create_topic("orders")
+        request = from_start("orders", max_wait_ms=LONG_MS)
+        with Connection(broker.bootstrap) as connection:
+            connection.send(request, FETCH_VERSION)
+            wait_for_requests(broker, ApiKey.FETCH)
+            broker.close()
+            assert not isinstance(connection.answer(FetchRequest, FETCH_VERSION), Ending)
+            assert connection.receive() is Ending.CLOSED
+        assert not broker.folder.exists()
 
     def test_a_broker_that_does_not_run_says_so(self, headrace: TestBroker) -> None:
         headrace.stop()

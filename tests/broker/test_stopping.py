@@ -6,7 +6,7 @@ from headrace.errors import ErrorCode
 from headrace.testing.broker import TestBroker
 from headrace.wire import ApiKey
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
-from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.fetch_request import FetchRequest
 from headrace.wire.messages.fetch_response import FetchResponse
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.messages.find_coordinator_response import FindCoordinatorResponse
@@ -23,7 +23,7 @@ from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHear
 from headrace.wire.messages.sync_group_request import SyncGroupRequest
 from headrace.wire.messages.sync_group_response import SyncGroupResponse
 from headrace.wire.schema import Message
-from tests.broker.peers import ask, ask_on, wait_until
+from tests.broker.peers import ask, ask_on, from_start, wait_for_requests, wait_until
 from tests.differential.connection import Connection, Ending
 from tests.differential.group_requests import join, sync
 from tests.differential.requests import metadata
@@ -31,19 +31,6 @@ from tests.differential.requests import metadata
 LONG_MS = 60_000
 FETCH_VERSION, SHARE_FETCH_VERSION = 12, 1
 JOIN_VERSION, SYNC_VERSION = 5, 4
-
-
-def wait_for_requests(broker: TestBroker, api: ApiKey) -> None:
-    """Wait until a request of an API waits for its answer."""
-
-    def is_waiting() -> bool:
-        return any(
-            request.api_key == api
-            for connection in tuple(broker.node.traffic.connections)
-            for request in tuple(connection._waiting)
-        )
-
-    wait_until(is_waiting, f"{api.name} waits")
 
 
 def stop_and_read(
@@ -71,12 +58,7 @@ def find_coordinator(broker: TestBroker, group: str) -> None:
 
 def test_a_fetch_that_waits_for_records_is_answered(headrace: TestBroker) -> None:
     headrace.create_topic("orders")
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-    request = FetchRequest(
-        max_wait_ms=LONG_MS,
-        min_bytes=1,
-        topics=[FetchTopic(topic="orders", partitions=[partition])],
-    )
+    request = from_start("orders", max_wait_ms=LONG_MS)
     with Connection(headrace.bootstrap) as connection:
         connection.send(request, FETCH_VERSION)
         wait_for_requests(headrace, ApiKey.FETCH)

@@ -10,6 +10,7 @@ The composition root: nothing is decided here but the order of things.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from random import random
 from typing import Final
@@ -87,6 +88,7 @@ class Node:
         self._quorum: MetadataQuorum | None = None
         self._broker: Broker | None = None
         self._dispatcher: Dispatcher | None = None
+        self._on_clock_moved: tuple[Callable[[], None], ...] = ()
 
     @property
     def broker(self) -> Broker:
@@ -120,18 +122,13 @@ class Node:
 
     async def stop(self) -> None:
         """End well: answer what was asked, flush, and leave a marker for the next start."""
-        self.is_ready = False
-        self._loop_watch.stop()
-        for listener in self.listeners:
-            listener.close()
-        await self._drain()
+        await self.drain()
         await self.upkeep.stop()
+        self._forget_clock()
         self.broker.share_partitions.close()
-        self.clock.on_moved.remove(self.broker.share_partitions.rearm)
         self._persister.close()
         self._peers.close()
         self._roles.close()
-        self.clock.on_moved.remove(self._roles.rearm)
         broker = self.broker
         await broker.replicas.stop()
         for log in broker.folder.logs.values():
@@ -150,10 +147,8 @@ class Node:
 
         What runs on the loop is not waited for; the caller ends the loop.
         """
-        self.is_ready = False
-        self._loop_watch.stop()
-        for listener in self.listeners:
-            listener.close()
+        self._stop_listening()
+        self._forget_clock()
         for connection in tuple(self.traffic.connections):
             connection.close("the node is gone")
         if self._dispatcher is not None:
@@ -223,7 +218,8 @@ class Node:
             refuse_letters=lambda led, name: refuse_dead_letter_topic(self.broker, led, name),
             turns=turns,
         )
-        self.clock.on_moved += [self._roles.rearm, shares.rearm]
+        self._on_clock_moved = (self._roles.rearm, shares.rearm)
+        self.clock.on_moved += self._on_clock_moved
         replicas.listeners += [self._roles, shares]
         self._broker = Broker(
             node_id=self.node_id,
@@ -320,8 +316,24 @@ class Node:
 
     # Ending
 
-    async def _drain(self) -> None:
-        """Answer what is under way, up to a limit, and close every connection."""
+    def _stop_listening(self) -> None:
+        self.is_ready = False
+        self._loop_watch.stop()
+        for listener in self.listeners:
+            listener.close()
+
+    def _forget_clock(self) -> None:
+        """Hear no more of a clock that may outlive this node."""
+        on_moved, self._on_clock_moved = self._on_clock_moved, ()
+        for look_again in on_moved:
+            self.clock.on_moved.remove(look_again)
+
+    async def drain(self) -> None:
+        """Answer what is under way, up to a limit, and close every connection.
+
+        What waits for records or for members of groups is answered at once. `stop` or `crash` then.
+        """
+        self._stop_listening()
         connections = tuple(self.traffic.connections)
         for connection in connections:
             connection.drain()

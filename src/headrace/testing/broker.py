@@ -104,13 +104,7 @@ class TestBroker:
 
     def stop(self) -> None:
         """End well: drained, flushed, marked as clean. A broker that does not run stays so."""
-        life, self._life = self._life, None
-        if life is not None:
-            life.call(self.faults.close_held)
-            try:
-                life.run(life.node.stop())
-            finally:
-                life.end()
+        self._end(Node.stop)
 
     def restart(self) -> None:
         """Stop and start again on the same data, at the same address."""
@@ -132,10 +126,19 @@ class TestBroker:
     def close(self) -> None:
         """Stop, and remove the data if the folder was made for it."""
         try:
-            self.stop()
+            self._end(_drain_and_crash if self._is_temporary else Node.stop)
         finally:
             if self._is_temporary:
                 shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, end: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
+        life, self._life = self._life, None
+        if life is not None:
+            life.call(self.faults.close_held)
+            try:
+                life.run(end(life.node))
+            finally:
+                life.end()
 
     def __enter__(self) -> Self:
         try:
@@ -316,6 +319,12 @@ class _Life:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             asyncio.set_event_loop(None)
             self._loop.close()
+
+
+async def _drain_and_crash(node: Node) -> None:
+    """End well for clients. Nothing is flushed, as nobody reads the data any more."""
+    await node.drain()
+    await _crash(node)
 
 
 async def _crash(node: Node) -> None:
