@@ -19,6 +19,7 @@ from headrace.share.key import SharePartitionKey
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from tests.unit.broker.conftest import FakePeer
 from tests.unit.broker.share_client import ACCEPT, Member
 
 SETTINGS = {
@@ -28,6 +29,7 @@ SETTINGS = {
 }
 EARLIEST = SetConfigs(ResourceType.GROUP, "g", {"share.auto.offset.reset": "earliest"})
 RETRY_MS = 30_000
+WAIT_MS = 500
 POLL_SECONDS = 0.005
 pytestmark = pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
 
@@ -67,10 +69,8 @@ def wait_until(node: Any, is_so: Callable[[], object]) -> None:
 
 
 def settled(node: Any) -> Any:
-    """Have a member whose states have begun; give its answer."""
-    beat(node, 0, ["in"])
-    wait_until(node, lambda: group(node).states.initialized and not group(node).states.initializing)
-    return beat(node, 2)
+    """Have a member whose states have begun; return its answer."""
+    return beat(node, 0, ["in"])
 
 
 def summary(node: Any, index: int) -> StateSummary:
@@ -134,10 +134,62 @@ def test_states_that_do_not_begin_fail_no_heartbeat_and_are_tried_again(
     assert "3 of 3 states did not begin" in caplog.text
     assert "no such luck" in caplog.text
     broken.is_broken = False
-    assert beat(node, 2).error_code == ErrorCode.NONE
-    wait_until(node, lambda: group(node).states.initialized)
     answer = beat(node, 2)
     assert [each.partitions for each in answer.assignment.topic_partitions] == [[0, 1, 2]]
+
+
+def test_a_heartbeat_waits_no_longer_for_states_than_it_may(node: Any) -> None:
+    node.broker.persister = SilentPersister(node.broker.persister)
+    answer = beat(node, 0, ["in"])
+    assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, 2)
+    assert answer.assignment.topic_partitions == []
+
+
+def test_a_client_that_goes_while_its_heartbeat_waits_keeps_nobody_up(node: Any) -> None:
+    silent = node.broker.persister = SilentPersister(node.broker.persister)
+    peer = FakePeer(node.node.dispatcher)
+    request = ShareGroupHeartbeatRequest("g", "gone", 0, subscribed_topic_names=["in"])
+
+    async def ask_and_go() -> None:
+        asking = asyncio.ensure_future(node.ask_async(request, 1, peer))
+        while not silent.asked:
+            await asyncio.sleep(0)
+        peer.close("it is gone")
+        node.clock.advance(WAIT_MS)
+        await asking  # a connection drops it
+
+    node.run(ask_and_go())
+    state = node.broker.groups.shard("g").machine.state
+    wait_until(node, lambda: not state.held_heartbeats)
+    assert set(group(node).members) == {"gone"}
+
+
+def test_a_heartbeat_that_waits_is_answered_by_whoever_gives_up_its_group(node: Any) -> None:
+    silent = node.broker.persister = SilentPersister(node.broker.persister)
+    request = ShareGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["in"])
+
+    async def ask_and_resign() -> Any:
+        asking = asyncio.ensure_future(node.ask_async(request, 1))
+        while not silent.asked:
+            await asyncio.sleep(0)
+        node.broker.groups.close()
+        return await asking
+
+    assert node.run(ask_and_resign()).error_code == ErrorCode.NOT_COORDINATOR
+
+
+class SilentPersister:
+    """Begins no state, and says nothing."""
+
+    def __init__(self, persister: Any) -> None:
+        self._persister = persister
+        self.asked = 0
+
+    def initialize(self, *arguments: Any) -> None:
+        self.asked += 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._persister, name)
 
 
 class BrokenPersister:
