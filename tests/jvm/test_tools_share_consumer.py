@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,17 @@ def test_every_record_of_every_partition_comes_once(bootstrap: str, members: Sha
     assert set(member.commit().values()) == {None}
     member.close()
     assert members.open(bootstrap, name, name).poll(SILENCE_MS) == []
+
+
+def test_the_first_record_comes_with_the_first_heartbeat(
+    tmp_path: Path, members: ShareMembers
+) -> None:
+    # With Kafka it comes with the second.
+    with headrace(tmp_path / "data", {"group.share.heartbeat.interval.ms": "15000"}) as address:
+        name = queue(address)
+        fill(address, name, 1)
+        assert members.open(address, name, name).poll(10_000)
+        members.close_all()
 
 
 def test_each_kind_of_acknowledgement_does_what_it_says(
