@@ -68,10 +68,16 @@ def answer_held(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
     try:
         group = find_share_group(state, group_id)
     except KafkaError as error:  # everybody left, and it was deleted
-        replies = tuple((each.reply, error) for each in waiting)
-        return Outcome(replies=replies, notes=(partial(_keep, state, group_id, []),))
+        told, kept = waiting[:ANSWERS_AT_ONCE], waiting[ANSWERS_AT_ONCE:]
+        if kept:
+            state.deadlines.set(key, now_ms)
+        replies = tuple((each.reply, error) for each in told)
+        return Outcome(replies=replies, notes=(partial(_keep, state, group_id, kept),))
     epoch, begun = next_epoch(state, group, group.members, is_due=False)
     target = update_target(state, group, epoch, group.members, now_ms)
+    if len(target.records) > ANSWERS_AT_ONCE:  # work enough for one turn
+        state.deadlines.set(key, now_ms)
+        return Outcome((*begun, *target.records))
     told, kept = _choose(state, group, target, now_ms)
     records: list[CoordinatorRecord] = [*begun, *target.records]
     answers: list[tuple[Reply, Any]] = []
