@@ -72,6 +72,11 @@ class AcquiredChunk:
         self._ready: list[ShareRecord] = []
         self._is_used_up = False
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every acquired offset was dealt with."""
+        return not self._ready and self._at == len(self._acquired)
+
     def take(self, records_max: int) -> list[ShareRecord]:
         """Give up to `records_max` records that are next; none at the end."""
         while not self._ready and not self._is_used_up:

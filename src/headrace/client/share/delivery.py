@@ -162,6 +162,11 @@ class Delivery:
         link = self._links[node_id] = NodeLink(node_id, self._terms, self)
         return link
 
+    @property
+    def has_records(self) -> bool:
+        """Whether records are here that nobody has taken."""
+        return not all(arrived.chunk.is_exhausted for arrived in self._arrived)
+
     def take(self, records_max: int) -> list[Portion]:
         """Give up to that many of the records that are here. No partition is in two portions."""
         portions: dict[tuple[str, int], Portion] = {}
