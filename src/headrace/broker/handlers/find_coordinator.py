@@ -2,14 +2,15 @@
 
 KIP-98 (transactions, from 1), KIP-699 (many keys at once, from 4), KIP-932 (share partitions, from
 6). The first who asks for a coordinator has its topic created, and is answered when it is there;
-Kafka answers COORDINATOR_NOT_AVAILABLE meanwhile. An empty group id has a coordinator like any
-other: offsets could always be committed for it. A key of a share partition is
-`group:topic id:partition`, and INVALID_REQUEST if it is none, or before version 6.
+Kafka answers COORDINATOR_NOT_AVAILABLE meanwhile. Whoever asks while this node begins to lead it
+waits a moment too: a client that its coordinator refuses comes back much later. An empty group id
+has a coordinator like any other: offsets could always be committed for it. A key of a share
+partition is `group:topic id:partition`, and INVALID_REQUEST if it is none, or before version 6.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from enum import IntEnum
 from typing import Any, Final
 
@@ -25,7 +26,9 @@ from headrace.broker.internal_topics import (
     create_internal_topic,
 )
 from headrace.broker.request import Handler, Request
+from headrace.coordinator.coordinator import Coordinator as Coordinators
 from headrace.coordinator.placement import partition_for
+from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.share.key import parse_share_partition
@@ -39,6 +42,8 @@ from headrace.wire.messages.find_coordinator_response import (
 FIRST_BATCHED: Final = 4
 FIRST_WITH_SHARE: Final = 6
 NO_NODE: Final = -1
+READY_SECONDS_MAX: Final = 1.0
+"""How long is waited for a coordinator that loads: a client may as well hear that from it."""
 NO_ERROR: Final = "NONE"
 """The message that Kafka has in answers without an error before they were batched."""
 
@@ -59,6 +64,8 @@ def handle_find_coordinator(
         return _create_and_answer(broker, request, topic)
     if len(request.body.coordinator_keys) > NAMES_AT_ONCE:
         return _answer_in_slices(broker, request)
+    if not _is_ready(broker, request):
+        return _answer_when_ready(broker, request)
     return _answer(broker, request)
 
 
@@ -67,7 +74,43 @@ async def _create_and_answer(
 ) -> FindCoordinatorResponse:
     with contextlib.suppress(KafkaError):  # logged; the answer says that there is nobody
         await create_internal_topic(broker, topic)
+    return await _answer_when_ready(broker, request)
+
+
+async def _answer_when_ready(broker: Broker, request: Request) -> FindCoordinatorResponse:
+    """Answer once the coordinators that are here serve, or after `READY_SECONDS_MAX`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READY_SECONDS_MAX):
+            await broker.replicas.settle()
+            if len(request.body.coordinator_keys) <= NAMES_AT_ONCE:
+                for shard in _shards(broker, request):
+                    if shard is not None:
+                        await shard.loaded()
     return await _answer_in_slices(broker, request)
+
+
+def _is_ready(broker: Broker, request: Request) -> bool:
+    """Whether those of the coordinators that are here serve."""
+    return all(
+        shard is not None and shard.state is not State.LOADING for shard in _shards(broker, request)
+    )
+
+
+def _shards(broker: Broker, request: Request) -> Iterator[Shard[Any] | None]:
+    """Yield the shards of the keys that this node coordinates; None for one that it has not yet."""
+    coordinators: dict[int, Coordinators[Any]] = {
+        KeyType.GROUP: broker.groups,
+        KeyType.TRANSACTION: broker.transactions,
+        KeyType.SHARE: broker.share_states,
+    }
+    coordinator = coordinators.get(request.body.key_type)
+    topic = None if coordinator is None else broker.image.topic(coordinator.topic)
+    if coordinator is None or topic is None:
+        return
+    for key in _keys(request):
+        index = partition_for(key, len(topic.partitions))
+        if topic.partitions[index].leader == broker.node_id and _is_legal(request, key):
+            yield coordinator.shard_at(index)
 
 
 async def _answer_in_slices(broker: Broker, request: Request) -> FindCoordinatorResponse:
@@ -126,9 +169,12 @@ def _nobody(key: str, code: ErrorCode, message: str = "") -> Coordinator:
 
 
 def _has_legal_key(request: Request) -> bool:
+    return any(_is_legal(request, key) for key in _keys(request))
+
+
+def _keys(request: Request) -> list[str]:
     body: FindCoordinatorRequest = request.body
-    keys = body.coordinator_keys if request.version >= FIRST_BATCHED else [body.key]
-    return any(_is_legal(request, key) for key in keys)
+    return body.coordinator_keys if request.version >= FIRST_BATCHED else [body.key]
 
 
 def _is_legal(request: Request, key: str) -> bool:

@@ -7,6 +7,7 @@ from headrace import config
 from headrace.groups.assignors import Assignment
 from headrace.groups.consumer.targets import group_interval_ms, soon_ms
 from headrace.groups.share.group import ShareGroup, ShareMember
+from headrace.groups.share.states import beginning_topics
 from headrace.groups.share.targets import Target
 from headrace.groups.state import GroupsState
 from headrace.metadata.image import Image
@@ -46,13 +47,18 @@ def _still_wanted(target: Assignment, member: ShareMember, image: Image) -> Assi
 def respond(
     state: GroupsState, group: ShareGroup, member: ShareMember, epoch: int, now_ms: int
 ) -> ShareGroupHeartbeatResponse:
-    """Return the response to a heartbeat, without an assignment. `epoch` is that of the group."""
+    """Return the response to a heartbeat, without an assignment. `epoch` is that of the group.
+
+    A member that has nothing and is about to have something should ask again soon.
+    """
     interval_ms = group_interval_ms(state, group.group_id, HEARTBEAT_INTERVAL)
-    is_target_due = epoch > member.epoch
-    if is_target_due and not member.assigned and is_wait_allowed(state):
-        spacing_ms = group_interval_ms(state, group.group_id, ASSIGNMENT_INTERVAL)
-        due_ms = group.assignment_timestamp_ms + spacing_ms
-        interval_ms = min(interval_ms, soon_ms(len(group.members), due_ms - now_ms))
+    if not member.assigned and state.settings[config.GROUP_FIRST_ASSIGNMENT_WAIT_MS]:
+        if epoch > member.epoch:
+            spacing_ms = group_interval_ms(state, group.group_id, ASSIGNMENT_INTERVAL)
+            due_ms = group.assignment_timestamp_ms + spacing_ms
+            interval_ms = min(interval_ms, soon_ms(len(group.members), due_ms - now_ms))
+        elif not beginning_topics(state, group).isdisjoint(member.topic_names):
+            interval_ms = min(interval_ms, soon_ms(len(group.members), 0))
     return ShareGroupHeartbeatResponse(
         member_id=member.member_id, member_epoch=member.epoch, heartbeat_interval_ms=interval_ms
     )
@@ -62,8 +68,3 @@ def assignment_rows(assigned: Assignment) -> AssignmentRows:
     return AssignmentRows(
         [TopicPartitions(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]
     )
-
-
-def is_wait_allowed(state: GroupsState) -> bool:
-    """Whether members without partitions are answered later, or told to ask again soon."""
-    return state.settings[config.GROUP_FIRST_ASSIGNMENT_WAIT_MS] > 0

@@ -18,10 +18,11 @@ from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import KafkaError
 from headrace.groups.share.answers import advance, assignment_rows, respond
-from headrace.groups.share.deadlines import held_key, states_key
+from headrace.groups.share.deadlines import held_key
 from headrace.groups.share.group import ShareGroup, ShareMember
 from headrace.groups.share.records import current_record
 from headrace.groups.share.requests import find_member, find_share_group
+from headrace.groups.share.states import beginning_topics
 from headrace.groups.share.targets import Target, next_epoch, update_target
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState, HeldHeartbeat, MemberId
 
@@ -41,7 +42,7 @@ def may_hold(
     return (
         is_begun
         or _is_target_computed(group, target)
-        or not _beginning(state, group).isdisjoint(member.topic_names)
+        or not beginning_topics(state, group).isdisjoint(member.topic_names)
     )
 
 
@@ -110,7 +111,7 @@ def _choose(
     state: GroupsState, group: ShareGroup, target: Target, now_ms: int
 ) -> tuple[list[HeldHeartbeat], list[HeldHeartbeat]]:
     """Return who is answered now, and who waits on."""
-    is_computed, beginning = _is_target_computed(group, target), _beginning(state, group)
+    is_computed, beginning = _is_target_computed(group, target), beginning_topics(state, group)
     held = state.held_heartbeats[group.group_id]
     told, kept = list[HeldHeartbeat](), list[HeldHeartbeat]()
     for position, each in enumerate(held):
@@ -137,12 +138,3 @@ def _keep(state: GroupsState, group_id: GroupId, kept: list[HeldHeartbeat]) -> N
 def _is_target_computed(group: ShareGroup, target: Target) -> bool:
     """Whether a target is being computed elsewhere."""
     return bool(target.replies) or group.assigning_epoch is not None
-
-
-def _beginning(state: GroupsState, group: ShareGroup) -> set[str]:
-    """Return the topics with states that were to begin a moment ago."""
-    return {
-        topic.name
-        for topic_id, topic in group.states.initializing.items()
-        if states_key(group.group_id, topic_id) in state.deadlines
-    }

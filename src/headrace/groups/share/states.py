@@ -71,6 +71,15 @@ def begin_states(
     )
 
 
+def beginning_topics(state: GroupsState, group: ShareGroup) -> set[str]:
+    """Return the topics with states that were to begin a moment ago, and are not known to have."""
+    return {
+        topic.name
+        for topic_id, topic in group.states.initializing.items()
+        if states_key(group.group_id, topic_id) in state.deadlines
+    }
+
+
 def note_not_begun(state: GroupsState, keys: Iterable[SharePartitionKey], now_ms: int) -> Outcome:
     """Have states that could not begin tried again by the next heartbeat."""
     for key in keys:

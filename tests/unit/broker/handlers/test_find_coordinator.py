@@ -1,14 +1,17 @@
 """Where the coordinator of a group or a transactional id is, and how its topic comes to be."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
 from headrace.metadata.state import ResourceType
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from tests.unit.broker.conftest import FakePeer
 
 GROUP, TRANSACTION, SHARE = range(3)
 OFFSETS = TopicName("__consumer_offsets")
@@ -52,6 +55,22 @@ def test_the_topic_of_groups_is_created_when_somebody_asks(harness: Any) -> None
         "compression.type": "producer",
         "segment.bytes": "104857600",
     }
+
+
+def test_who_asks_while_the_topic_is_created_finds_a_coordinator_that_serves(harness: Any) -> None:
+    request = FindCoordinatorRequest(coordinator_keys=["g"])
+
+    async def ask_twice() -> list[State]:
+        first = asyncio.ensure_future(harness.ask_async(request, 4))
+        while harness.broker.image.topic(OFFSETS) is None:
+            await asyncio.sleep(0)
+        states = []
+        for answer in (harness.ask_async(request, 4, FakePeer(harness.node.dispatcher)), first):
+            assert (await answer).coordinators[0].error_code == ErrorCode.NONE
+            states.append(harness.broker.groups.shard("g").state)
+        return states
+
+    assert harness.run(ask_twice()) == [State.ACTIVE, State.ACTIVE]
 
 
 def test_the_topic_of_transactions_can_be_written_on_a_node_alone(harness: Any) -> None:

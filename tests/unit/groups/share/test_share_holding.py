@@ -7,6 +7,7 @@ import pytest
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups import assigning
 from headrace.groups.administration import delete_group
+from headrace.groups.consumer.targets import SOON_MS
 from headrace.groups.share.heartbeat import Sender, heartbeat
 from headrace.groups.share.holding import ANSWERS_AT_ONCE
 from headrace.groups.share.states import note_not_begun
@@ -72,9 +73,12 @@ def test_states_that_do_not_begin_are_waited_for_a_moment(world: ShareWorld) -> 
     answer = told(world)
     assert (answer.error_code, answer.member_epoch) == (0, 2)
     assert world.share_assigned(answer) == {}
-    assert answer.heartbeat_interval_ms == INTERVAL_MS
+    assert answer.heartbeat_interval_ms == SOON_MS
+    world.pass_time(SOON_MS)
+    world.send_share_beat("m", 2)
+    assert len(world.answers) == 1  # it waits again
     begin(world)
-    assert world.share_assigned(world.share_beat("m", 2)) == ALL
+    assert world.share_assigned(world.answers[-1][1]) == ALL
 
 
 def test_states_that_could_not_begin_are_not_waited_for(world: ShareWorld) -> None:
@@ -82,7 +86,8 @@ def test_states_that_could_not_begin_are_not_waited_for(world: ShareWorld) -> No
     keys = [each.key for each in world.beginnings]
     world.do(note_not_begun(world.machine.state, keys, world.now_ms))
     world.pass_time(0)
-    assert world.share_assigned(told(world)) == {}
+    answer = told(world)
+    assert (world.share_assigned(answer), answer.heartbeat_interval_ms) == ({}, INTERVAL_MS)
 
 
 def test_each_waits_for_the_topics_that_it_wants(world: ShareWorld) -> None:
