@@ -12,6 +12,10 @@ from headrace.records.varint import encode_varint
 @example(-1)
 @example(2047)
 @example(2048)
+@example(8191)
+@example(8192)
+@example(2**20 - 1)
+@example(2**20)
 def test_a_number_is_encoded_as_aiokafka_encodes_it(value: int) -> None:
     expected = bytearray()
     encode_varint_py(value, expected.append)
