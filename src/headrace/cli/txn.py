@@ -9,18 +9,9 @@ from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, make_sure, usage_error
 from headrace.cli.streams import say
 from headrace.client.admin import Admin
-from headrace.client.nodes import ActiveProducer
-from headrace.client.outcomes import values_of
 from headrace.client.topics import TopicPartition
-from headrace.client.transactions import (
-    ListedTransaction,
-    TransactionDescription,
-    abort_in_partition,
-    describe_transaction,
-    fence_producer,
-    list_transactions,
-)
-from headrace.errors import ErrorCode, KafkaError
+from headrace.client.transactions import ListedTransaction, TransactionDescription
+from headrace.errors import KafkaError
 
 
 @click.group(cls=CommandGroup)
@@ -38,7 +29,7 @@ def list_(states: tuple[str, ...], open_for: int | None, as_json: bool, bootstra
 
     async def work() -> list[ListedTransaction]:
         async with Admin(bootstrap) as admin:
-            return await list_transactions(admin.cluster, states, open_for)
+            return await admin.list_transactions(states, open_for)
 
     found = complete(work())
     if as_json:
@@ -59,7 +50,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
 
     async def work() -> tuple[TransactionDescription, dict[TopicPartition, int]]:
         async with Admin(bootstrap) as admin:
-            described = await describe_transaction(admin.cluster, transactional_id)
+            described = await admin.describe_transaction(transactional_id)
             outcomes = await admin.describe_producers(described.partitions)
         starts = {
             partition: producer.transaction_start_offset
@@ -123,34 +114,15 @@ def abort(
     async def work() -> None:
         async with Admin(bootstrap) as admin:
             if transactional_id is not None:
-                # Without this, an id that nobody has used would come to be.
-                await describe_transaction(admin.cluster, transactional_id)
-                await fence_producer(admin.cluster, transactional_id)
+                await admin.abort_transaction(transactional_id)
             elif hanging is not None and producer_id is not None:
-                await _abort_hanging(admin, hanging, producer_id)
+                await admin.abort_hanging_transaction(hanging, producer_id)
 
     complete(work())
     if as_json:
         print_json({"aborted": about})
     else:
         say(f"aborted {about}")
-
-
-async def _abort_hanging(admin: Admin, partition: TopicPartition, producer_id: int) -> None:
-    producers = values_of(await admin.describe_producers([partition]))[partition]
-    found = next((row for row in producers if _is_open(row, producer_id)), None)
-    if found is None:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            f"producer {producer_id} has no open transaction in {partition}",
-        )
-    await abort_in_partition(
-        admin.cluster, partition, producer_id, found.producer_epoch, found.coordinator_epoch
-    )
-
-
-def _is_open(producer: ActiveProducer, producer_id: int) -> bool:
-    return producer.producer_id == producer_id and producer.transaction_start_offset >= 0
 
 
 def _parse_partition(text: str) -> TopicPartition:

@@ -15,10 +15,15 @@
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("orders", partitions=3)
 
+    async with Producer("127.0.0.1:9092", transactional_id="orders-1") as producer:
+        async with producer.transaction():
+            await producer.send("orders", b"all of these")
+            await producer.send("bills", b"or none")
+
 What a cluster refuses is a `KafkaError` with its code; a cluster that cannot be reached is a
 `NotReachable` that names host and port. Records that nobody can read are an `UnreadableBatch`,
 which says how to go on behind them. `Cluster` is what they stand on: several of them can
-share one, which then has one connection a node. A share consumer shares with nobody: brokers bind
+share one, which then has one connection per node. A share consumer shares with nobody: brokers bind
 its locks to its connections. Names load on first use, so that an admin's program does not wait for
 compression libraries.
 
@@ -29,46 +34,128 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from headrace.client.addresses import Address
     from headrace.client.admin import Admin
+    from headrace.client.batches import Delivery, Placed
     from headrace.client.cluster import Cluster
+    from headrace.client.configs import (
+        Config,
+        ConfigSource,
+        ConfigType,
+        Resource,
+        ResourceType,
+        Synonym,
+    )
     from headrace.client.connection import Connection
     from headrace.client.consumer import Consumer
-    from headrace.client.errors import ClientError, NotReachable
-    from headrace.client.fetched import UnreadableBatch
-    from headrace.client.offsets import Start
+    from headrace.client.errors import (
+        ClientError,
+        InvalidAddress,
+        NotReachable,
+        ProducerFenced,
+        TransactionAborted,
+        UnsupportedApi,
+    )
+    from headrace.client.features import Feature
+    from headrace.client.fetched import ConsumedRecord, UnreadableBatch
+    from headrace.client.group_members import GroupDescription, GroupMember
+    from headrace.client.groups import CommittedOffset, GroupMetadata, ListedGroup
+    from headrace.client.metadata import Node, Partition, Topic
+    from headrace.client.nodes import (
+        ActiveProducer,
+        ClusterDescription,
+        LogDir,
+        QuorumDescription,
+        QuorumMember,
+        ReplicaOnDisk,
+    )
+    from headrace.client.offsets import FoundOffset, Start
+    from headrace.client.outcomes import Outcomes, values_of
     from headrace.client.producer import Producer
-    from headrace.client.settings import ClientSettings
+    from headrace.client.reassignments import Reassignment
+    from headrace.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
     from headrace.client.share.acknowledgements import Acknowledged, AcknowledgeType
     from headrace.client.share.acquired import ShareRecord
     from headrace.client.share.blocking import BlockingShareConsumer
     from headrace.client.share.consumer import AcknowledgementMode, ShareConsumer
+    from headrace.client.share.handling import RetryPolicy
+    from headrace.client.share.offsets import ShareStart
     from headrace.client.share.terms import AcquireMode, ShareSettings
-    from headrace.client.share.worker import Retry, share_worker
-    from headrace.client.topics import NewTopic, TopicPartition
+    from headrace.client.share.worker import Retry, ShareWorker, share_worker
+    from headrace.client.topics import CreatedTopic, NewTopic, TopicPartition
+    from headrace.client.transactional.states import InvalidTransactionStep
+    from headrace.client.transactional.transaction import Transaction
+    from headrace.client.transactions import ListedTransaction, TransactionDescription
+    from headrace.errors import ErrorCode, KafkaError
 
 __all__ = [
     "AcknowledgeType",
     "Acknowledged",
     "AcknowledgementMode",
     "AcquireMode",
+    "ActiveProducer",
+    "Address",
     "Admin",
     "BlockingShareConsumer",
     "ClientError",
     "ClientSettings",
     "Cluster",
+    "ClusterDescription",
+    "CommittedOffset",
+    "Config",
+    "ConfigSource",
+    "ConfigType",
     "Connection",
+    "ConsumedRecord",
     "Consumer",
+    "ConsumerSettings",
+    "CreatedTopic",
+    "Delivery",
+    "ErrorCode",
+    "Feature",
+    "FoundOffset",
+    "GroupDescription",
+    "GroupMember",
+    "GroupMetadata",
+    "InvalidAddress",
+    "InvalidTransactionStep",
+    "KafkaError",
+    "ListedGroup",
+    "ListedTransaction",
+    "LogDir",
     "NewTopic",
+    "Node",
     "NotReachable",
+    "Outcomes",
+    "Partition",
+    "Placed",
     "Producer",
+    "ProducerFenced",
+    "ProducerSettings",
+    "QuorumDescription",
+    "QuorumMember",
+    "Reassignment",
+    "ReplicaOnDisk",
+    "Resource",
+    "ResourceType",
     "Retry",
+    "RetryPolicy",
     "ShareConsumer",
     "ShareRecord",
     "ShareSettings",
+    "ShareStart",
+    "ShareWorker",
     "Start",
+    "Synonym",
+    "Topic",
     "TopicPartition",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionDescription",
     "UnreadableBatch",
+    "UnsupportedApi",
     "share_worker",
+    "values_of",
 ]
 
 _HOMES: Final = {
@@ -76,24 +163,69 @@ _HOMES: Final = {
     "Acknowledged": "share.acknowledgements",
     "AcknowledgementMode": "share.consumer",
     "AcquireMode": "share.terms",
+    "ActiveProducer": "nodes",
+    "Address": "addresses",
     "Admin": "admin",
     "BlockingShareConsumer": "share.blocking",
     "ClientError": "errors",
     "ClientSettings": "settings",
     "Cluster": "cluster",
+    "ClusterDescription": "nodes",
+    "CommittedOffset": "groups",
+    "Config": "configs",
+    "ConfigSource": "configs",
+    "ConfigType": "configs",
     "Connection": "connection",
+    "ConsumedRecord": "fetched",
     "Consumer": "consumer",
+    "ConsumerSettings": "settings",
+    "CreatedTopic": "topics",
+    "Delivery": "batches",
+    "ErrorCode": "errors",
+    "Feature": "features",
+    "FoundOffset": "offsets",
+    "GroupDescription": "group_members",
+    "GroupMember": "group_members",
+    "GroupMetadata": "groups",
+    "InvalidAddress": "errors",
+    "InvalidTransactionStep": "transactional.states",
+    "KafkaError": "errors",
+    "ListedGroup": "groups",
+    "ListedTransaction": "transactions",
+    "LogDir": "nodes",
     "NewTopic": "topics",
+    "Node": "metadata",
     "NotReachable": "errors",
+    "Outcomes": "outcomes",
+    "Partition": "metadata",
+    "Placed": "batches",
     "Producer": "producer",
+    "ProducerFenced": "errors",
+    "ProducerSettings": "settings",
+    "QuorumDescription": "nodes",
+    "QuorumMember": "nodes",
+    "Reassignment": "reassignments",
+    "ReplicaOnDisk": "nodes",
+    "Resource": "configs",
+    "ResourceType": "configs",
     "Retry": "share.worker",
+    "RetryPolicy": "share.handling",
     "ShareConsumer": "share.consumer",
     "ShareRecord": "share.acquired",
     "ShareSettings": "share.terms",
+    "ShareStart": "share.offsets",
+    "ShareWorker": "share.worker",
     "Start": "offsets",
+    "Synonym": "configs",
+    "Topic": "metadata",
     "TopicPartition": "topics",
+    "Transaction": "transactional.transaction",
+    "TransactionAborted": "errors",
+    "TransactionDescription": "transactions",
     "UnreadableBatch": "fetched",
+    "UnsupportedApi": "errors",
     "share_worker": "share.worker",
+    "values_of": "outcomes",
 }
 
 
@@ -102,3 +234,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -33,8 +33,8 @@ class Accumulator:
         self._linger_seconds = linger_seconds
         self._compression = compression
         self._level = level
-        self._queues: dict[TopicPartition, deque[Batch]] = {}
-        self._on_their_way: dict[TopicPartition, Batch] = {}
+        self._queues: dict[tuple[str, int], deque[Batch]] = {}
+        self._on_their_way: dict[tuple[str, int], Batch] = {}
 
     def has_room(self, record_bytes: int) -> bool:
         """Whether a record of this size fits; one that never would may go alone."""
@@ -42,7 +42,7 @@ class Accumulator:
 
     def append(
         self,
-        partition: TopicPartition,
+        partition: tuple[str, int],
         timestamp: int,
         fields: tuple[bytes | None, bytes | None, Headers],
         record_bytes: int,
@@ -50,11 +50,9 @@ class Accumulator:
     ) -> tuple[Batch, int, bool]:
         """Add a record (key, value, headers), of this size at most, to a batch.
 
-        Gives the batch, the record's index in it, and whether there is something new to send.
+        Returns the batch, the record's index in it, and whether there is something new to send.
         """
         queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = deque()
         batch = queue[-1] if queue else None
         is_news = False
         if (
@@ -62,16 +60,20 @@ class Accumulator:
             or batch.encoded is not None
             or batch.builder.size_bytes + record_bytes > self._batch_bytes
         ):
-            batch = Batch(partition, self._compression, self._level, now)
-            queue.append(batch)
+            batch = self._open_batch(TopicPartition(*partition), now)
             is_news = True
         index = batch.builder.append(timestamp, *fields)
         batch.reserved_bytes += record_bytes
         self.used_bytes += record_bytes
         return batch, index, is_news
 
+    def _open_batch(self, partition: TopicPartition, now: float) -> Batch:
+        batch = Batch(partition, self._compression, self._level, now)
+        self._queues.setdefault(partition, deque()).append(batch)
+        return batch
+
     def take_ready(self, now: float) -> list[Batch]:
-        """Give the batches that are due, at most one a partition; they are on their way now."""
+        """Return the batches that are due, at most one per partition; they are on their way now."""
         ready = []
         for partition, queue in self._queues.items():
             if queue and partition not in self._on_their_way and self._due_at(queue) <= now:
@@ -81,7 +83,7 @@ class Accumulator:
         return ready
 
     def next_due(self) -> float | None:
-        """Give when there is something to send next, unless an answer comes before."""
+        """Return when the next batch is due, assuming no response arrives first."""
         return min(
             (
                 self._due_at(queue)
@@ -111,8 +113,17 @@ class Accumulator:
         if not self._queues[batch.partition]:
             del self._queues[batch.partition]
 
+    def take_waiting(self) -> list[Batch]:
+        """Remove and return the batches that are not on their way."""
+        waiting = [batch for queue in self._queues.values() for batch in queue]
+        for batch in waiting:
+            self.used_bytes -= batch.reserved_bytes
+            batch.reserved_bytes = 0
+        self._queues = {partition: deque() for partition in self._on_their_way}
+        return waiting
+
     def unfinished(self) -> list[Batch]:
-        """Give the batches that are not done, those on their way included."""
+        """Return the batches that are not done, those on their way included."""
         waiting = [batch for queue in self._queues.values() for batch in queue]
         return [*self._on_their_way.values(), *waiting]
 

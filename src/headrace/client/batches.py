@@ -45,6 +45,7 @@ class Delivery:
         return self._batch.place_of(self._index)
 
     def is_done(self) -> bool:
+        """Whether the record was acknowledged or has failed."""
         return self._batch.done.done()
 
 
@@ -81,6 +82,7 @@ class Batch:
 
     @property
     def record_count(self) -> int:
+        """How many records it has."""
         return self.builder.record_count
 
     def encode(
@@ -88,8 +90,10 @@ class Batch:
         producer_id: int = -1,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
+        *,
+        is_transactional: bool = False,
     ) -> bytearray:
-        """Close the batch and give its bytes: those of the first call, if it is not the first.
+        """Close the batch and return its bytes: those of the first call, if it is not the first.
 
         A retry must be the same batch with the same sequence, or the broker could not know it.
         """
@@ -100,11 +104,12 @@ class Batch:
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 base_sequence=base_sequence,
+                is_transactional=is_transactional,
             )
         return self.encoded
 
     def place_of(self, index: int) -> Placed:
-        """Give the place of a record of a batch that is done."""
+        """Return the place of a record of a batch that is done."""
         first, offset, timestamp = next(run for run in reversed(self._runs) if run[0] <= index)
         if offset != UNKNOWN_OFFSET:
             offset += index - first
@@ -124,7 +129,7 @@ class Batch:
             self._parent.fail(error)
 
     def halves(self) -> "tuple[Batch, Batch]":
-        """Give two batches with the records of this one, which is done when they are."""
+        """Return two batches with the records of this one, which is done when they are."""
         assert self.encoded is not None, "only a batch that was refused is split"
         records = list(read_records(self.encoded))
         middle = (len(records) + 1) // 2

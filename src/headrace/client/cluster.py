@@ -50,6 +50,7 @@ MOVED: Final = frozenset(
 )
 """Codes after which the view of the cluster is out of date."""
 
+_CLOSED: Final = "this client is closed"
 _MAY_STILL_COME: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
 )
@@ -108,6 +109,11 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     async def connection(self, node_id: int) -> Connection:
         """Give the connection to a node, opened if need be."""
         if node_id == ANY_NODE:
@@ -142,7 +148,7 @@ class Cluster:
                 connection = await self.connection(node_id)
                 answer = await connection.request(body, answer_type, patience_ms=patience_ms)
             except NotReachable:
-                if not await retries.pause():
+                if self._is_closed or not await retries.pause():
                     raise
             else:
                 if not _is_retriable(code_of(answer) if code_of else 0):
@@ -180,7 +186,13 @@ class Cluster:
             lookup = asyncio.create_task(self._look_up(name, may_create=may_create))
             self._lookups[name, may_create] = lookup
             lookup.add_done_callback(lambda done: self._end_lookup(done, name, may_create))
-        return await asyncio.shield(lookup)
+        try:
+            return await asyncio.shield(lookup)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if lookup.cancelled() and not (task is not None and task.cancelling()):
+                raise NotReachable(_CLOSED) from None  # `close` ended the look-up, not its caller
+            raise
 
     def _end_lookup(self, lookup: "asyncio.Task[Topic]", name: str, may_create: bool) -> None:
         del self._lookups[name, may_create]
@@ -236,6 +248,13 @@ class Cluster:
         age_ms = (asyncio.get_running_loop().time() - seen_at) * 1000
         return age_ms < self.settings.metadata_max_age_ms
 
+    def fresh_topic(self, name: str, now: float) -> Topic | None:
+        """Return a topic if the view of it is recent; `now` is the loop's time."""
+        seen_at = self._seen_at.get(name)
+        if seen_at is None or (now - seen_at) * 1000 >= self.settings.metadata_max_age_ms:
+            return None
+        return self.view.topics.get(name)
+
     def forget(self, topic: str) -> None:
         """Look the topic up again before it is used next: somebody said that it moved."""
         self._seen_at.pop(topic, None)
@@ -252,7 +271,7 @@ class Cluster:
                 failure = NotReachable(f"{connection.address} knows no broker of its cluster yet")
             except NotReachable as error:
                 failure = error
-            if not self.view.nodes or not await retries.pause():
+            if self._is_closed or not self.view.nodes or not await retries.pause():
                 raise failure
         self.view.learn(answer)
         now = asyncio.get_running_loop().time()
@@ -278,7 +297,7 @@ class Cluster:
 
     async def _connect_to(self, address: Address) -> Connection:
         if self._is_closed:
-            raise NotReachable("this client is closed")
+            raise NotReachable(_CLOSED)
         known = self._connections.get(address)
         if known is not None and known.is_open:
             return known

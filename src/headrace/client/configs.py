@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -89,6 +89,26 @@ class Resource(msgspec.Struct, frozen=True):
     resource_type: ResourceType
     name: str
 
+    @classmethod
+    def topic(cls, name: str) -> Self:
+        """Return a topic by name."""
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int | None = None) -> Self:
+        """Return a broker by id, or what holds for all of them."""
+        return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> Self:
+        """Return a group by name."""
+        return cls(ResourceType.GROUP, group_id)
+
+    @classmethod
+    def client_metrics(cls, subscription: str) -> Self:
+        """Return a subscription to metrics of clients (KIP-714) by name."""
+        return cls(ResourceType.CLIENT_METRICS, subscription)
+
     def __str__(self) -> str:
         word = self.resource_type.name.lower().replace("_", "-")
         return f"{word} {self.name}" if self.name else f"every {word}"
@@ -127,7 +147,7 @@ async def describe_configs(
     names: Sequence[str] | None = None,
     with_documentation: bool = False,
 ) -> Outcomes[Resource, list[Config]]:
-    """Give the configs of each resource, sorted by name; of a broker, what that broker says."""
+    """Return the configs of each resource, sorted by name; of a broker, what that broker says."""
     outcomes: Outcomes[Resource, list[Config]] = {}
     for node_id, group in _by_node(resources).items():
         body = DescribeConfigsRequest(
@@ -190,7 +210,7 @@ async def alter_configs(
 
 
 async def list_resources(cluster: Cluster, kind: ResourceType) -> list[Resource]:
-    """Give the resources of a kind that exist or have configs."""
+    """Return the resources of a kind that exist or have configs."""
     body = ListConfigResourcesRequest(resource_types=[kind])
     answer = await cluster.ask(
         body, ListConfigResourcesResponse, code_of=lambda answer: answer.error_code

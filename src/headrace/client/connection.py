@@ -86,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
+        """Whether requests can be sent."""
         return self._transport is not None and self._failure is None
 
     @property

@@ -22,8 +22,25 @@ class UnsupportedApi(ClientError):
     """The broker and this client share no version of a request."""
 
 
+class TransactionAborted(ClientError):
+    """A transaction was aborted instead of committed; `__cause__` says why.
+
+    Nothing of it is visible to readers of committed records. The producer may begin another one.
+    """
+
+
+class ProducerFenced(KafkaError):
+    """A newer producer has the transactional id, or the transaction was open for too long.
+
+    The producer refuses everything from then on.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.PRODUCER_FENCED, message)
+
+
 def refusal(code: int, message: str | None, about: str) -> KafkaError:
-    """Give the error for a code in an answer; `about` is for brokers that send no message."""
+    """Return the error for a code in a response; `about` is for brokers that send no message."""
     try:
         known = ErrorCode(code)
     except ValueError:
@@ -38,6 +55,6 @@ def _words(code: ErrorCode) -> str:
 
 
 def raise_for(code: int, message: str | None, about: str) -> None:
-    """Raise what `refusal` gives, unless the code is that of success."""
+    """Raise what `refusal` returns, unless the code is that of success."""
     if code != 0:
         raise refusal(code, message, about)

@@ -70,6 +70,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
+        """Whether nobody is in it."""
         return not self.members
 
     def check_empty(self) -> None:
@@ -83,7 +84,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
-    """Give a group as its coordinator sees it; GROUP_ID_NOT_FOUND if there is none.
+    """Return a group as its coordinator sees it; GROUP_ID_NOT_FOUND if there is none.
 
     Each type is asked for in turn: the answer for a group of another type is that it is not there.
     """
@@ -164,7 +165,7 @@ async def _describe_streams(cluster: Cluster, group_id: str) -> GroupDescription
 
 
 async def describe_share_group(cluster: Cluster, group_id: str) -> GroupDescription:
-    """Give a share group; GROUP_ID_NOT_FOUND if there is none, or if it is of another type."""
+    """Return a share group; GROUP_ID_NOT_FOUND if there is none, or if it is of another type."""
     request = ShareGroupDescribeRequest(group_ids=[group_id])
     row = await _ask_for_row(cluster, group_id, request, ShareGroupDescribeResponse)
     members = (
@@ -187,7 +188,7 @@ async def describe_share_group(cluster: Cluster, group_id: str) -> GroupDescript
 async def _ask_for_row(
     cluster: Cluster, group_id: str, request: Message, response: type[Message]
 ) -> Any:
-    """Give what the answer says of the one group that is asked for."""
+    """Return what the answer says of the one group that is asked for."""
     answer: Any = await ask_coordinator(
         cluster,
         CoordinatorType.GROUP,
@@ -205,7 +206,7 @@ async def _ask_for_row(
 def _described(
     row: Any, kind: str, assignor: str, members: Iterable[GroupMember]
 ) -> GroupDescription:
-    """Give a group of a protocol that the broker leads."""
+    """Return a group of a protocol that the broker leads."""
     return GroupDescription(
         row.group_id,
         kind,
@@ -247,7 +248,7 @@ def _classic_member(member: DescribedGroupMember, *, is_consumer: bool) -> Group
 def _consumer_message(
     kind: type[ConsumerProtocolSubscription] | type[ConsumerProtocolAssignment], data: Buffer
 ) -> object:
-    """Give the message behind its two bytes of version, None if it is not one that we can read."""
+    """Return the message behind its two bytes of version, or None if we cannot read it."""
     raw = bytes(data)
     if len(raw) < 2:
         return None

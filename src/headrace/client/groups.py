@@ -19,6 +19,8 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.wire import ApiKey
 from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.delete_groups_response import DeleteGroupsResponse
+from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from headrace.wire.messages.leave_group_response import LeaveGroupResponse
 from headrace.wire.messages.list_groups_request import ListGroupsRequest
 from headrace.wire.messages.list_groups_response import ListGroupsResponse
 from headrace.wire.messages.offset_commit_request import (
@@ -27,6 +29,12 @@ from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from headrace.wire.messages.offset_commit_response import OffsetCommitResponse
+from headrace.wire.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from headrace.wire.messages.offset_delete_response import OffsetDeleteResponse
 from headrace.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.wire.messages.offset_fetch_response import OffsetFetchResponse
 
@@ -69,7 +77,7 @@ class GroupMetadata(msgspec.Struct, frozen=True):
 async def list_groups(
     cluster: Cluster, states: Iterable[str] = (), types: Iterable[str] = ()
 ) -> list[ListedGroup]:
-    """Give the groups of all nodes, sorted by name; of some states or types if any are named."""
+    """Return the groups of all nodes, sorted by name; of some states or types if any are named."""
     await cluster.refresh()
     body = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
     node_ids = sorted(cluster.view.nodes)
@@ -100,17 +108,27 @@ async def list_groups(
     return sorted(found, key=lambda group: group.group_id)
 
 
-async def fetch_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-    """Give everything that a group has committed, sorted by topic and partition."""
+async def fetch_offsets(
+    cluster: Cluster, group_id: str, *, require_stable: bool = False
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return everything that a group has committed, sorted by topic and partition.
+
+    With `require_stable` offsets that an open transaction is about to commit are waited for, up to
+    the API timeout; UNSTABLE_OFFSET_COMMIT if it is open for longer.
+    """
     connection = await cluster.connection(ANY_NODE)
     is_old = connection.version_of(ApiKey.OFFSET_FETCH) < _MANY_GROUPS_FROM
     if is_old:
         body = OffsetFetchRequest(group_id=group_id, topics=None)
     else:
         body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+    body.require_stable = require_stable
 
     def code_of(answer: OffsetFetchResponse) -> int:
-        return answer.error_code if is_old else answer.groups[0].error_code
+        whole = answer if is_old else answer.groups[0]
+        rows = (row.error_code for topic in whole.topics for row in topic.partitions)
+        unstable = require_stable and ErrorCode.UNSTABLE_OFFSET_COMMIT in rows
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT if unstable else whole.error_code
 
     answer = await ask_coordinator(
         cluster,
@@ -134,23 +152,23 @@ async def fetch_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition,
 
 
 async def commit_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
 ) -> Outcomes[TopicPartition, None]:
     """Set where a group without members goes on; an outcome for each partition."""
+    rows = {
+        TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
+        for partition, each in offsets.items()
+    }
     body = OffsetCommitRequest(
         group_id=group_id,
         topics=[
             OffsetCommitRequestTopic(
                 name=topic,
                 partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index,
-                        committed_offset=offsets[TopicPartition(topic, index)],
-                    )
-                    for index in indexes
+                    _offset_row(index, rows[TopicPartition(topic, index)]) for index in indexes
                 ],
             )
-            for topic, indexes in by_topic(offsets).items()
+            for topic, indexes in by_topic(rows).items()
         ],
     )
     answer = await ask_coordinator(
@@ -175,6 +193,76 @@ async def commit_offsets(
     }
 
 
+async def delete_offsets(
+    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
+) -> Outcomes[TopicPartition, None]:
+    """Forget what a group has committed for partitions; an outcome for each.
+
+    GROUP_SUBSCRIBED_TO_TOPIC for one that a member subscribes to.
+    """
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetDeleteRequestPartition(partition_index=index) for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic(partitions).items()
+            ],
+        ),
+        OffsetDeleteResponse,
+        code_of=lambda answer: answer.error_code,
+    )
+    raise_for(answer.error_code, None, f"the offsets of group {group_id!r}")
+    return {
+        TopicPartition(topic.name, row.partition_index): refusal(
+            row.error_code, None, f"{group_id!r} at {topic.name}-{row.partition_index}"
+        )
+        if row.error_code
+        else None
+        for topic in answer.topics
+        for row in topic.partitions
+    }
+
+
+async def remove_members(
+    cluster: Cluster,
+    group_id: str,
+    member_ids: Iterable[str] = (),
+    instance_ids: Iterable[str] = (),
+    *,
+    reason: str | None = None,
+) -> Outcomes[str, None]:
+    """Remove members from a group, by member id or by instance id; an outcome for each id."""
+    members = [
+        *(MemberIdentity(member_id=each, reason=reason) for each in member_ids),
+        *(MemberIdentity(group_instance_id=each, reason=reason) for each in instance_ids),
+    ]
+    if not members:
+        return {}
+    answer = await ask_coordinator(
+        cluster,
+        CoordinatorType.GROUP,
+        group_id,
+        LeaveGroupRequest(group_id=group_id, members=members),
+        LeaveGroupResponse,
+        code_of=lambda answer: answer.error_code,
+    )
+    raise_for(answer.error_code, None, f"group {group_id!r}")
+    outcomes: Outcomes[str, None] = {}
+    for asked, row in zip(members, answer.members, strict=True):
+        name = asked.group_instance_id or asked.member_id
+        about = f"member {name!r} of group {group_id!r}"
+        outcomes[name] = refusal(row.error_code, None, about) if row.error_code else None
+    return outcomes
+
+
 async def delete_groups(cluster: Cluster, group_ids: Sequence[str]) -> Outcomes[str, None]:
     """Delete groups with their offsets; one that has members is refused."""
     outcomes: Outcomes[str, None] = {}
@@ -195,8 +283,17 @@ async def delete_groups(cluster: Cluster, group_ids: Sequence[str]) -> Outcomes[
     return outcomes
 
 
+def _offset_row(index: int, committed: CommittedOffset) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        committed_metadata=committed.metadata,
+    )
+
+
 def _first_retriable(codes: Iterable[int]) -> int:
-    """Give a code after which the whole request is worth sending again."""
+    """Return a code after which the whole request is worth sending again."""
     return next(
         (code for code in codes if code and refusal(code, None, "").is_retriable), ErrorCode.NONE
     )

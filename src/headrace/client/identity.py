@@ -1,4 +1,4 @@
-"""Who an idempotent producer is to brokers: a producer id, and a count of records a partition."""
+"""Who an idempotent producer is to brokers: a producer id, and a count of records per partition."""
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import raise_for
@@ -18,7 +18,7 @@ class Identity:
         self._next: dict[TopicPartition, int] = {}
 
     def take(self, partition: TopicPartition, count: int) -> int:
-        """Give the first of `count` sequence numbers; after the largest comes 0."""
+        """Return the first of `count` sequence numbers; after the largest comes 0."""
         sequence = self._next.get(partition, 0)
         self._next[partition] = (sequence + count) % _SEQUENCES
         return sequence

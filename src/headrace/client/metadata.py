@@ -45,6 +45,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def replication_factor(self) -> int:
+        """How many replicas its first partition has."""
         return len(self.partitions[0].replicas) if self.partitions else 0
 
 

@@ -96,7 +96,7 @@ class ActiveProducer(msgspec.Struct, frozen=True):
 
 
 async def describe_cluster(cluster: Cluster) -> ClusterDescription:
-    """Give the cluster's id, nodes and features, as a node says them now."""
+    """Return the cluster's id, nodes and features, as a node says them now."""
     answer = await cluster.ask(
         DescribeClusterRequest(), DescribeClusterResponse, code_of=lambda answer: answer.error_code
     )
@@ -112,7 +112,7 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
 
 
 async def describe_quorum(cluster: Cluster) -> QuorumDescription:
-    """Give the state of the metadata log."""
+    """Return the state of the metadata log."""
     body = DescribeQuorumRequest(
         topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData()])]
     )
@@ -136,7 +136,7 @@ async def describe_log_dirs(
     node_ids: Iterable[int] | None = None,
     topics: Iterable[TopicPartition] | None = None,
 ) -> dict[int, list[LogDir]]:
-    """Give the data directories of nodes (all of them) and the replicas there (all of them)."""
+    """Return the data directories of nodes (all of them) and the replicas there (all of them)."""
     wanted = sorted(cluster.view.nodes if node_ids is None else node_ids)
     groups = None if topics is None else by_topic(topics)
     body = DescribeLogDirsRequest(
@@ -158,7 +158,7 @@ async def describe_log_dirs(
 async def describe_producers(
     cluster: Cluster, partitions: Sequence[TopicPartition]
 ) -> Outcomes[TopicPartition, list[ActiveProducer]]:
-    """Give the producers that the leader of each partition knows."""
+    """Return the producers that the leader of each partition knows."""
 
     async def ask(
         node_id: int, group: list[TopicPartition]

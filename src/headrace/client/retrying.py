@@ -17,6 +17,10 @@ class Retries:
         patience_ms = settings.api_timeout_ms if timeout_ms is None else timeout_ms
         self._deadline = asyncio.get_running_loop().time() + patience_ms / 1000
 
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return asyncio.get_running_loop().time() > self._deadline
+
     async def pause(self) -> bool:
         """Wait before the next attempt; False, at once, if that would be beyond the deadline."""
         pause = pause_ms(self._count, self._settings, self._random) / 1000

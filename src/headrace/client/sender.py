@@ -7,25 +7,30 @@ answer, a timer, a new batch) wakes it again. There is no task but that of a req
 import asyncio
 from collections.abc import Coroutine, Iterable
 from random import Random
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.batches import UNKNOWN_OFFSET, Batch
 from headrace.client.cluster import MOVED, Cluster
-from headrace.client.errors import ClientError, NotReachable, refusal
+from headrace.client.errors import ClientError, NotReachable, TransactionAborted, refusal
 from headrace.client.identity import Identity, request_identity
+from headrace.client.produce_requests import (
+    TOPIC_IDS_FROM,
+    explained,
+    produce_request,
+    response_rows,
+)
 from headrace.client.retrying import pause_ms
 from headrace.client.settings import ProducerSettings
+from headrace.client.transactional.producer import TransactionalProducer
+from headrace.client.transactional.requests import CONCURRENT_PAUSE_MS, FENCING, fenced
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire import ApiKey
-from headrace.wire.messages.produce_request import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from headrace.wire.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from headrace.wire.messages.produce_request import ProduceRequest
+from headrace.wire.messages.produce_response import ProduceResponse
 
-_TOPIC_IDS_FROM = 13
+T = TypeVar("T")
+
 _SEQUENCE_LOST = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -35,6 +40,7 @@ _SEQUENCE_LOST = frozenset(
     }
 )
 """Codes after which the broker expects another sequence than we have."""
+CLOSED: Final = "the producer was closed before the record was acknowledged"
 
 
 class Sender:
@@ -48,12 +54,14 @@ class Sender:
         acks: int,
         is_idempotent: bool,
         limits: ProducerSettings,
+        transactions: TransactionalProducer | None = None,
     ) -> None:
         self._cluster = cluster
         self._accumulator = accumulator
         self._acks = acks
         self._is_idempotent = is_idempotent
         self._limits = limits
+        self._transactions = transactions
         self._random = Random()
         self._identity: Identity | None = None
         self._identity_lock = asyncio.Lock()
@@ -62,12 +70,23 @@ class Sender:
         self._something_finished = asyncio.Event()
         self._pressing = 0
         self._failure: Exception | None = None
+        self._entering = 0
+        """How many calls of `send` wait before their record is accepted."""
+        self._is_stopped = False
+        self._stopped: asyncio.Future[None] | None = None
 
     def now(self) -> float:
+        """Return the loop's time in seconds."""
         return asyncio.get_running_loop().time()
 
     def wake(self) -> None:
         """Send what is due, and come back when more is."""
+        if self._is_stopped:
+            return
+        if self._is_transaction_over():
+            # Nothing more goes out; what was to be sent again must not wait for ever.
+            self._drop_waiting(TransactionAborted("the transaction has failed before it was sent"))
+            return
         groups: dict[int, list[Batch]] = {}
         for batch in self._accumulator.take_ready(self.now()):
             leader = self._cluster.known_leader(*batch.partition)
@@ -85,10 +104,28 @@ class Sender:
         if due is not None:
             self._timer = asyncio.get_running_loop().call_at(due, self.wake)
 
+    async def enter(self, wait: Coroutine[Any, Any, T]) -> T:
+        """Let a call of `send` wait for something; ClientError if the producer is closed first."""
+        if self._stopped is None:
+            self._stopped = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(wait)
+        self._entering += 1
+        try:
+            ends: set[asyncio.Future[Any]] = {waiting, self._stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self._is_stopped:
+                raise ClientError(CLOSED)
+            return waiting.result()
+        finally:
+            self._entering -= 1
+            self._something_finished.set()
+            if not waiting.cancel() and not waiting.cancelled():
+                waiting.exception()  # seen, though the caller may hear of something else
+
     async def wait_for_room(self, record_bytes: int) -> None:
         """Wait until a record of this size fits; what lingers goes out meanwhile."""
         with _Pressure(self):
-            while not self._accumulator.has_room(record_bytes):
+            while not self._accumulator.has_room(record_bytes) and not self._is_transaction_over():
                 self._something_finished.clear()
                 await self._something_finished.wait()
 
@@ -102,15 +139,66 @@ class Sender:
             failure, self._failure = self._failure, None
             raise failure
 
+    async def drain(self) -> None:
+        """Wait for everything, calls of `send` that have begun included, or for a failure."""
+        with _Pressure(self):
+            while not self._is_transaction_over():
+                waiting = {batch.origin.done for batch in self._accumulator.unfinished()}
+                if waiting:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+                elif self._entering:
+                    self._something_finished.clear()
+                    await self._something_finished.wait()
+                else:
+                    return
+
+    async def drop(self, error: ClientError, *, cancel_requests: bool) -> None:
+        """Give up everything that is unfinished; requests on their way end or are cancelled."""
+        self._drop_waiting(error)
+        tasks = set(self._tasks)
+        if cancel_requests:
+            for task in tasks:
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._drop_all(error)
+
+    def forget_failure(self) -> None:
+        """Let the next flush be about what is sent from now on."""
+        self._failure = None
+
     async def stop(self) -> None:
-        """Give up what is unfinished."""
+        """Give up what is unfinished, and refuse what waits to be accepted."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            error = ClientError(CLOSED)
+            unfinished = self._accumulator.unfinished()
+            if self._failure is None and not all(batch.origin.is_watched for batch in unfinished):
+                self._failure = error  # for a flush that waits
+            self._drop_all(error)
+
+    def _is_transaction_over(self) -> bool:
+        return self._transactions is not None and self._transactions.is_over
+
+    def _drop_waiting(self, error: Exception) -> None:
+        for batch in self._accumulator.take_waiting():
+            batch.fail(error)
+        self._something_finished.set()
+
+    def _drop_all(self, error: Exception) -> None:
+        self._drop_waiting(error)
         for batch in self._accumulator.unfinished():
-            batch.fail(ClientError("the producer was closed before the record was acknowledged"))
+            self._accumulator.finish(batch)
+            batch.fail(error)
+        self._something_finished.set()
 
     def press(self, change: int) -> None:
         """Count those who cannot wait for `linger_ms`."""
@@ -148,9 +236,14 @@ class Sender:
 
     async def _send(self, node_id: int, batches: list[Batch]) -> None:
         try:
-            identity = await self._current_identity() if self._is_idempotent else None
+            identity = await self._identify(batches)
             connection = await self._cluster.connection(node_id)
-            has_topic_ids = connection.version_of(ApiKey.PRODUCE) >= _TOPIC_IDS_FROM
+            version = (
+                connection.version_of(ApiKey.PRODUCE)
+                if self._transactions is None
+                else self._transactions.produce_version(connection)
+            )
+            has_topic_ids = version >= TOPIC_IDS_FROM
             body = self._request(batches, identity)
             if self._acks == 0:
                 await connection.send_unanswered(body)
@@ -158,7 +251,7 @@ class Sender:
                     self._succeed(batch, UNKNOWN_OFFSET, -1)
             else:
                 answer = await connection.request(
-                    body, ProduceResponse, patience_ms=body.timeout_ms
+                    body, ProduceResponse, version=version, patience_ms=body.timeout_ms
                 )
                 self._take_answers(batches, answer, has_topic_ids=has_topic_ids)
         except (NotReachable, KafkaError) as error:
@@ -171,44 +264,31 @@ class Sender:
         self.wake()
 
     def _request(self, batches: list[Batch], identity: Identity | None) -> ProduceRequest:
-        topics: dict[str, list[PartitionProduceData]] = {}
+        transactions = self._transactions
         for batch in batches:
             if identity is None:
-                data = batch.encode()
-            else:
-                if batch.encoded is None:
-                    sequence = identity.take(batch.partition, batch.record_count)
-                else:
-                    sequence = batch.base_sequence
-                data = batch.encode(identity.producer_id, identity.producer_epoch, sequence)
-            row = PartitionProduceData(index=batch.partition.partition, records=data)
-            topics.setdefault(batch.partition.topic, []).append(row)
+                batch.encode()
+            elif batch.encoded is None:
+                batch.encode(
+                    identity.producer_id,
+                    identity.producer_epoch,
+                    identity.take(batch.partition, batch.record_count),
+                    is_transactional=transactions is not None,
+                )
             batch.attempts += 1
-        return ProduceRequest(
+        return produce_request(
+            batches,
+            self._cluster.view,
+            transactional_id=None if transactions is None else transactions.transactional_id,
             acks=self._acks,
             timeout_ms=self._cluster.settings.request_timeout_ms,
-            topic_data=[
-                TopicProduceData(
-                    name=name,
-                    topic_id=self._cluster.view.topic_id(name),
-                    partition_data=rows,
-                )
-                for name, rows in topics.items()
-            ],
         )
 
     def _take_answers(
         self, batches: list[Batch], answer: ProduceResponse, *, has_topic_ids: bool
     ) -> None:
-        rows: dict[tuple[str | bytes, int], PartitionProduceResponse] = {
-            (topic.topic_id if has_topic_ids else topic.name, row.index): row
-            for topic in answer.responses
-            for row in topic.partition_responses
-        }
-        for batch in batches:
-            name, index = batch.partition
-            key = self._cluster.view.topic_id(name) if has_topic_ids else name
-            row = rows.get((key, index))
+        rows = response_rows(answer, self._cluster.view, batches, has_topic_ids=has_topic_ids)
+        for batch, row in zip(batches, rows, strict=True):
             if row is None:
                 about = f"partition {batch.partition}: the broker's answer leaves it out"
                 self._settle(batch, refusal(ErrorCode.UNKNOWN_TOPIC_ID, about, ""))
@@ -217,7 +297,7 @@ class Sender:
             elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 self._succeed(batch, UNKNOWN_OFFSET, -1)
             else:
-                self._settle(batch, _explained(batch, row))
+                self._settle(batch, explained(batch, row))
 
     def _settle(self, batch: Batch, error: NotReachable | KafkaError) -> None:
         """Decide what becomes of a batch that was not taken: again, in halves, or given up."""
@@ -227,7 +307,10 @@ class Sender:
             if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
                 self._split(batch)
                 return
-            if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            if self._transactions is not None and error.code in FENCING:
+                self._fail(batch, fenced(self._transactions.transactional_id))
+                return
+            if error.code == ErrorCode.UNKNOWN_PRODUCER_ID and self._transactions is None:
                 self._start_over(batch)
             elif not error.is_retriable:
                 self._fail(batch, error)
@@ -236,6 +319,8 @@ class Sender:
             self._cluster.forget(batch.partition.topic)
         now = self.now()
         pause = pause_ms(batch.attempts, self._cluster.settings, self._random) / 1000
+        if isinstance(error, KafkaError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            pause = CONCURRENT_PAUSE_MS / 1000
         if now + pause > batch.opened_at + self._limits.delivery_timeout_ms / 1000:
             self._fail(batch, error)
         else:
@@ -247,6 +332,8 @@ class Sender:
 
     def _give_back_sequence(self, batch: Batch) -> None:
         identity = self._identity
+        if self._transactions is not None:
+            identity = self._transactions.sequences
         if identity is not None and identity.producer_id == batch.producer_id:
             identity.give_back(batch.partition, batch.base_sequence)
 
@@ -262,7 +349,13 @@ class Sender:
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self._accumulator.finish(batch)
-        if batch.encoded is not None and batch.producer_id >= 0:
+        transactions = self._transactions
+        is_news = transactions is None or transactions.may_abort
+        if transactions is not None:
+            # A part of a transaction is nothing: it gets a new epoch with the abort.
+            transactions.fail(error)
+            self._drop_waiting(error)
+        elif batch.encoded is not None and batch.producer_id >= 0:
             is_refused = isinstance(error, KafkaError) and error.code not in _SEQUENCE_LOST
             if is_refused and batch.attempts == 1:
                 self._give_back_sequence(batch)
@@ -270,12 +363,17 @@ class Sender:
                 # Whether it was written is not known: the sequence has a hole that only a new
                 # identity gets over.
                 self._identity = None
-        if not batch.origin.is_watched and self._failure is None:
+        if is_news and not batch.origin.is_watched and self._failure is None:
             self._failure = error
         batch.fail(error)
         self._something_finished.set()
 
-    async def _current_identity(self) -> Identity:
+    async def _identify(self, batches: list[Batch]) -> Identity | None:
+        """Return the identity under which batches go out, if they have one."""
+        if self._transactions is not None:
+            return await self._transactions.prepare([batch.partition for batch in batches])
+        if not self._is_idempotent:
+            return None
         async with self._identity_lock:
             if self._identity is None:
                 self._identity = await request_identity(self._cluster)
@@ -293,15 +391,3 @@ class _Pressure:
 
     def __exit__(self, *failure: object) -> None:
         self._sender.press(-1)
-
-
-def _explained(batch: Batch, row: PartitionProduceResponse) -> KafkaError:
-    reasons = "; ".join(
-        f"record {error.batch_index}: {error.batch_index_error_message}"
-        for error in row.record_errors
-        if error.batch_index_error_message
-    )
-    message = row.error_message or None
-    if reasons:
-        message = f"{message} ({reasons})" if message else reasons
-    return refusal(row.error_code, message, f"partition {batch.partition}")

@@ -9,7 +9,10 @@ import msgspec
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import CoordinatorType, ask_coordinator
 from headrace.client.errors import raise_for
+from headrace.client.nodes import describe_producers
+from headrace.client.outcomes import values_of
 from headrace.client.topics import TopicPartition
+from headrace.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.messages.describe_transactions_response import DescribeTransactionsResponse
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -51,7 +54,7 @@ class TransactionDescription(msgspec.Struct, frozen=True):
 async def list_transactions(
     cluster: Cluster, states: Iterable[str] = (), duration_ms: int | None = None
 ) -> list[ListedTransaction]:
-    """Give the transactional ids of all nodes, sorted; those open for `duration_ms` if given."""
+    """Return the transactional ids of all nodes, sorted; those open for `duration_ms` if given."""
     await cluster.refresh()
     body = ListTransactionsRequest(
         state_filters=list(states), duration_filter=-1 if duration_ms is None else duration_ms
@@ -79,7 +82,7 @@ async def list_transactions(
 
 
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
-    """Give what the coordinator knows of a transactional id."""
+    """Return what the coordinator knows of a transactional id."""
     answer = await ask_coordinator(
         cluster,
         CoordinatorType.TRANSACTION,
@@ -110,7 +113,7 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> Trans
 async def fence_producer(cluster: Cluster, transactional_id: str) -> None:
     """Abort the open transaction of an id and shut its producer out.
 
-    Gives when the coordinator has ended it: producers with the old epoch are refused from then on.
+    Returns when the coordinator has ended it: from then on the old epoch is refused.
     """
     body = InitProducerIdRequest(
         transactional_id=transactional_id,
@@ -127,6 +130,27 @@ async def fence_producer(cluster: Cluster, transactional_id: str) -> None:
         code_of=lambda answer: answer.error_code,
     )
     raise_for(answer.error_code, None, f"transactional id {transactional_id!r}")
+
+
+async def abort_transaction(cluster: Cluster, transactional_id: str) -> None:
+    """Abort the open transaction of an id that somebody has used, and shut its producer out."""
+    await describe_transaction(cluster, transactional_id)  # fencing would create an unused id
+    await fence_producer(cluster, transactional_id)
+
+
+async def abort_hanging(cluster: Cluster, partition: TopicPartition, producer_id: int) -> None:
+    """Abort what a producer has open in one partition; INVALID_TXN_STATE if it has nothing."""
+    producers = values_of(await describe_producers(cluster, [partition]))[partition]
+    for row in producers:
+        if row.producer_id == producer_id and row.transaction_start_offset >= 0:
+            await abort_in_partition(
+                cluster, partition, producer_id, row.producer_epoch, row.coordinator_epoch
+            )
+            return
+    raise KafkaError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"producer {producer_id} has no open transaction in {partition}",
+    )
 
 
 async def abort_in_partition(

@@ -57,6 +57,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
     @property
     def offsets(self) -> Iterator[int]:
+        """Every offset, oldest first."""
         for first, last in self.ranges:
             yield from range(first, last + 1)
 

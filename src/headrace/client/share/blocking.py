@@ -98,10 +98,12 @@ class BlockingShareConsumer:
 
     @property
     def group(self) -> str:
+        """The share group's name."""
         return self._consumer.group
 
     @property
     def member_id(self) -> str:
+        """What the group knows this consumer by."""
         return self._consumer.member_id
 
     @property

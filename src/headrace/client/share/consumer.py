@@ -126,10 +126,12 @@ class ShareConsumer:
 
     @property
     def group(self) -> str:
+        """The share group's name."""
         return self._member.group_id
 
     @property
     def member_id(self) -> str:
+        """What the group knows this consumer by."""
         return self._member.member_id
 
     @property

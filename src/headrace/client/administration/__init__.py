@@ -1,0 +1,1 @@
+"""The methods of `Admin`, by subject. Users import `headrace.client.Admin`."""

@@ -1,0 +1,138 @@
+"""Our own producer when it is told to stop: nobody hangs, nobody is cancelled who was not."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from headrace.client import ClientError, ClientSettings, Cluster, Producer, ProducerSettings
+from headrace.testing.broker import TestBroker
+
+T = TypeVar("T")
+DEADLINE_SECONDS = 30
+SMALL = ProducerSettings(memory_bytes=1000)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    async def with_deadline() -> T:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            return await work
+
+    return asyncio.run(with_deadline())
+
+
+async def until_waiting(producer: Producer) -> None:
+    while not producer._sender._entering:
+        await asyncio.sleep(0.005)  # polls, up to the deadline of `run`
+
+
+def test_a_send_that_waits_for_memory_fails_when_the_producer_is_abandoned(
+    headrace: TestBroker,
+) -> None:
+    headrace.create_topic("t")
+
+    async def work() -> None:
+        producer = Producer(headrace.bootstrap, limits=SMALL)
+        await producer.deliver("t", "x")
+        headrace.faults.drop("Produce")
+
+        async def fill() -> None:
+            for _ in range(100):
+                await producer.send("t", "y" * 300)
+
+        filling = asyncio.create_task(fill())
+        await until_waiting(producer)
+        await producer.abandon()
+        with pytest.raises(ClientError, match="closed before"):
+            await filling
+        with pytest.raises(ValueError, match="closed"):
+            await producer.send("t", "z")
+
+    run(work())
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_send_that_looks_its_topic_up_fails_and_its_task_is_not_cancelled(
+    headrace: TestBroker, is_shared: bool
+) -> None:
+    headrace.create_topic("t")
+
+    async def work() -> None:
+        cluster = Cluster(headrace.bootstrap, ClientSettings())
+        await cluster.connect()
+        producer = Producer(cluster if is_shared else headrace.bootstrap)
+        await producer.__aenter__()
+        headrace.faults.delay("Metadata", 20_000)
+        sending = asyncio.create_task(producer.send("t", "x"))
+        await until_waiting(producer)
+        await producer.abandon()
+        await asyncio.wait({sending})
+        assert not sending.cancelled()
+        assert isinstance(sending.exception(), ClientError)
+        await cluster.close()
+
+    run(work())
+
+
+def test_a_look_up_that_a_close_ends_does_not_cancel_who_waits_for_it(
+    headrace: TestBroker,
+) -> None:
+    async def work() -> None:
+        cluster = Cluster(headrace.bootstrap)
+        await cluster.connect()
+        headrace.faults.delay("Metadata", 20_000)
+        looking = asyncio.create_task(cluster.topic("t"))
+        await asyncio.sleep(0)
+        await cluster.close()
+        await asyncio.wait({looking})
+        assert not looking.cancelled()
+        assert isinstance(looking.exception(), ClientError)
+
+    run(work())
+
+
+def test_a_cancelled_send_is_cancelled(headrace: TestBroker) -> None:
+    async def work() -> None:
+        async with Producer(headrace.bootstrap) as producer:
+            headrace.faults.delay("Metadata", 20_000)
+            sending = asyncio.create_task(producer.send("t", "x"))
+            await until_waiting(producer)
+            sending.cancel()
+            await asyncio.wait({sending})
+            assert sending.cancelled()
+
+    run(work())
+
+
+def test_a_flush_that_waits_hears_of_records_that_were_given_up(headrace: TestBroker) -> None:
+    headrace.create_topic("t")
+
+    async def work() -> None:
+        producer = Producer(headrace.bootstrap)
+        await producer.deliver("t", "x")
+        headrace.faults.drop("Produce")
+        delivery = await producer.send("t", "y")
+        flushing = asyncio.create_task(producer.flush())
+        await asyncio.sleep(0)
+        await producer.abandon()
+        with pytest.raises(ClientError, match="closed before the record was acknowledged"):
+            await flushing
+        with pytest.raises(ClientError, match="closed before the record was acknowledged"):
+            await delivery
+
+    run(work())
+
+
+def test_a_producer_that_is_closed_twice_stays_closed(headrace: TestBroker) -> None:
+    headrace.create_topic("t")
+
+    async def work() -> None:
+        producer = Producer(headrace.bootstrap)
+        await producer.send("t", "x")
+        await producer.close()
+        await producer.close()
+        await producer.abandon()
+        assert [record.value for record in await asyncio.to_thread(headrace.consume, "t")] == [b"x"]
+
+    run(work())
