@@ -60,7 +60,8 @@ def test_configs_of_every_kind_are_described_and_altered(
             await admin.alter_configs(resource, set={name: value})
 
             async def found() -> dict[str, str | None]:
-                configs = values_of(await admin.describe_configs([resource]))[resource]
+                outcomes = await admin.describe_configs([resource], names=[name])
+                configs = values_of(outcomes)[resource]
                 return {row.name: row.value for row in configs if not row.is_default}
 
             await eventually(found, {name: value})

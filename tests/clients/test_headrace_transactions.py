@@ -82,7 +82,16 @@ async def transactional(bootstrap: str, name: str, **options: Any) -> AsyncItera
 
 
 async def committed(bootstrap: str, topic: str) -> list[bytes | None]:
-    """Return what our own reader of committed records sees."""
+    """Return what our own reader of committed records sees, once the last markers are written."""
+    async with Admin(bootstrap) as admin:
+        partitions = (await admin.describe_topic(topic)).partitions
+        ends = {TopicPartition(topic, row.index): Start.END for row in partitions}
+        while await admin.list_offsets(ends, is_committed=True) != await admin.list_offsets(ends):
+            await asyncio.sleep(0.01)  # polls, up to the deadline of `run`
+    return await seen_by_headrace(bootstrap, topic)
+
+
+async def seen_by_headrace(bootstrap: str, topic: str) -> list[bytes | None]:
     async with Consumer(bootstrap, read_committed=True) as consumer:
         await consumer.assign(topic, Start.BEGINNING, until_end=True)
         return [record.value async for record in consumer]
@@ -183,7 +192,7 @@ def test_nothing_is_committed_before_the_block_ends(cluster: str, new_name: str)
             async with producer.transaction():
                 await producer.deliver(new_name, b"one")
                 await producer.flush()
-                assert await committed(cluster, new_name) == []
+                assert await seen_by_headrace(cluster, new_name) == []
                 assert await everything(cluster, new_name) == [b"one"]
             assert await seen_by_aiokafka(cluster, new_name, 1) == [b"one"]
 
@@ -383,25 +392,24 @@ def test_offsets_are_committed_with_the_records(cluster: str, new_name: str) -> 
     async def work() -> None:
         await make_topic(cluster, new_name, 2)
         one, two = TopicPartition(new_name, 0), TopicPartition(new_name, 1)
+        group = f"{new_name}-group"
         async with transactional(cluster, new_name) as producer, Admin(cluster) as admin:
             async with producer.transaction() as transaction:
                 await producer.send(new_name, b"x", partition=0)
-                await transaction.send_offsets(
-                    {one: 5, two: CommittedOffset(7, -1, "note")}, f"{new_name}-group"
-                )
+                await transaction.send_offsets({one: 5, two: CommittedOffset(7, -1, "note")}, group)
                 await transaction.send_offsets({}, "nobody")
-                assert await admin.list_group_offsets(f"{new_name}-group") == {}
-            found = await admin.list_group_offsets(f"{new_name}-group", require_stable=True)
+                assert await admin.list_group_offsets(group) == {}
+            found = await admin.list_group_offsets(group, [one, two], require_stable=True)
             assert found == {one: CommittedOffset(5), two: CommittedOffset(7, -1, "note")}
             with pytest.raises(LookupError):
                 async with producer.transaction() as transaction:
-                    await transaction.send_offsets({one: 50}, GroupMetadata(f"{new_name}-group"))
+                    await transaction.send_offsets({one: 50}, GroupMetadata(group))
                     raise LookupError
-            found = await admin.list_group_offsets(f"{new_name}-group", require_stable=True)
+            found = await admin.list_group_offsets(group, [one, two], require_stable=True)
             assert found[one].offset == 5
             async with producer.transaction() as transaction:  # offsets alone
-                await transaction.send_offsets({one: 6}, f"{new_name}-group")
-            found = await admin.list_group_offsets(f"{new_name}-group", require_stable=True)
+                await transaction.send_offsets({one: 6}, group)
+            found = await admin.list_group_offsets(group, [one, two], require_stable=True)
             assert found[one].offset == 6
 
     run(work())
@@ -458,7 +466,7 @@ def test_records_are_transformed_exactly_once(cluster: str, new_name: str) -> No
             Admin(cluster) as admin,
             Consumer(cluster, read_committed=True) as consumer,
         ):
-            offsets = await admin.list_group_offsets(group, require_stable=True)
+            offsets = await admin.list_group_offsets(group, [partition], require_stable=True)
             start = offsets[partition].offset if partition in offsets else 0
             await consumer.assign(source, start, until_end=True)
             batches = 0

@@ -6,6 +6,7 @@ to be sent again cannot be overtaken by the one behind it.
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from headrace.client.batches import Batch
 from headrace.client.topics import TopicPartition
@@ -46,9 +47,11 @@ class Accumulator:
         timestamp: int,
         fields: tuple[bytes | None, bytes | None, Headers],
         record_bytes: int,
-        now: float,
+        now: Callable[[], float],
     ) -> tuple[Batch, int, bool]:
         """Add a record (key, value, headers), of this size at most, to a batch.
+
+        `now` is asked for the time if the record opens a batch.
 
         Returns the batch, the record's index in it, and whether there is something new to send.
         """
@@ -60,7 +63,7 @@ class Accumulator:
             or batch.encoded is not None
             or batch.builder.size_bytes + record_bytes > self._batch_bytes
         ):
-            batch = self._open_batch(TopicPartition(*partition), now)
+            batch = self._open_batch(TopicPartition(*partition), now())
             is_news = True
         index = batch.builder.append(timestamp, *fields)
         batch.reserved_bytes += record_bytes

@@ -248,13 +248,6 @@ class Cluster:
         age_ms = (asyncio.get_running_loop().time() - seen_at) * 1000
         return age_ms < self.settings.metadata_max_age_ms
 
-    def fresh_topic(self, name: str, now: float) -> Topic | None:
-        """Return a topic if the view of it is recent; `now` is the loop's time."""
-        seen_at = self._seen_at.get(name)
-        if seen_at is None or (now - seen_at) * 1000 >= self.settings.metadata_max_age_ms:
-            return None
-        return self.view.topics.get(name)
-
     def forget(self, topic: str) -> None:
         """Look the topic up again before it is used next: somebody said that it moved."""
         self._seen_at.pop(topic, None)

@@ -56,13 +56,23 @@ async def update_features(
     validate_only: bool = False,
 ) -> None:
     """Finalize features at these levels, all or none; KafkaError if that is refused."""
-    upgrade_type = _UPGRADE
+    lower: frozenset[str] = frozenset()
     if may_downgrade or may_lose_metadata:
-        upgrade_type = _UNSAFE_DOWNGRADE if may_lose_metadata else _SAFE_DOWNGRADE
+        known = await describe_features(cluster)
+        lower = frozenset(
+            name
+            for name, level in levels.items()
+            if name in known and level < known[name].finalized
+        )
+    downgrade = _UNSAFE_DOWNGRADE if may_lose_metadata else _SAFE_DOWNGRADE
     body = UpdateFeaturesRequest(
         timeout_ms=cluster.settings.request_timeout_ms,
         feature_updates=[
-            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
+            FeatureUpdateKey(
+                feature=name,
+                max_version_level=level,
+                upgrade_type=downgrade if name in lower else _UPGRADE,
+            )
             for name, level in levels.items()
         ],
         validate_only=validate_only,

@@ -35,7 +35,12 @@ from headrace.wire.messages.offset_delete_request import (
     OffsetDeleteRequestTopic,
 )
 from headrace.wire.messages.offset_delete_response import OffsetDeleteResponse
-from headrace.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from headrace.wire.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from headrace.wire.messages.offset_fetch_response import OffsetFetchResponse
 
 TOPIC_NAMES_UP_TO = 9
@@ -109,19 +114,42 @@ async def list_groups(
 
 
 async def fetch_offsets(
-    cluster: Cluster, group_id: str, *, require_stable: bool = False
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return everything that a group has committed, sorted by topic and partition.
+    """Return what a group has committed, sorted; for some partitions if they are named.
 
-    With `require_stable` offsets that an open transaction is about to commit are waited for, up to
-    the API timeout; UNSTABLE_OFFSET_COMMIT if it is open for longer.
+    With `require_stable` offsets of the named partitions that a transaction is about to commit are
+    waited for, up to the API timeout; UNSTABLE_OFFSET_COMMIT if it is open for longer. Without
+    names, Kafka's brokers leave out what was never committed before.
     """
+    names = None if partitions is None else by_topic(partitions)
     connection = await cluster.connection(ANY_NODE)
     is_old = connection.version_of(ApiKey.OFFSET_FETCH) < _MANY_GROUPS_FROM
     if is_old:
-        body = OffsetFetchRequest(group_id=group_id, topics=None)
+        body = OffsetFetchRequest(
+            group_id=group_id,
+            topics=None
+            if names is None
+            else [
+                OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+                for name, indexes in names.items()
+            ],
+        )
     else:
-        body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        row = OffsetFetchRequestGroup(
+            group_id=group_id,
+            topics=None
+            if names is None
+            else [
+                OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+                for name, indexes in names.items()
+            ],
+        )
+        body = OffsetFetchRequest(groups=[row])
     body.require_stable = require_stable
 
     def code_of(answer: OffsetFetchResponse) -> int:

@@ -145,9 +145,8 @@ class Producer:
             raise ValueError("this producer is closed")
         transactions = self._transactions
         number = 0 if transactions is None else transactions.check_open()
-        now = asyncio.get_running_loop().time()
         try:
-            known = self.cluster.fresh_topic(topic, now)
+            known = self.cluster.view.topics.get(topic)  # the sender sees to it that it is fresh
             if known is None:
                 known = await self._enter(self.cluster.topic(topic, may_create=True))
             if isinstance(key, str):
@@ -167,7 +166,7 @@ class Producer:
                 time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
                 fields,
                 record_bytes,
-                now,
+                self._sender.now,
             )
         except BaseException as error:
             if transactions is not None:

@@ -24,7 +24,7 @@ def append(
     waiting: Accumulator, partition: TopicPartition, value: bytes, now: float = 0
 ) -> tuple[Batch, int, bool]:
     fields = (None, value, ())
-    return waiting.append(partition, 0, fields, record_bytes_max(*fields), now)
+    return waiting.append(partition, 0, fields, record_bytes_max(*fields), lambda: now)
 
 
 def values(batch: Batch) -> list[bytes | None]:

@@ -72,13 +72,20 @@ class GroupMethods(Connected):
         return await self.remove_members(group_id, member_ids=member_ids, reason=reason)
 
     async def list_group_offsets(
-        self, group_id: str, *, require_stable: bool = False
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return everything that a group has committed, sorted by topic and partition.
+        """Return what a group has committed, sorted; for some partitions if they are named.
 
-        With `require_stable`, offsets that an open transaction is about to commit are waited for.
+        With `require_stable`, offsets of the named partitions that a transaction is about to
+        commit are waited for: use it before going on from them.
         """
-        return await groups.fetch_offsets(self.cluster, group_id, require_stable=require_stable)
+        return await groups.fetch_offsets(
+            self.cluster, group_id, partitions, require_stable=require_stable
+        )
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
