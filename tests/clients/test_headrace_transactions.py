@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -32,6 +33,7 @@ from headrace.client import (
     TopicPartition,
     TransactionAborted,
 )
+from tests.headrace_process import HeadraceProcess
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 60
@@ -511,3 +513,39 @@ async def _some(consumer: Consumer, count: int) -> list[Any]:
         if len(found) == count:
             break
     return found
+
+
+def test_a_killed_broker_ends_no_transaction(tmp_path: Path) -> None:
+    """Killed in the middle of one, and again while it is being committed."""
+
+    async def work() -> None:
+        folder = tmp_path / "data"
+        node = await asyncio.to_thread(HeadraceProcess, folder)
+        port = node.port
+        try:
+            await make_topic(node.bootstrap, "t", 3)
+            async with transactional(node.bootstrap, "id") as producer:
+                async with producer.transaction():
+                    for number in range(300):
+                        await producer.send("t", b"%d" % number, partition=number % 3)
+                        if number == 150:
+                            await producer.flush()
+                            await asyncio.to_thread(node.kill)
+                            starting = asyncio.to_thread(HeadraceProcess, folder, port=port)
+                            restart = asyncio.create_task(starting)
+                    node = await restart
+                    await producer.flush()
+                    await asyncio.to_thread(node.kill)
+                    starting = asyncio.to_thread(HeadraceProcess, folder, port=port)
+                    restart = asyncio.create_task(starting)
+                node = await restart
+                with pytest.raises(LookupError):
+                    async with producer.transaction():
+                        await producer.deliver("t", b"aborted")
+                        raise LookupError
+            found = await committed(node.bootstrap, "t")
+            assert sorted(int(value or b"") for value in found) == list(range(300))
+        finally:
+            await asyncio.to_thread(node.kill)
+
+    run(work())

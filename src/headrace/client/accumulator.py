@@ -7,6 +7,7 @@ to be sent again cannot be overtaken by the one behind it.
 
 from collections import deque
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 
 from headrace.client.batches import Batch
 from headrace.client.topics import TopicPartition
@@ -27,8 +28,7 @@ class Accumulator:
         level: int | None = None,
     ) -> None:
         self.used_bytes = 0
-        self.is_pressed = False
-        """Whether everything goes out at once: somebody flushes, or waits for memory."""
+        self._is_pressed = False
         self._batch_bytes = batch_bytes
         self._memory_bytes = memory_bytes
         self._linger_seconds = linger_seconds
@@ -36,6 +36,26 @@ class Accumulator:
         self._level = level
         self._queues: dict[tuple[str, int], deque[Batch]] = {}
         self._on_their_way: dict[tuple[str, int], Batch] = {}
+        self._schedule: list[tuple[float, TopicPartition]] = []
+        """A heap of when to look at a partition. An entry may be out of date: it is looked at in
+        vain then. No partition that has something to send is without one, or on its way."""
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether everything goes out at once: somebody flushes, or waits for memory."""
+        return self._is_pressed
+
+    @is_pressed.setter
+    def is_pressed(self, is_pressed: bool) -> None:
+        if is_pressed == self._is_pressed:
+            return
+        self._is_pressed = is_pressed
+        self._schedule = [
+            (self._due_at(queue), queue[0].partition)
+            for partition, queue in self._queues.items()
+            if queue and partition not in self._on_their_way
+        ]
+        heapify(self._schedule)
 
     def has_room(self, record_bytes: int) -> bool:
         """Whether a record of this size fits; one that never would may go alone."""
@@ -63,38 +83,41 @@ class Accumulator:
             or batch.encoded is not None
             or batch.builder.size_bytes + record_bytes > self._batch_bytes
         ):
-            batch = self._open_batch(TopicPartition(*partition), now())
+            batch = Batch(TopicPartition(*partition), self._compression, self._level, now())
             is_news = True
         index = batch.builder.append(timestamp, *fields)
         batch.reserved_bytes += record_bytes
         self.used_bytes += record_bytes
+        if is_news:
+            self._queues.setdefault(partition, deque()).append(batch)
+            self._look_at(batch.partition)
         return batch, index, is_news
-
-    def _open_batch(self, partition: TopicPartition, now: float) -> Batch:
-        batch = Batch(partition, self._compression, self._level, now)
-        self._queues.setdefault(partition, deque()).append(batch)
-        return batch
 
     def take_ready(self, now: float) -> list[Batch]:
         """Return the batches that are due, at most one per partition; they are on their way now."""
         ready = []
-        for partition, queue in self._queues.items():
-            if queue and partition not in self._on_their_way and self._due_at(queue) <= now:
-                batch = queue.popleft()
-                self._on_their_way[partition] = batch
-                ready.append(batch)
+        schedule = self._schedule
+        while schedule and schedule[0][0] <= now:
+            _, partition = heappop(schedule)
+            queue = self._queues.get(partition)
+            if not queue or partition in self._on_their_way:
+                continue
+            if self._due_at(queue) > now:
+                self._look_at(partition)
+                continue
+            batch = queue.popleft()
+            self._on_their_way[partition] = batch
+            ready.append(batch)
         return ready
 
     def next_due(self) -> float | None:
-        """Return when the next batch is due, assuming no response arrives first."""
-        return min(
-            (
-                self._due_at(queue)
-                for partition, queue in self._queues.items()
-                if queue and partition not in self._on_their_way
-            ),
-            default=None,
-        )
+        """Return when to look for batches again, assuming no response arrives first."""
+        schedule = self._schedule
+        while schedule and (
+            not self._queues.get(schedule[0][1]) or schedule[0][1] in self._on_their_way
+        ):
+            heappop(schedule)
+        return schedule[0][0] if schedule else None
 
     def is_on_its_way(self, batch: Batch) -> bool:
         """Whether a batch was taken and neither put back nor finished."""
@@ -107,13 +130,16 @@ class Accumulator:
         for batch in reversed(batches):
             batch.not_before = not_before
             self._queues[partition].appendleft(batch)
+        self._look_at(partition)
 
     def finish(self, batch: Batch) -> None:
         """Forget a batch that is done: its partition may send the next one."""
         self._on_their_way.pop(batch.partition, None)
         self.used_bytes -= batch.reserved_bytes
         batch.reserved_bytes = 0
-        if not self._queues[batch.partition]:
+        if self._queues[batch.partition]:
+            self._look_at(batch.partition)
+        else:
             del self._queues[batch.partition]
 
     def take_waiting(self) -> list[Batch]:
@@ -123,6 +149,7 @@ class Accumulator:
             self.used_bytes -= batch.reserved_bytes
             batch.reserved_bytes = 0
         self._queues = {partition: deque() for partition in self._on_their_way}
+        self._schedule.clear()
         return waiting
 
     def unfinished(self) -> list[Batch]:
@@ -130,9 +157,14 @@ class Accumulator:
         waiting = [batch for queue in self._queues.values() for batch in queue]
         return [*self._on_their_way.values(), *waiting]
 
+    def _look_at(self, partition: TopicPartition) -> None:
+        """Remember when to look at a partition that has something to send."""
+        if partition not in self._on_their_way:
+            heappush(self._schedule, (self._due_at(self._queues[partition]), partition))
+
     def _due_at(self, queue: deque[Batch]) -> float:
         first = queue[0]
         is_closed = len(queue) > 1 or first.encoded is not None
-        if is_closed or self.is_pressed or first.builder.size_bytes >= self._batch_bytes:
+        if is_closed or self._is_pressed or first.builder.size_bytes >= self._batch_bytes:
             return first.not_before
         return max(first.opened_at + self._linger_seconds, first.not_before)

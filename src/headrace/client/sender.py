@@ -114,7 +114,7 @@ class Sender:
             ends: set[asyncio.Future[Any]] = {waiting, self._stopped}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._is_stopped:
-                raise ClientError(CLOSED)
+                raise ClientError("the producer was closed before the record was accepted")
             return waiting.result()
         finally:
             self._entering -= 1

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from headrace.client.accumulator import Accumulator
 from headrace.client.batches import Batch, Delivery
 from headrace.client.topics import TopicPartition
@@ -167,3 +169,60 @@ async def test_a_delivery_that_is_cancelled_leaves_those_beside_it_alone() -> No
     batch.succeed(7)
     place = await two
     assert getattr(place, "offset", None) == 8
+
+
+@on_a_loop
+async def test_what_waits_is_taken_away_and_what_is_on_its_way_is_not() -> None:
+    waiting = accumulator(linger_seconds=0)
+    first = add(waiting, P0, bytes(120))
+    waiting.take_ready(0)
+    behind = add(waiting, P0, bytes(120))
+    other = add(waiting, P1, b"three")
+    assert waiting.take_waiting() == [behind, other]
+    assert waiting.unfinished() == [first]
+    assert waiting.take_ready(0) == []
+    waiting.finish(first)
+    assert waiting.used_bytes == 0
+    again = add(waiting, P1, b"four")
+    assert waiting.take_ready(0) == [again]
+
+
+@on_a_loop
+async def test_a_record_that_cannot_be_encoded_leaves_no_empty_batch() -> None:
+    waiting = accumulator(linger_seconds=0)
+    with pytest.raises(ValueError, match="timestamp"):
+        waiting.append(P0, -5, (None, b"one", ()), 100, lambda: 0)
+    assert waiting.unfinished() == []
+    assert waiting.used_bytes == 0
+    batch = add(waiting, P0, b"two")
+    with pytest.raises(ValueError, match="timestamp"):
+        waiting.append(P0, -5, (None, b"three", ()), 100, lambda: 0)
+    assert waiting.take_ready(0) == [batch]
+    assert values(batch) == [b"two"]
+
+
+@on_a_loop
+async def test_a_batch_that_fills_up_while_it_lingers_leaves_at_once() -> None:
+    waiting = accumulator(linger_seconds=100)
+    first = add(waiting, P0, bytes(100))
+    other = add(waiting, P1, b"other")
+    assert waiting.take_ready(0) == []
+    add(waiting, P0, bytes(100))
+    assert waiting.take_ready(0) == [first]
+    assert waiting.next_due() == 100
+    assert waiting.take_ready(100) == [other]
+
+
+@on_a_loop
+async def test_what_lingers_again_after_a_flush_lingers() -> None:
+    waiting = accumulator(linger_seconds=100)
+    first = add(waiting, P0, b"one")
+    waiting.is_pressed = True
+    assert waiting.take_ready(0) == [first]
+    second = add(waiting, P0, b"two")
+    waiting.finish(first)
+    waiting.is_pressed = False
+    assert waiting.take_ready(5) == []
+    assert waiting.next_due() == 100
+    waiting.is_pressed = True
+    assert waiting.take_ready(5) == [second]
