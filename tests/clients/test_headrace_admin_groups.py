@@ -18,6 +18,13 @@ from headrace.client import (
     TopicPartition,
     values_of,
 )
+from headrace.client.coordinators import CoordinatorType, ask_coordinator
+from headrace.wire.messages.streams_group_heartbeat_request import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
+from headrace.wire.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 60
@@ -204,5 +211,44 @@ def test_share_groups_are_described_and_moved(any_bootstrap: str, new_name: str)
             values_of(await admin.delete_share_group_offsets(group, [new_name]))
             assert partition not in await admin.list_share_group_offsets(group)
             await admin.delete_group(group)
+
+    run(work())
+
+
+def test_streams_groups_are_listed_described_and_deleted(any_bootstrap: str, new_name: str) -> None:
+    group = f"{new_name}-group"
+
+    async def beat(admin: Admin, **fields: Any) -> StreamsGroupHeartbeatResponse:
+        return await ask_coordinator(
+            admin.cluster,
+            CoordinatorType.GROUP,
+            group,
+            StreamsGroupHeartbeatRequest(group_id=group, member_id="member", **fields),
+            StreamsGroupHeartbeatResponse,
+            code_of=lambda answer: answer.error_code,
+        )
+
+    async def work() -> None:
+        async with Admin(any_bootstrap) as admin:
+            await admin.create_topic(new_name, 1, 1)
+            topology = Topology(0, [Subtopology("0", source_topics=[new_name])])
+            joined = await beat(
+                admin,
+                rebalance_timeout_ms=1000,
+                topology=topology,
+                active_tasks=[],
+                standby_tasks=[],
+                warmup_tasks=[],
+                process_id="process",
+            )
+            assert joined.error_code == ErrorCode.NONE
+            assert group in [row.group_id for row in await admin.list_groups(types=["streams"])]
+            described = await admin.describe_group(group)
+            assert described.group_type == "streams"
+            assert [each.member_id for each in described.members] == ["member"]
+            await beat(admin, member_epoch=-1)
+            await admin.delete_group(group)
+            outcome = (await admin.describe_groups([group]))[group]
+            assert code_of(outcome) == ErrorCode.GROUP_ID_NOT_FOUND
 
     run(work())

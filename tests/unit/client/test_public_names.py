@@ -1,7 +1,9 @@
 """What users import from headrace.client: complete, documented and annotated."""
 
 import inspect
+import re
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +60,15 @@ def test_what_public_methods_return_can_be_imported_too() -> None:
                 if found.__module__.startswith("headrace.client") and found not in public:
                     hidden.add(f"{name}.{method_name} returns {found.__module__}.{found.__name__}")
     assert not hidden
+
+
+def test_the_page_of_the_client_names_what_there_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)(?:\(s\))?`", page.partition("## Admin")[2]))
+    methods = {name for name, _ in _methods(client.Admin)}
+    assert named - {"values_of"} <= methods
+    documented = named | {f"{name}s" for name in re.findall(r"`(\w+)\(s\)`", page)}
+    assert methods - documented == {"close"}
 
 
 def _methods(found: type) -> list[tuple[str, typing.Any]]:
