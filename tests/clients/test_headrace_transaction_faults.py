@@ -190,6 +190,68 @@ def test_an_error_that_asks_for_an_abort_is_one(
     run(work())
 
 
+@pytest.mark.parametrize("api", ["Produce", "AddPartitionsToTxn", "TxnOffsetCommit"])
+def test_an_abort_of_what_the_coordinator_never_heard_of_is_fine(
+    broker: TestBroker, api: str
+) -> None:
+    async def work() -> None:
+        async with Producer(broker.bootstrap, QUICK, transactional_id="id") as producer:
+            for value in (b"one", b"two"):
+                broker.faults.fail(api, ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
+                try:
+                    async with producer.transaction() as transaction:
+                        if api == "TxnOffsetCommit":
+                            await transaction.send_offsets({TopicPartition(TOPIC, 0): 1}, "g")
+                        await producer.send(TOPIC, b"refused", partition=0)
+                except (TransactionAborted, KafkaError):
+                    broker.faults.clear()
+                else:  # with implicit adds nobody asks for this one
+                    assert api == "AddPartitionsToTxn"
+                    broker.faults.clear()
+                    return
+                async with producer.transaction():
+                    await producer.send(TOPIC, value, partition=0)
+        await end_of_committed(broker, [b"one", b"two"])
+
+    run(work())
+
+
+def test_two_who_close_at_once_wait_for_the_same_end(broker: TestBroker) -> None:
+    async def work() -> None:
+        producer = Producer(broker.bootstrap, QUICK, transactional_id="id")
+        await producer.transaction().__aenter__()
+        await producer.deliver(TOPIC, b"x", partition=0)
+        broker.faults.delay("EndTxn", 200, times=1)
+        await asyncio.gather(producer.close(), producer.close())
+        async with Admin(broker.bootstrap) as admin:
+            assert (await admin.describe_transaction("id")).state != "Ongoing"
+
+    run(work())
+
+
+def test_a_commit_that_is_cancelled_with_its_producer_comes_to_its_end(broker: TestBroker) -> None:
+    async def work() -> None:
+        async def leave() -> None:
+            async with Producer(broker.bootstrap, QUICK, transactional_id="id") as producer:
+                producers.append(producer)
+                async with producer.transaction():
+                    await producer.deliver(TOPIC, b"x", partition=0)
+                    broker.faults.close_connection("EndTxn", times=3)
+
+        producers: list[Producer] = []
+        leaving = asyncio.create_task(leave())
+        while not producers or producers[0]._transactions is None:
+            await asyncio.sleep(0)
+        while producers[0]._transactions._ending is None:
+            await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        await end_of_committed(broker, [b"x"])
+
+    run(work())
+
+
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
 @pytest.mark.parametrize("api", ["Produce", "EndTxn", "TxnOffsetCommit"])
 def test_a_fenced_producer_says_so_and_refuses(

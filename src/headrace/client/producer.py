@@ -29,7 +29,11 @@ from headrace.client.metadata import Topic
 from headrace.client.partitioner import StickyPartitions, partition_for_key
 from headrace.client.sender import Sender
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings, ProducerSettings
-from headrace.client.transactional.producer import DEFAULT_TIMEOUT_MS, TransactionalProducer
+from headrace.client.transactional.producer import (
+    DEFAULT_TIMEOUT_MS,
+    END_WAIT_SECONDS,
+    TransactionalProducer,
+)
 from headrace.client.transactional.transaction import Transaction, start_abort
 from headrace.errors import ErrorCode, KafkaError
 from headrace.records.builder import record_bytes_max
@@ -123,7 +127,11 @@ class Producer:
     ) -> None:
         if kind is None:
             await self.close()
-        else:
+            return
+        try:
+            if self._transactions is not None:
+                await self._transactions.settle(END_WAIT_SECONDS)
+        finally:
             await self.abandon()
 
     async def send(
@@ -221,10 +229,9 @@ class Producer:
 
         A transaction that is still open is aborted; one that is being committed is waited for.
         """
-        is_first = not self._is_closed
         self._is_closed = True
         try:
-            if is_first and self._transactions is not None:
+            if self._transactions is not None:
                 if self._transactions.may_abort:
                     start_abort(self._transactions, self._sender)
                 await self._transactions.settle()

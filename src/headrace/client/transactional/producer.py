@@ -5,7 +5,7 @@ enter and leave; `sender` asks here under which identity records go out.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from headrace.client.cluster import Cluster
@@ -36,9 +36,11 @@ from headrace.client.transactional.states import (
     Step,
     TransactionStates,
 )
-from headrace.errors import KafkaError
+from headrace.errors import ErrorCode, KafkaError
 from headrace.wire import ApiKey
 
+END_WAIT_SECONDS: Final = 5
+"""How long an exception waits for the end of a transaction, which goes on by itself then."""
 CLOSED: Final = "the producer was closed"
 DEFAULT_TIMEOUT_MS: Final = 60_000
 """When the coordinator aborts a transaction that nobody ends, as in Kafka's clients."""
@@ -205,19 +207,15 @@ class TransactionalProducer:
         self.states.step(Step.COMMIT)
         return self._run_end(self._commit())
 
-    def start_abort(self, give_up: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def start_abort(self, give_up: Callable[[], Awaitable[None]]) -> "asyncio.Task[None]":
         """Abort in a task of its own, after `give_up` has ended what is on its way."""
-        try:
-            self.states.step(Step.ABORT)
-        except InvalidTransactionStep:
-            give_up.close()
-            raise
+        self.states.step(Step.ABORT)
         return self._run_end(self._abort(give_up))
 
-    async def settle(self) -> None:
-        """Wait for an end that is under way, whatever comes of it."""
-        while self._ending is not None:
-            await asyncio.wait({self._ending})
+    async def settle(self, timeout: float | None = None) -> None:
+        """Wait for an end that is under way, whatever comes of it, or for `timeout` seconds."""
+        if self._ending is not None:
+            await asyncio.wait({self._ending}, timeout=timeout)
 
     async def stop(self) -> None:
         """Give up an end that is under way: the coordinator ends the transaction in time."""
@@ -260,16 +258,16 @@ class TransactionalProducer:
             raise
         states.step(Step.END)
 
-    async def _abort(self, give_up: Coroutine[Any, Any, None]) -> None:
+    async def _abort(self, give_up: Callable[[], Awaitable[None]]) -> None:
         states = self.states
         try:
-            await give_up
+            await give_up()
             try:
                 identity = await self._end(is_commit=False)
             except KafkaError as error:
-                if error.code not in ABORTABLE:
+                if error.code not in ABORTABLE and error.code != ErrorCode.INVALID_TXN_STATE:
                     raise
-                # The coordinator knows nothing of us any more, so nothing of us is open.
+                # The coordinator has never heard of the transaction, or not of us any more.
                 identity = await self._next_epoch(self._identity)
             else:
                 if states.is_known and not states.uses_implicit_adds:

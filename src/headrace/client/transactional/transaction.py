@@ -10,18 +10,16 @@ raises.
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from headrace.client.errors import ClientError, TransactionAborted
 from headrace.client.groups import CommittedOffset, GroupMetadata
 from headrace.client.sender import Sender
 from headrace.client.topics import TopicPartition
-from headrace.client.transactional.producer import TransactionalProducer
+from headrace.client.transactional.producer import END_WAIT_SECONDS, TransactionalProducer
 from headrace.client.transactional.states import InvalidTransactionStep, State, Step
-
-ABORT_WAIT_SECONDS: Final = 5
-"""How long leaving a block with an exception waits for the abort, which goes on by itself then."""
 
 
 class Transaction:
@@ -128,7 +126,7 @@ class Transaction:
     async def _abort_soon(self) -> None:
         """Abort, but do not keep an exception waiting for long."""
         if self._transactions.may_abort:
-            await asyncio.wait({self._start_abort()}, timeout=ABORT_WAIT_SECONDS)
+            await asyncio.wait({self._start_abort()}, timeout=END_WAIT_SECONDS)
 
     def _start_abort(self) -> "asyncio.Task[None]":
         return start_abort(self._transactions, self._sender)
@@ -140,5 +138,5 @@ def start_abort(transactions: TransactionalProducer, sender: Sender) -> "asyncio
     error.__cause__ = transactions.states.error
     # Old epochs cannot write once the coordinator has ended their transaction; before KIP-890 they
     # could, and what is on its way must come to an end first.
-    give_up = sender.drop(error, cancel_requests=transactions.uses_implicit_adds)
+    give_up = partial(sender.drop, error, cancel_requests=transactions.uses_implicit_adds)
     return transactions.start_abort(give_up)
