@@ -6,7 +6,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headrace.client import ClientError, ClientSettings, Cluster, Producer, ProducerSettings
+from headrace.client import (
+    Admin,
+    ClientError,
+    ClientSettings,
+    Cluster,
+    KafkaError,
+    Producer,
+    ProducerSettings,
+)
 from headrace.testing.broker import TestBroker
 
 T = TypeVar("T")
@@ -134,5 +142,21 @@ def test_a_producer_that_is_closed_twice_stays_closed(headrace: TestBroker) -> N
         await producer.close()
         await producer.abandon()
         assert [record.value for record in await asyncio.to_thread(headrace.consume, "t")] == [b"x"]
+
+    run(work())
+
+
+def test_a_topic_that_has_grown_takes_records_in_its_new_partitions(headrace: TestBroker) -> None:
+    headrace.create_topic("t")
+
+    async def work() -> None:
+        async with Producer(headrace.bootstrap) as producer, Admin(headrace.bootstrap) as admin:
+            await producer.deliver("t", "x")
+            await admin.add_partitions("t", 3)
+            assert (await producer.deliver("t", "y", partition=2)).partition == 2
+            with pytest.raises(KafkaError, match="there is no 3"):
+                await producer.send("t", "z", partition=3)
+            with pytest.raises(KafkaError, match="there is no -1"):
+                await producer.send("t", "z", partition=-1)
 
     run(work())

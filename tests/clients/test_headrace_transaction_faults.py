@@ -364,7 +364,7 @@ def test_a_cancelled_send_within_a_transaction_is_an_abort(broker: TestBroker) -
     async def work() -> None:
         async with Producer(broker.bootstrap, QUICK, transactional_id="id") as producer:
             broker.faults.delay("Metadata", 1000, times=1)
-            with pytest.raises(TransactionAborted, match="cancelled before"):
+            with pytest.raises(TransactionAborted, match="send was cancelled"):
                 async with producer.transaction():
                     with pytest.raises(TimeoutError):
                         await asyncio.wait_for(producer.send(TOPIC, b"x", partition=0), 0.05)

@@ -166,7 +166,7 @@ class Producer:
             if partition is None:
                 partition = self._choose(known, key, record_bytes)
             elif not 0 <= partition < len(known.partitions):
-                raise _no_partition(known, partition)
+                await self._look_for(topic, partition)
             while not self._accumulator.has_room(record_bytes):
                 await self._enter(self._sender.wait_for_room(record_bytes))
             batch, index, is_news = self._accumulator.append(
@@ -176,16 +176,16 @@ class Producer:
                 record_bytes,
                 self._sender.now,
             )
+            self._unyielded_bytes += record_bytes
+            if is_news or self._unyielded_bytes > YIELD_BYTES:
+                self._unyielded_bytes = 0
+                if is_news:
+                    self._sender.wake()
+                await asyncio.sleep(0)  # a loop over `send` must let others have their turn
         except BaseException as error:
             if transactions is not None:
                 transactions.fail(_as_failure(error), number)
             raise
-        self._unyielded_bytes += record_bytes
-        if is_news or self._unyielded_bytes > YIELD_BYTES:
-            self._unyielded_bytes = 0
-            if is_news:
-                self._sender.wake()
-            await asyncio.sleep(0)  # a loop over `send` must let others have their turn
         return Delivery(batch, index)
 
     async def deliver(
@@ -263,6 +263,17 @@ class Producer:
             transactions.check_entering(number)
         return found
 
+    async def _look_for(self, topic: str, partition: int) -> None:
+        """Look a topic up again, which may have grown; KafkaError if it has no such partition."""
+        self.cluster.forget(topic)
+        known = await self._enter(self.cluster.topic(topic))
+        if not 0 <= partition < len(known.partitions):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}, "
+                f"there is no {partition}",
+            )
+
     def _choose(self, topic: Topic, key: bytes | None, record_bytes: int) -> int:
         if key is not None:
             return partition_for_key(key, len(topic.partitions))
@@ -305,19 +316,11 @@ def _check_transactional(
         raise ValueError("idempotent=False: a transactional producer is idempotent")
 
 
-def _no_partition(topic: Topic, partition: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}, "
-        f"there is no {partition}",
-    )
-
-
 def _as_failure(error: BaseException) -> Exception:
     """Return why a record did not get into its transaction."""
     if isinstance(error, Exception):
         return error
-    return ClientError("a call of send was cancelled before its record was accepted")
+    return ClientError("a call of send was cancelled")
 
 
 def _bytes(data: Bytes) -> bytes | None:
