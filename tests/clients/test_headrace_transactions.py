@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -502,6 +503,64 @@ def test_records_are_transformed_exactly_once(cluster: str, new_name: str) -> No
         assert await seen_by_aiokafka(cluster, target, count) == wanted
         assert await asyncio.to_thread(seen_by_confluent, cluster, target, count) == wanted
         assert len(await everything(cluster, target)) > count
+
+    run(work())
+
+
+def test_members_of_a_group_transform_records_exactly_once(cluster: str, new_name: str) -> None:
+    """Two workers share a topic, die now and then, and commit as members of their group."""
+    pytest.importorskip("headrace.client.group", reason="this client has no groups yet")
+    source, target, group = f"{new_name}-in", f"{new_name}-out", f"{new_name}-group"
+    count, random, is_done = 160, Random(7), asyncio.Event()
+
+    member: Any = Consumer  # whose groups may not be there
+
+    async def live(number: int) -> None:
+        async with (
+            transactional(cluster, f"{new_name}-{number}") as producer,
+            member(
+                cluster, group=group, reset=Start.BEGINNING, read_committed=True, auto_commit=False
+            ) as consumer,
+        ):
+            await consumer.subscribe([source])
+            while not is_done.is_set():
+                records = await consumer.poll(100, 20)
+                if not records:
+                    continue
+                async with producer.transaction() as transaction:
+                    for record in records:
+                        await producer.send(target, record.value, partition=0)
+                    ends = {
+                        TopicPartition(record.topic, record.partition): record.offset + 1
+                        for record in records
+                    }
+                    await transaction.send_offsets(ends, consumer.group_metadata)
+                    if random.random() < 0.2:
+                        raise ConnectionAbortedError
+
+    async def work_on(number: int) -> None:
+        while not is_done.is_set():
+            try:
+                await live(number)
+            except (ConnectionAbortedError, TransactionAborted, KafkaError):
+                deaths.append(number)
+
+    deaths: list[int] = []
+
+    async def work() -> None:
+        await make_topic(cluster, source, 4)
+        await make_topic(cluster, target)
+        async with Producer(cluster) as producer:
+            for number in range(count):
+                await producer.send(source, b"%d" % number, partition=number % 4)
+        workers = [asyncio.create_task(work_on(number)) for number in range(2)]
+        while len(await committed(cluster, target)) < count:
+            await asyncio.sleep(0.1)  # polls, up to the deadline of `run`
+        is_done.set()
+        await asyncio.gather(*workers)
+        found = await committed(cluster, target)
+        assert sorted(int(value or b"") for value in found) == list(range(count))
+        assert deaths
 
     run(work())
 
