@@ -360,6 +360,36 @@ def test_a_commit_waits_for_sends_that_have_begun(broker: TestBroker) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_offsets_that_are_on_their_way_when_a_block_ends(
+    broker: TestBroker, is_commit: bool
+) -> None:
+    async def work() -> None:
+        partition = TopicPartition(TOPIC, 0)
+        async with Producer(broker.bootstrap, QUICK, transactional_id="id") as producer:
+            broker.faults.delay("TxnOffsetCommit", 300, times=1)
+            try:
+                async with producer.transaction() as transaction:
+                    await producer.deliver(TOPIC, b"x", partition=0)
+                    committing = asyncio.create_task(transaction.send_offsets({partition: 7}, "g"))
+                    while not producer._sender._entering:
+                        await asyncio.sleep(0)
+                    if not is_commit:
+                        raise LookupError
+            except LookupError:
+                assert not is_commit
+            outcome = (await asyncio.gather(committing, return_exceptions=True))[0]
+            assert (outcome is None) or not is_commit
+            async with producer.transaction():
+                await producer.send(TOPIC, b"y", partition=0)
+            async with Admin(broker.bootstrap) as admin:
+                found = await admin.list_group_offsets("g", [partition], require_stable=True)
+                assert (partition in found) == is_commit
+        await end_of_committed(broker, [b"x", b"y"] if is_commit else [b"y"])
+
+    run(work())
+
+
 def test_a_cancelled_send_within_a_transaction_is_an_abort(broker: TestBroker) -> None:
     async def work() -> None:
         async with Producer(broker.bootstrap, QUICK, transactional_id="id") as producer:

@@ -155,6 +155,9 @@ class Sender:
     async def drop(self, error: ClientError, *, cancel_requests: bool) -> None:
         """Give up everything that is unfinished; requests on their way end or are cancelled."""
         self._drop_waiting(error)
+        while self._entering and not cancel_requests:
+            self._something_finished.clear()
+            await self._something_finished.wait()
         tasks = set(self._tasks)
         if cancel_requests:
             for task in tasks:

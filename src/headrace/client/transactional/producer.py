@@ -64,6 +64,7 @@ class TransactionalProducer:
 
     @property
     def transactional_id(self) -> str:
+        """Who the producer is across restarts."""
         return self._identity.transactional_id
 
     @property
@@ -151,9 +152,10 @@ class TransactionalProducer:
     def fail(self, error: Exception, number: int | None = None) -> None:
         """Let the transaction end in an abort: something of it failed.
 
-        With a number, only if that one is not over: its late failures are not the next one's.
+        Only while its end is open, and only that one's if there is a number: what comes late is
+        not the next one's, and an epoch that an abort has ended is no sign of another producer.
         """
-        if number is not None and number != self.states.number:
+        if not self.may_abort or number not in (None, self.states.number):
             return
         if isinstance(error, ProducerFenced):
             self.states.break_down(error)

@@ -81,7 +81,7 @@ class Transaction:
         }
         membership = GroupMetadata(group) if isinstance(group, str) else group
         try:
-            await self._transactions.send_offsets(rows, membership)
+            await self._sender.enter(self._transactions.send_offsets(rows, membership))
         except Exception as error:
             self._transactions.fail(error, self._number)
             raise
