@@ -14,9 +14,9 @@ everything before was done. In explicit mode each record is acknowledged, before
 
 What is not acknowledged when its lock ends is delivered again, as often as the group allows.
 
-In implicit mode a consumer that comes back for more within a tenth of a second has the next records
-fetched while it works on those that it has. With `AcquireMode.RECORD_LIMIT` nothing is locked before
-it is asked for.
+In implicit mode a consumer that comes back for more within a tenth of a second has the next
+records fetched while it works on those that it has. With `AcquireMode.RECORD_LIMIT` nothing is
+locked before it is asked for.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ it is here. A broker may be told to write these headers only: the record is then
 as long as its topic keeps it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
@@ -14,17 +14,18 @@ from headrace.client.cluster import Cluster
 from headrace.client.consumer import Consumer
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.group_members import describe_group
-from headrace.client.groups import commit_offsets, fetch_offsets
+from headrace.client.groups import fetch_offsets
 from headrace.client.offsets import Start
-from headrace.client.outcomes import values_of
 from headrace.client.producer import Producer
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
 from headrace.records.record import Headers
 
 HEADER_PREFIX: Final = "__dlq.errors."
-PROGRESS_EVERY: Final = 500
-"""How many letters are sent before that is noted; as many may be sent twice after a crash."""
+PORTION_RECORDS: Final = 500
+"""How many letters are sent in one transaction."""
+TRANSACTION_TIMEOUT_MS: Final = 5 * 60_000
+"""How long it may be open: letters without a copy have their records read one by one."""
 
 NO_LETTER: Final = "no headers say where it is from"
 RECORD_GONE: Final = "it has no copy of its record, which is no longer in its topic"
@@ -106,41 +107,57 @@ async def replay_dead_letters(
     """Send the records of dead letters to the topics that they are from, or all of them to one.
 
     They go with their own key, value and headers, to the partition of their key. Those that are
-    there now are read, `limit` at most, from where the consumer group `group_id` has got to, which
-    is noted after they are acknowledged: another run does not send them again. A run that is killed
-    may have sent some that the next one sends once more. Nothing is sent or noted unless it
-    `is_executed`.
+    there now are read, `limit` at most, from where the consumer group `group_id` has got to. They
+    are sent in transactions that note how far it got: another run does not send them again, even
+    if this one is killed. Nothing is sent or noted unless it `is_executed`.
 
     Letters whose topic is gone are left out. KafkaError if somebody is in the group, or if `topic`
     or `to` does not exist.
     """
     await _refuse_if_in_use(cluster, group_id)
     begin = await fetch_offsets(cluster, group_id)
-    async with (
-        Consumer(cluster, read_committed=True, reset=Start.BEGINNING) as consumer,
-        Producer(cluster) as producer,
-    ):
+    replay = _Replay(cluster, topic, to)
+    async with Consumer(cluster, read_committed=True, reset=Start.BEGINNING) as consumer:
         await consumer.assign(topic, Start.BEGINNING, until_end=True)
         for partition in consumer.positions:
             if partition in begin:
                 consumer.seek(partition, begin[partition].offset)
-        replay = _Replay(cluster, topic, to)
-        done: dict[TopicPartition, int] = {}
-        count = unnoted = 0
-        while limit is None or count < limit:
-            records = await consumer.poll(records_max=None if limit is None else limit - count)
-            if not records:
-                break
-            for record in records:
-                await replay.send(record, producer if is_executed else None)
-                done[TopicPartition(record.topic, record.partition)] = record.offset + 1
-            count, unnoted = count + len(records), unnoted + len(records)
-            if is_executed and unnoted >= PROGRESS_EVERY:
-                await _note_progress(producer, group_id, done)
-                done, unnoted = {}, 0
-        if is_executed and done:
-            await _note_progress(producer, group_id, done)
+        letters = _portions(consumer, limit)
+        if not is_executed:
+            async for portion in letters:
+                for record in portion:
+                    await replay.send(record, None)
+            return replay.outcome
+        async with Producer(
+            cluster,
+            transactional_id=f"replay-dead-letters-{group_id}",
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        ) as producer:
+            async for portion in letters:
+                async with producer.transaction() as transaction:
+                    for record in portion:
+                        await replay.send(record, producer)
+                    ends = {
+                        TopicPartition(record.topic, record.partition): record.offset + 1
+                        for record in portion
+                    }
+                    await transaction.send_offsets(ends, group_id)
     return replay.outcome
+
+
+async def _portions(
+    consumer: Consumer, limit: int | None
+) -> AsyncIterator[Sequence[ConsumedRecord]]:
+    """Yield the letters that are there, as many at once as go into a transaction."""
+    left = limit
+    while left is None or left > 0:
+        wanted = PORTION_RECORDS if left is None else min(left, PORTION_RECORDS)
+        records = await consumer.poll(records_max=wanted)
+        if not records:
+            return
+        yield records
+        if left is not None:
+            left -= len(records)
 
 
 class _Replay:
@@ -204,14 +221,6 @@ async def _read_record(cluster: Cluster, letter: DeadLetter) -> ConsumedRecord |
             ):
                 raise
     return next((record for record in records if record.offset == letter.offset), None)
-
-
-async def _note_progress(
-    producer: Producer, group_id: str, offsets: Mapping[TopicPartition, int]
-) -> None:
-    """Note what is done, after the cluster has it."""
-    await producer.flush()
-    values_of(await commit_offsets(producer.cluster, group_id, offsets))
 
 
 async def _refuse_if_in_use(cluster: Cluster, group_id: str) -> None:
