@@ -4,7 +4,7 @@ No I/O. A chunk is what one Fetch answer held of a partition; batches are decode
 they are asked for, so that a large answer does not become objects all at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,7 +13,15 @@ from headrace.errors import KafkaError
 from headrace.records import scan
 from headrace.records.control import ControlType, read_control
 from headrace.records.errors import CorruptBatch, RecordsError
-from headrace.records.header import BatchHeader, TimestampType, check_crc, read_headers
+from headrace.records.header import (
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    TimestampType,
+    check_crc,
+    read_headers,
+)
 from headrace.records.reader import find_records
 from headrace.records.record import Headers
 
@@ -76,6 +84,14 @@ class Chunk:
         self._records = records
         self._batches = read_headers(records)
         self._is_begun = False
+        self._end_offset: int | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last whole batch: where the next fetch goes on."""
+        if self._end_offset is None:
+            self._end_offset = max(self.position, end_offset_of(self._records))
+        return self._end_offset
 
     def next_batch(self) -> list[ConsumedRecord] | None:
         """Return the records of the next batch from `position` on, maybe none; None at the end.
@@ -92,17 +108,18 @@ class Chunk:
         at, header = step
         self.position = max(wanted_from, header.next_offset)
         topic, partition = self.partition
-        time_type = header.timestamp_type
         try:
             batch = self._records[at : at + header.size_bytes]
             check_crc(batch, header)
             if self._is_hidden(batch, header):
                 return []
-            return [
-                ConsumedRecord(topic, partition, offset, timestamp, key, value, headers, time_type)
-                for offset, timestamp, key, value, headers in self._fields(batch, header)
-                if offset >= wanted_from
-            ]
+            if header.record_count == 0:
+                return []
+            segment = find_records(batch, 0, header, self._inflated_bytes_max)
+            scan.measure([segment], False)
+            return scan.build(
+                segment, ConsumedRecord, topic, partition, header.timestamp_type, wanted_from
+            )
         except RecordsError as error:
             raise UnreadableBatch(self.partition, wanted_from, self.position, error) from error
 
@@ -125,9 +142,16 @@ class Chunk:
             return True
         return header.is_transactional and header.producer_id in self._aborting
 
-    def _fields(self, batch: memoryview, header: BatchHeader) -> Iterator[scan.Fields]:
-        if header.record_count == 0:
-            return iter(())
-        segment = find_records(batch, 0, header, self._inflated_bytes_max)
-        scan.measure([segment], False)
-        return scan.read(segment)
+
+def end_offset_of(records: memoryview) -> int:
+    """Return the offset behind the last whole batch; -1 if there is none."""
+    position, last, end = 0, -1, len(records)
+    while end - position >= HEADER_BYTES:
+        length = int.from_bytes(records[position + 8 : position + LENGTH_PREFIX_BYTES], "big")
+        following = position + LENGTH_PREFIX_BYTES + length
+        if following > end or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            break
+        position, last = following, position
+    if last < 0:
+        return -1
+    return BatchHeader(*HEADER.unpack_from(records, last)).next_offset

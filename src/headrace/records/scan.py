@@ -13,7 +13,8 @@ The caller gives segments: payloads that are already inflated, with the header o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import cython
 
@@ -23,6 +24,8 @@ from headrace.records.header import LOG_APPEND_TIME_BIT, BatchHeader
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
+
+T = TypeVar("T")
 
 Segment = tuple[ReadableBuffer, int, int, BatchHeader]
 """Records of one batch: a buffer, where they start and end in it, and the batch's header."""
@@ -385,26 +388,77 @@ def read(segment: Segment) -> Iterator[Fields]:
         source = view
     record: _Record = _Record()
     position: cython.Py_ssize_t = first
+    base_offset: int = batch.base_offset
+    base_timestamp: int = batch.base_timestamp
+    max_timestamp: int = batch.max_timestamp
+    is_append_time: cython.bint = batch.attributes & LOG_APPEND_TIME_BIT != 0
     for _ in range(batch.record_count):
         position = _locate(record, source, position, end)
-        offset = batch.base_offset + record.offset_delta
-        if batch.attributes & LOG_APPEND_TIME_BIT:
-            timestamp = batch.max_timestamp
-        else:
-            timestamp = batch.base_timestamp + record.timestamp_delta
-        key = _field_bytes(source, record.key_end, record.key_length)
-        value = _field_bytes(source, record.value_end, record.value_length)
-        headers: list[tuple[str, bytes | None]] = []
-        header_end: cython.Py_ssize_t = record.headers_at
-        for _ in range(record.header_count):
-            length: cython.longlong
-            length, header_end = _field(source, header_end, end)
-            name = bytes(source[header_end - length : header_end])
-            length, header_end = _field(source, header_end, end)
-            headers.append(
-                (name.decode(errors="replace"), _field_bytes(source, header_end, length))
+        yield (
+            base_offset + record.offset_delta,
+            max_timestamp if is_append_time else base_timestamp + record.timestamp_delta,
+            _field_bytes(source, record.key_end, record.key_length),
+            _field_bytes(source, record.value_end, record.value_length),
+            () if record.header_count == 0 else _headers(record, source),
+        )
+
+
+def build(  # noqa: PLR0917  called for every batch
+    segment: Segment,
+    make: Callable[..., T],
+    topic: str,
+    partition: int,
+    kind: object,
+    from_offset: int,
+) -> list[T]:
+    """Make an object of every record of a measured segment from an offset on.
+
+    `make` gets the topic and partition, what `read` yields of the record, and `kind`.
+    """
+    data, first, end, batch = segment
+    view: cython.const[cython.uchar][::1] = data  # type: ignore[valid-type]
+    if cython.compiled:
+        source: cython.p_const_uchar = cython.address(view[0])
+    else:
+        source = view
+    record: _Record = _Record()
+    position: cython.Py_ssize_t = first
+    base_offset: cython.longlong = batch.base_offset
+    base_timestamp: cython.longlong = batch.base_timestamp
+    max_timestamp: cython.longlong = batch.max_timestamp
+    is_append_time: cython.bint = batch.attributes & LOG_APPEND_TIME_BIT != 0
+    wanted_from: cython.longlong = from_offset
+    made: list[T] = []
+    for _ in range(batch.record_count):
+        position = _locate(record, source, position, end)
+        if base_offset + record.offset_delta < wanted_from:
+            continue
+        made.append(
+            make(
+                topic,
+                partition,
+                base_offset + record.offset_delta,
+                max_timestamp if is_append_time else base_timestamp + record.timestamp_delta,
+                _field_bytes(source, record.key_end, record.key_length),
+                _field_bytes(source, record.value_end, record.value_length),
+                () if record.header_count == 0 else _headers(record, source),
+                kind,
             )
-        yield offset, timestamp, key, value, tuple(headers)
+        )
+    return made
+
+
+@cython.cfunc
+def _headers(record: _Record, source: cython.p_const_uchar) -> tuple[tuple[str, bytes | None], ...]:
+    headers: list[tuple[str, bytes | None]] = []
+    position: cython.Py_ssize_t = record.headers_at
+    length: cython.longlong
+    for _ in range(record.header_count):
+        length, position = _field(source, position, record.end)
+        name = bytes(source[position - length : position])
+        length, position = _field(source, position, record.end)
+        headers.append((name.decode(errors="replace"), _field_bytes(source, position, length)))
+    return tuple(headers)
 
 
 @cython.final

@@ -71,6 +71,21 @@ def test_any_64_bit_delta_is_read_as_it_was_written(delta: int) -> None:
     assert timestamp == read_header(batch).base_timestamp + delta
 
 
+def test_what_is_built_is_what_is_read_from_an_offset_on() -> None:
+    records = [
+        Record(0, NOW_MS, None, None),
+        Record(1, NOW_MS + 5, b"k", b"v", (("name", b"1"), ("none", None))),
+        Record(2, NOW_MS - 5, b"", b""),
+    ]
+    batch = build_batch(records)
+    segment = (batch, HEADER_BYTES, len(batch), read_header(batch))
+    for module in (scan, SOURCE):
+        rows = list(module.read(segment))
+        for first in range(4):
+            built = module.build(segment, lambda *fields: fields, "orders", 7, "kind", first)
+            assert built == [("orders", 7, *row, "kind") for row in rows if row[0] >= first]
+
+
 def test_dense_records_have_no_gaps() -> None:
     batch = build_batch([Record(0, NOW_MS, None, None), Record(2, NOW_MS, None, None)])
     segment = (batch, HEADER_BYTES, len(batch), read_header(batch))
