@@ -3,8 +3,8 @@
     async with Producer("127.0.0.1:9092") as producer:
         placed = await producer.deliver("orders", b"one", key=b"customer-7")
 
-    async with Consumer("127.0.0.1:9092") as consumer:
-        await consumer.assign("orders", Start.BEGINNING, until_end=True)
+    async with Consumer("127.0.0.1:9092", group="billing", reset=Start.BEGINNING) as consumer:
+        await consumer.subscribe(["orders"])
         async for record in consumer:
             print(record.offset, record.value)
 
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from headrace.client.features import Feature
     from headrace.client.fetched import ConsumedRecord, UnreadableBatch
+    from headrace.client.group.offsets import CommitFailed
     from headrace.client.group_members import GroupDescription, GroupMember
     from headrace.client.groups import CommittedOffset, GroupMetadata, ListedGroup
     from headrace.client.metadata import Node, Partition, Topic
@@ -101,6 +102,7 @@ __all__ = [
     "ClientSettings",
     "Cluster",
     "ClusterDescription",
+    "CommitFailed",
     "CommittedOffset",
     "Config",
     "ConfigSource",
@@ -171,6 +173,7 @@ _HOMES: Final = {
     "ClientSettings": "settings",
     "Cluster": "cluster",
     "ClusterDescription": "nodes",
+    "CommitFailed": "group.offsets",
     "CommittedOffset": "groups",
     "Config": "configs",
     "ConfigSource": "configs",

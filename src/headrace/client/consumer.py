@@ -1,12 +1,23 @@
-"""The consumer: partitions that you name, from where you say, to an end if you want one.
+"""The consumer: partitions that you name, or those that a group shares among its members.
+
+As a member of a group:
+
+    async with Consumer("127.0.0.1:9092", group="billing", reset=Start.BEGINNING) as consumer:
+        await consumer.subscribe(["orders"])
+        async for record in consumer:
+            ...
+
+On your own:
 
     async with Consumer("127.0.0.1:9092") as consumer:
         await consumer.assign("orders", Start.BEGINNING)
         async for record in consumer:
             ...
 
-It knows no groups: nobody else decides what it reads, and it commits nothing. Records of a
-partition come in order; partitions take turns.
+Records of a partition come in order; partitions take turns.
+
+Asking for more says that you are done with what you have: only then is it committed, and only then
+may a rebalance take its partition away. So a record whose processing fails comes again.
 
 What nobody can read raises UnreadableBatch, each time until you decide to go on without it:
 
@@ -16,35 +27,70 @@ What nobody can read raises UnreadableBatch, each time until you decide to go on
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from headrace.client.cluster import Cluster
+from headrace.client.errors import NotReachable
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.fetcher import Fetcher
+from headrace.client.group.assignors import COOPERATIVE_STICKY, RANGE
+from headrace.client.group.holdings import RebalanceCallback, RebalanceCallbacks
+from headrace.client.group.session import GroupSession
+from headrace.client.group.subscription import Subscription
+from headrace.client.group.terms import (
+    AUTO_COMMIT_INTERVAL_MS,
+    HEARTBEAT_INTERVAL_MS,
+    MAX_POLL_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
+    GroupTerms,
+    Protocol,
+)
+from headrace.client.groups import CommittedOffset, GroupMetadata
+from headrace.client.handout import Handout
 from headrace.client.offsets import Start, list_offsets
 from headrace.client.outcomes import values_of
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings, ConsumerSettings
 from headrace.client.topics import TopicPartition
 
+CLOSE_TIMEOUT_MS: Final = 10_000
+
 
 class Consumer:
-    """Reads partitions of the topics of one cluster."""
+    """Reads partitions of the topics of one cluster. Belongs to one task at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a choice that Kafka's clients have
         self,
         bootstrap: str | Sequence[str] | Cluster = DEFAULT_BOOTSTRAP,
         settings: ClientSettings | None = None,
         *,
+        group: str | None = None,
         read_committed: bool = False,
         reset: Start | None = None,
         limits: ConsumerSettings | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
+        protocol: Protocol | str = Protocol.AUTO,
+        instance_id: str | None = None,
+        rack: str | None = None,
+        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
+        server_assignor: str | None = None,
+        assignors: Sequence[str] = (RANGE, COOPERATIVE_STICKY),
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
     ) -> None:
         """Take addresses, or a `Cluster` that somebody else closes.
 
-        `reset` is where to go on if an offset does not exist (any more); without it that is an
-        error.
+        `reset` is where to go on if an offset does not exist (any more), or if the group has
+        committed none; without it that is an error.
+
+        The rest is for members of a `group`. With `auto_commit` what you are done with is committed
+        by itself. `protocol` "auto" is KIP-848 where the broker has it, else "classic", for which
+        are `assignors`, `session_timeout_ms` and `heartbeat_interval_ms`. A member with an
+        `instance_id` is static: it may restart without a rebalance. Who asks for no records within
+        `max_poll_interval_ms` leaves the group until it does.
         """
         self._is_owner = not isinstance(bootstrap, Cluster)
         self.cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, settings)
@@ -52,9 +98,33 @@ class Consumer:
         self._fetcher = Fetcher(
             self.cluster, limits or ConsumerSettings(), is_committed=read_committed, reset=reset
         )
-        self._ready: list[ConsumedRecord] = []
-        self._given = 0
-        """How many of them were given out."""
+        self._readings = self._fetcher.readings
+        self._handout = Handout(self._readings)
+        self._group: GroupSession | None = None
+        if group is not None:
+            terms = GroupTerms(
+                group_id=group,
+                protocol=Protocol(protocol),
+                instance_id=instance_id,
+                rack=rack,
+                auto_commit=auto_commit,
+                auto_commit_interval_ms=auto_commit_interval_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
+                server_assignor=server_assignor,
+                assignors=tuple(assignors),
+                session_timeout_ms=session_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+            )
+            self._group = GroupSession(
+                self.cluster,
+                terms,
+                self._fetcher,
+                self._handout,
+                reset=reset,
+                is_committed=read_committed,
+            )
+        self._reader: asyncio.Task[Any] | None = None
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         await self.cluster.connect()
@@ -66,13 +136,117 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self._close(CLOSE_TIMEOUT_MS, is_done=error is None)
 
-    async def close(self) -> None:
-        """Stop fetching and hang up."""
-        await self._fetcher.stop()
-        if self._is_owner:
-            await self.cluster.close()
+    async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Leave the group, stop fetching and hang up.
+
+        Before that, automatic commit commits what you are done with. That is everything you have,
+        unless another task reads, or an exception ends the `async with`: what that interrupted
+        comes again.
+        """
+        await self._close(timeout_ms, is_done=True)
+
+    async def _close(self, timeout_ms: int, *, is_done: bool) -> None:
+        if self._is_closed:
+            return
+        if self._group is not None:
+            self._group.check_not_in_callback("close")
+        self._is_closed = True
+        self._handout.put_back()  # a loop that goes on ends behind the record that it has
+        self._fetcher.wake()
+        try:
+            if self._group is not None:
+                await self._group.close(
+                    timeout_ms=timeout_ms, counts_in_hand=is_done and self._is_reader
+                )
+        finally:
+            await self._fetcher.stop()
+            if self._is_owner:
+                await self.cluster.close()
+
+    @property
+    def _is_reader(self) -> bool:
+        """Whether nobody else may be at work on records."""
+        reader = self._reader
+        return reader is None or reader.done() or reader is asyncio.current_task()
+
+    # In a group
+
+    async def subscribe(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: RebalanceCallback | None = None,
+        on_revoked: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Share topics with the other members of the group; called again, other topics.
+
+        Topics go by name, or by a `pattern` that matches the whole name. They may be created later.
+
+        Callbacks, plain or `async`, get lists of partitions, while you wait for records:
+        `on_assigned` before the first record, so that it may `seek`; `on_revoked` before another
+        member gets them, so that it may `commit`; `on_lost`, or `on_revoked` if that is not given,
+        when the group went on without us. What they raise is raised by the poll.
+
+        KafkaError or NotReachable says why the group cannot be joined.
+        """
+        self._check_open()
+        session = self._session("subscribe")
+        subscription = Subscription.of(topics, pattern)
+        if not session.is_subscribed and self._readings.partitions:
+            raise ValueError(
+                "this consumer has partitions that were assigned to it by name: "
+                "subscribe another one, or `unsubscribe` it first"
+            )
+        callbacks = RebalanceCallbacks(on_assigned, on_revoked, on_lost)
+        await session.subscribe(subscription, callbacks)
+
+    async def unsubscribe(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Leave the group, or forget the partitions that were assigned by name."""
+        self._check_open()
+        if self._group is not None:
+            await self._group.unsubscribe(timeout_ms=timeout_ms, counts_in_hand=self._is_reader)
+        self._readings.drop(self._readings.partitions)
+        self._fetcher.wake()
+        self._handout.finish()
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None
+    ) -> None:
+        """Commit where the group goes on: the offset of the next record, of each partition.
+
+        Without `offsets` that is behind everything that was handed out. CommitFailed if the
+        partitions are not ours (any more); NotReachable if nobody answers within the API timeout.
+        """
+        self._check_open()
+        await self._session("commit").commit(offsets)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Look up what the group has committed; None where that is nothing."""
+        self._check_open()
+        return await self._session("committed").committed(partitions)
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is to its group: for transactions that commit its offsets."""
+        return self._session("group_metadata").metadata
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        return self._readings.partitions
+
+    def _session(self, what: str) -> GroupSession:
+        if self._group is None:
+            raise ValueError(f"{what} is for members of a group: make the consumer with group=...")
+        return self._group
+
+    # On its own
 
     async def assign(
         self,
@@ -86,9 +260,7 @@ class Consumer:
 
         With `until_end` each stops at the end that it has now.
         """
-        known = await self.cluster.topic(topic)
-        indexes = range(len(known.partitions)) if partitions is None else list(partitions)
-        chosen = [TopicPartition(topic, index) for index in indexes]
+        chosen = await self._choose(topic, partitions)
         for partition in chosen:
             await self.cluster.leader(*partition)
         if isinstance(start, Start):
@@ -96,7 +268,7 @@ class Consumer:
         else:
             positions = dict.fromkeys(chosen, start)
         ends = await self.ends(chosen) if until_end else {}
-        self._fetcher.assign(positions, ends)
+        self._assign(positions, ends)
 
     async def assign_from_time(
         self,
@@ -110,79 +282,186 @@ class Consumer:
 
         A partition without such a record is read from its end.
         """
-        known = await self.cluster.topic(topic)
-        indexes = range(len(known.partitions)) if partitions is None else list(partitions)
-        chosen = [TopicPartition(topic, index) for index in indexes]
+        chosen = await self._choose(topic, partitions)
         ends = await self.ends(chosen)
-        found = await self._look_up(dict.fromkeys(chosen, timestamp_ms))
-        positions = {
-            partition: offset if offset >= 0 else ends[partition]
-            for partition, offset in found.items()
-        }
-        self._fetcher.assign(positions, ends if until_end else {})
+        positions = await self._look_up_time(dict.fromkeys(chosen, timestamp_ms), ends)
+        self._assign(positions, ends if until_end else {})
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on with an assigned partition at another offset."""
-        left = self._ready[self._given :]
-        self._ready = [row for row in left if (row.topic, row.partition) != partition]
-        self._given = 0
-        self._fetcher.seek(partition, offset)
+    async def _choose(self, topic: str, partitions: Iterable[int] | None) -> list[TopicPartition]:
+        self._check_open()
+        if self._group is not None and self._group.is_subscribed:
+            raise ValueError(
+                "this consumer has the partitions that its group gives it: "
+                "assign to another one, or `unsubscribe` it first"
+            )
+        known = await self.cluster.topic(topic)
+        indexes = range(len(known.partitions)) if partitions is None else partitions
+        return [TopicPartition(topic, index) for index in indexes]
+
+    def _assign(
+        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        self._readings.assign(positions, ends)
+        self._fetcher.wake()
+        if self._group is not None:
+            self._group.start_auto_commit()
 
     def stop_at(self, ends: Mapping[TopicPartition, int]) -> None:
         """Give assigned partitions an end: the first offset that is not wanted."""
-        self._fetcher.stop_at(ends)
+        self._readings.stop_at(ends)
+
+    # Where it is
+
+    def seek(self, partition: TopicPartition, offset: int | Start) -> None:
+        """Go on with a partition at another offset, or at its beginning or end."""
+        self._check_assigned([partition])
+        if not isinstance(offset, Start) and offset < 0:
+            raise ValueError(f"offset {offset} of {partition} is negative")
+        self._handout.forget(partition)
+        if isinstance(offset, Start):
+            self._readings.seek(partition, None, int(offset))
+        else:
+            self._readings.seek(partition, offset)
+        self._fetcher.wake()
+
+    async def seek_to_time(
+        self, timestamp_ms: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> None:
+        """Go on at the first records of this time or later, in some partitions or in all.
+
+        A partition without such a record goes on at its end.
+        """
+        chosen = list(self.assignment if partitions is None else partitions)
+        self._check_assigned(chosen)
+        found = await self._look_up_time(
+            dict.fromkeys(chosen, timestamp_ms), await self.ends(chosen)
+        )
+        for partition, offset in found.items():
+            if partition in self._readings:
+                self.seek(partition, offset)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out no records of these partitions until `resume`; they stay ours."""
+        self._check_assigned(partitions)
+        self._handout.put_back()
+        for partition in partitions:
+            self._readings.pause(partition)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these partitions again."""
+        self._check_assigned(partitions)
+        for partition in partitions:
+            self._readings.resume(partition)
+        self._fetcher.wake()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return self._readings.paused
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record of each partition."""
-        positions = self._fetcher.positions()
-        for record in reversed(self._ready[self._given :]):
-            positions[TopicPartition(record.topic, record.partition)] = record.offset
-        return positions
+        """The offset of the next record of each partition, as far as it is known yet."""
+        return self._handout.positions()
+
+    @property
+    def lags(self) -> dict[TopicPartition, int]:
+        """How far each partition is behind its end, as of its last fetch."""
+        ends = self._readings.known_ends()
+        positions = self._handout.positions()
+        return {
+            partition: max(0, ends[partition] - offset)
+            for partition, offset in positions.items()
+            if partition in ends
+        }
 
     @property
     def is_at_end(self) -> bool:
         """Whether every partition is at the end that it was given."""
-        return self._given == len(self._ready) and self._fetcher.is_at_end
+        return self._handout.is_empty and self._fetcher.is_at_end
+
+    def _check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if partition not in self._readings:
+                raise ValueError(f"partition {partition} is not assigned to this consumer")
+
+    # Records
 
     async def poll(
         self, timeout_ms: float | None = None, records_max: int | None = None
     ) -> list[ConsumedRecord]:
-        """Give the next records: a batch of them, or as many of it as are wanted.
+        """Return the next records, all of one partition, or as many of them as are wanted.
 
-        Empty after `timeout_ms` without any, or at once if every partition is at its end.
+        Empty after `timeout_ms` without any, or at once if every partition is at its end. A poll
+        that is cancelled loses no record.
         """
-        if self._given == len(self._ready):
-            try:
-                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                    await self._fill()
-            except TimeoutError:
-                return []
-        end = len(self._ready) if records_max is None else self._given + records_max
-        records = self._ready[self._given : end]
-        self._given += len(records)
-        return records
+        if self._handout.is_empty:
+            deadline = None
+            if timeout_ms is not None:
+                deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+            await self._fill(deadline)
+        return self._handout.take(records_max)
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
-        """Give records one by one, for ever or up to the ends.
+        """Yield records one by one, for ever or up to the ends, or until the consumer is closed.
 
         Leaving the loop in the middle loses nothing: the next one goes on behind the last record.
         """
+        handout = self._handout
+        self._check_open()
         while True:
-            while self._given < len(self._ready):
-                self._given += 1
-                yield self._ready[self._given - 1]
-            await self._fill()
-            if not self._ready:
+            handout.polled_from = None
+            while handout.given < len(handout.ready):
+                handout.given += 1
+                yield handout.ready[handout.given - 1]
+            try:
+                await self._fill()
+            except (RuntimeError, NotReachable):
+                if self._is_closed:
+                    return
+                raise
+            if not handout.ready:
                 return
 
-    async def _fill(self) -> None:
-        self._ready = await self._fetcher.next_records()
-        self._given = 0
+    async def _fill(self, deadline: float | None = None) -> None:
+        gate = self._fetcher.gate
+        self._check_open()
+        if self._group is not None:
+            self._group.check_not_in_callback("poll")
+        if gate.is_inside:
+            raise RuntimeError("another task waits for records of this consumer already")
+        self._reader = asyncio.current_task()
+        self._handout.finish()
+        gate.is_inside = True
+        try:
+            records = await self._fetcher.next_records(self._check, deadline)
+        finally:
+            gate.is_inside = False
+        self._handout.start(records)
+
+    def _check(self) -> None:
+        self._check_open()
+        if self._group is not None:
+            self._group.check()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("this consumer is closed")
+
+    # Offsets
 
     async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Look up where partitions end now: for a reader of committed records, the stable end."""
         return await self._look_up(dict.fromkeys(partitions, int(Start.END)))
+
+    async def _look_up_time(
+        self, times: dict[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        found = await self._look_up(times)
+        return {
+            partition: offset if offset >= 0 else ends[partition]
+            for partition, offset in found.items()
+        }
 
     async def _look_up(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = values_of(await list_offsets(self.cluster, times, is_committed=self._is_committed))
