@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Final
 
 from headrace.client.cluster import Cluster
+from headrace.client.consumer import Consumer
 from headrace.client.fetched import ConsumedRecord
-from headrace.client.fetcher import Fetcher
 from headrace.client.offsets import Start, list_offsets
 from headrace.client.outcomes import values_of
 from headrace.client.settings import ConsumerSettings
@@ -47,12 +47,11 @@ class TopicTail:
                 await self._read_until(end)
 
     async def _read_until(self, end: int) -> None:
-        fetcher = Fetcher(self._cluster, _LIMITS, is_committed=False, reset=Start.BEGINNING)
-        fetcher.assign({self._partition: self._position}, {self._partition: end})
-        try:
-            while records := await fetcher.next_records():
+        topic, index = self._partition
+        async with Consumer(self._cluster, reset=Start.BEGINNING, limits=_LIMITS) as consumer:
+            await consumer.assign(topic, self._position, [index])
+            consumer.stop_at({self._partition: end})
+            while records := await consumer.poll():
                 for record in records:
                     self._take(record)
-        finally:
-            await fetcher.stop()
         self._position = end

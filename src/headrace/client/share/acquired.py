@@ -9,8 +9,10 @@ the same.
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
 
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.share.acknowledgements import Range
@@ -21,7 +23,7 @@ from headrace.records.header import BatchHeader, check_crc, read_headers
 from headrace.records.reader import find_records
 
 _LOGGER = logging.getLogger(__name__)
-_offset_of = itemgetter(0)
+_offset_of = attrgetter("offset")
 
 
 class ShareRecord(ConsumedRecord, frozen=True, gc=False):
@@ -101,13 +103,14 @@ class AcquiredChunk:
         self._read_bytes = at + header.size_bytes
         self._pass_over(header.base_offset - 1, self.leftovers.gaps)
         try:
-            fields = self._fields(at, header)
+            records = self._records(at, header)
         except HeadraceError as error:
             self._reject(header.last_offset, error)
             return []
-        return self._select(fields, header)
+        return self._select(records, header)
 
-    def _fields(self, at: int, header: BatchHeader) -> list[scan.Fields]:
+    def _records(self, at: int, header: BatchHeader) -> list[ShareRecord]:
+        """Return the records of a batch, as if each was delivered for the first time."""
         if header.is_control or self._at == len(self._acquired):
             return []
         if header.last_offset < self._position:
@@ -118,34 +121,25 @@ class AcquiredChunk:
             return []
         segment = find_records(batch, 0, header, self._inflated_bytes_max)
         scan.measure([segment], False)
-        return list(scan.read(segment))
-
-    def _select(self, fields: list[scan.Fields], header: BatchHeader) -> list[ShareRecord]:
-        """Give the records of a batch that are acquired; note which acquired ones it lacks."""
         topic, partition = self.partition
-        time_type = header.timestamp_type
+        return scan.build(
+            segment, ShareRecord, topic, partition, header.timestamp_type, header.base_offset
+        )
+
+    def _select(self, records: list[ShareRecord], header: BatchHeader) -> list[ShareRecord]:
+        """Return the records of a batch that are acquired; note which acquired ones it lacks."""
         selected: list[ShareRecord] = []
         for first, last, delivery_count in self._ranges_to(header.last_offset):
-            begin = bisect_left(fields, first, key=_offset_of)
-            end = bisect_right(fields, last, key=_offset_of)
-            chosen = fields if end - begin == len(fields) else fields[begin:end]
+            begin = bisect_left(records, first, key=_offset_of)
+            end = bisect_right(records, last, key=_offset_of)
+            chosen = records if end - begin == len(records) else records[begin:end]
             if len(chosen) != last - first + 1:
-                offsets = [row[0] for row in chosen]
+                offsets = [record.offset for record in chosen]
                 self.leftovers.gaps.extend(holes(offsets, first, last))
-            selected += [
-                ShareRecord(
-                    topic,
-                    partition,
-                    offset,
-                    timestamp,
-                    key,
-                    value,
-                    headers,
-                    time_type,
-                    delivery_count,
-                )
-                for offset, timestamp, key, value, headers in chosen
-            ]
+            if delivery_count != 1:
+                again = msgspec.structs.replace
+                chosen = [again(record, delivery_count=delivery_count) for record in chosen]
+            selected += chosen
         return selected
 
     def _ranges_to(self, last_offset: int) -> list[AcquiredRange]:
