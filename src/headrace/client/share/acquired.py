@@ -75,9 +75,11 @@ class AcquiredChunk:
         self._is_used_up = False
 
     @property
-    def is_exhausted(self) -> bool:
-        """Whether every acquired offset was dealt with."""
-        return not self._ready and self._at == len(self._acquired)
+    def records_left(self) -> int:
+        """How many records may still come: acquired offsets that were not dealt with."""
+        ahead = self._acquired[self._at :]
+        offsets = sum(last - max(first, self._position) + 1 for first, last, _ in ahead)
+        return len(self._ready) + offsets
 
     def take(self, records_max: int) -> list[ShareRecord]:
         """Give up to `records_max` records that are next; none at the end."""

@@ -275,7 +275,7 @@ class ShareConsumer:
                 if renewed := self._held.take_renewed():
                     return renewed
             elif portions := delivery.take(self._records_max):
-                if is_quick and not delivery.has_records:
+                if is_quick and delivery.records_left < self._records_max:
                     delivery.ask(self._records_max, 0)  # what is acknowledged goes along
                 delivery.send()
                 return self._keep(portions)

@@ -163,9 +163,9 @@ class Delivery:
         return link
 
     @property
-    def has_records(self) -> bool:
-        """Whether records are here that nobody has taken."""
-        return not all(arrived.chunk.is_exhausted for arrived in self._arrived)
+    def records_left(self) -> int:
+        """How many records are here that nobody has taken."""
+        return sum(arrived.chunk.records_left for arrived in self._arrived)
 
     def take(self, records_max: int) -> list[Portion]:
         """Give up to that many of the records that are here. No partition is in two portions."""
