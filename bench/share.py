@@ -49,7 +49,7 @@ BOUNDS: Final = {
     "share consumer performance": Bound(1.0, "records/s"),
     "accepts of 8 workers": Bound(1.0, "records/s"),
 }
-CLIENT_RATIO_MIN: Final = 0.5
+CLIENT_RATIO_MIN: Final = 1.0
 NOTED: Final = {
     "cpu of a record read": "us",
     "cpu of an accept": "us",

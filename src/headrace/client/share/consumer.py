@@ -14,9 +14,9 @@ everything before was done. In explicit mode each record is acknowledged, before
 
 What is not acknowledged when its lock ends is delivered again, as often as the group allows.
 
-In implicit mode a consumer that comes back for more within a tenth of a second has the next
-records fetched while it works on those that it has. With `AcquireMode.RECORD_LIMIT` nothing is
-locked before it is asked for.
+In implicit mode a consumer that comes back for more within a tenth of a second has the records of
+its next two polls fetched while it works on those that it has. With `AcquireMode.RECORD_LIMIT`
+nothing is locked before it is asked for.
 """
 
 import asyncio
@@ -40,6 +40,8 @@ POLL_RECORDS_MAX: Final = 500
 CLOSE_TIMEOUT_MS: Final = 30_000
 QUICK_SECONDS_MAX: Final = 0.1
 """How soon a consumer comes back that the next records are fetched for ahead of time."""
+POLLS_AHEAD: Final = 2
+"""For how many polls they are then fetched at once."""
 
 
 class AcknowledgementMode(Enum):
@@ -276,7 +278,8 @@ class ShareConsumer:
                     return renewed
             elif portions := delivery.take(self._records_max):
                 if is_quick and delivery.records_left < self._records_max:
-                    delivery.ask(self._records_max, 0)  # what is acknowledged goes along
+                    # What is acknowledged goes along.
+                    delivery.ask(POLLS_AHEAD * self._records_max, 0)
                 delivery.send()
                 return self._keep(portions)
             else:
