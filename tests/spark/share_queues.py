@@ -11,7 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from headrace.client import Admin
 from headrace.client.configs import Resource, ResourceType
 from headrace.client.share.offsets import ShareStart, describe_share_offsets
+from headrace.client.share.session import SharedPartition
+from headrace.ids import TopicId
 from headrace.spark.share.options import share_options, share_schema
+from headrace.spark.share.rejections import send_rejections
 from headrace.spark.share.streaming import ShareStreamReader
 from headrace.testing.broker import TestBroker
 
@@ -49,6 +52,31 @@ async def create_queue(
             Resource(ResourceType.GROUP, group),
             set={"share.auto.offset.reset": "earliest", **configs},
         )
+
+
+def reject_offsets(
+    broker: TestBroker, group: str, topic: str, *ranges: tuple[int, int], partition: int = 0
+) -> None:
+    """Have offsets of the topic that has this name now rejected."""
+
+    async def send() -> None:
+        async with Admin(broker.bootstrap) as admin:
+            topic_id = (await admin.describe_topic(topic)).topic_id
+            shared = SharedPartition(TopicId(topic_id), topic, partition)
+            await send_rejections(admin.cluster, group, {shared: ranges})
+
+    broker.run(send())
+
+
+def recreate_topic(broker: TestBroker, topic: str, partitions: int = 1) -> None:
+    """Delete a topic and create one of the same name."""
+
+    async def create() -> None:
+        async with Admin(broker.bootstrap) as admin:
+            await admin.delete_topics([topic])
+            await admin.create_topic(topic, partitions)
+
+    broker.run(create())
 
 
 def options_of(broker: TestBroker, topic: str, group: str, **more: object) -> dict[str, str]:

@@ -11,7 +11,7 @@ from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
 from headrace.spark.share import progress
 from headrace.spark.share.journal import ShareOffset, WrongCheckpoint
-from headrace.spark.share.rejections import TOPIC, send_rejections
+from headrace.spark.share.rejections import TOPIC
 from headrace.testing.broker import TestBroker
 from tests.spark.share_queues import (
     LOCK_MS,
@@ -19,6 +19,8 @@ from tests.spark.share_queues import (
     lag,
     make_queue,
     read,
+    recreate_topic,
+    reject_offsets,
     share_reader,
     step,
     stored,
@@ -229,10 +231,8 @@ def test_rejected_records_go_to_the_dead_letters(headrace_module: TestBroker) ->
     with share_reader(headrace_module, topic, group) as reader:
         end, rows = step(reader, stored(reader.initialOffset()))
         assert len(rows) == 4
-        bad = {TopicPartition(topic, 0): [(1, 1), (3, 3)]}
-        headrace_module.run(send_rejections(headrace_module.bootstrap, group, bad))
-        other = {TopicPartition(topic, 0): [(0, 0)]}
-        headrace_module.run(send_rejections(headrace_module.bootstrap, "others", other))
+        reject_offsets(headrace_module, group, topic, (1, 1), (3, 3))
+        reject_offsets(headrace_module, "others", topic, (0, 0))
         assert step(reader, end) == (end, [])
     assert sorted(dead_letters(headrace_module, letters, 2)) == [b"bad", b"worse"]
     last = {record.key or b"": record.value for record in headrace_module.consume(TOPIC)}
@@ -248,10 +248,59 @@ def test_a_second_rejection_does_not_undo_the_first(headrace_module: TestBroker)
     with share_reader(headrace_module, topic, group) as reader:
         end, _ = step(reader, stored(reader.initialOffset()))
         for ranges in ([(0, 0), (2, 2)], [(0, 0)]):
-            bad = {TopicPartition(topic, 0): ranges}
-            headrace_module.run(send_rejections(headrace_module.bootstrap, group, bad))
+            reject_offsets(headrace_module, group, topic, *ranges)
         assert step(reader, end) == (end, [])
     assert sorted(dead_letters(headrace_module, letters, 2)) == [b"bad", b"worse"]
+
+
+def test_rejections_of_a_topic_do_not_touch_the_next_one_of_its_name(
+    headrace_module: TestBroker,
+) -> None:
+    letters = f"dlq.{time.time_ns()}"
+    topic, group = make_queue(headrace_module, errors_deadletterqueue_topic_name=letters)
+    headrace_module.produce(topic, "old")
+    reject_offsets(headrace_module, group, topic, (0, 0))
+    recreate_topic(headrace_module, topic)
+    headrace_module.produce(topic, "good", "bad")
+    reject_offsets(headrace_module, group, topic, (1, 1))
+    with share_reader(headrace_module, topic, group) as reader:
+        end, rows = step(reader, stored(reader.initialOffset()))
+        assert values(rows) == [b"good", b"bad"]
+        assert step(reader, end) == (end, [])
+    assert dead_letters(headrace_module, letters, 1) == [b"bad"]
+
+
+def test_rejections_of_records_that_come_later_outlive_those_that_are_done(
+    headrace_module: TestBroker,
+) -> None:
+    letters = f"dlq.{time.time_ns()}"
+    topic, group = make_queue(headrace_module, errors_deadletterqueue_topic_name=letters)
+    headrace_module.produce(topic, "bad", "good", "worse")
+    reject_offsets(headrace_module, group, topic, (0, 0), (2, 2))
+    given = {"maxRecordsPerTrigger": 1}
+    for _ in range(3):  # another process each, which knows what is written and nothing else
+        with share_reader(headrace_module, topic, group, **given) as reader:
+            end, rows = step(reader, stored(reader.initialOffset()), ReadMaxRows(1))
+            assert len(rows) == 1
+            reader.latestOffset(end, ReadMaxRows(1))
+    assert sorted(dead_letters(headrace_module, letters, 2)) == [b"bad", b"worse"]
+
+
+def test_of_many_records_every_second_one_is_rejected(headrace_module: TestBroker) -> None:
+    letters = f"dlq.{time.time_ns()}"
+    topic, group = make_queue(headrace_module, errors_deadletterqueue_topic_name=letters)
+    headrace_module.produce(topic, *map(str, range(400)))
+    with share_reader(headrace_module, topic, group) as reader:
+        end, rows = step(reader, stored(reader.initialOffset()))
+        assert len(rows) == 400
+        bad = [(offset, offset) for offset in range(0, 400, 2)]
+        reject_offsets(headrace_module, group, topic, *bad)
+        assert step(reader, end) == (end, [])
+    found = dead_letters(headrace_module, letters, 200)
+    assert sorted(map(int, found)) == list(range(0, 400, 2))
+    with share_reader(headrace_module, topic, group) as reader:
+        start = stored(reader.initialOffset())
+        assert step(reader, start) == (start, []), "the others are accepted"
 
 
 def test_available_now_ends_with_what_was_there(headrace_module: TestBroker) -> None:

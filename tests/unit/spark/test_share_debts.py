@@ -31,14 +31,14 @@ def test_what_was_delivered_less_often_than_before_is_read_again() -> None:
 
 def test_a_batch_owes_what_could_not_be_acknowledged() -> None:
     runs = {A: [Run(0, 9, 1), Run(20, 29, 3)]}
-    owed = debts.owed(runs, {A: [(5, 9), (20, 21)]}, [(A, 6, 7), (A, 25, 25)])
+    owed = debts.owed(runs, {A: [(5, 9), (20, 21)]}, {A: [(6, 7), (25, 25)]})
     assert sorted(owed[A]) == [
         Debt(5, 5, 1, False),
         Debt(6, 7, 1, True),
         Debt(8, 9, 1, False),
         Debt(20, 21, 3, False),
     ]
-    assert debts.owed(runs, {}, []) == {}
+    assert debts.owed(runs, {}, {}) == {}
 
 
 def test_debts_are_paid_in_parts_and_newer_ones_hold() -> None:

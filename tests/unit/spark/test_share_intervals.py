@@ -1,21 +1,29 @@
 from itertools import pairwise
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.spark.share import intervals
 from tests.unit.spark.offset_ranges import disjoint, numbers
 
 
-@given(st.integers(0, 40), st.integers(0, 20), disjoint())
-def test_a_range_is_inside_or_outside_of_others(
-    first: int, size: int, others: list[tuple[int, int]]
+@given(disjoint(), disjoint())
+def test_parts_of_ranges_are_inside_or_outside_of_others(
+    ranges: list[tuple[int, int]], others: list[tuple[int, int]]
 ) -> None:
-    last = first + size
-    inside = numbers(intervals.overlaps(first, last, others))
-    outside = numbers(intervals.outside(first, last, others))
-    assert inside == [each for each in range(first, last + 1) if each in set(numbers(others))]
-    assert sorted(inside + outside) == list(range(first, last + 1))
+    inside = numbers(intervals.overlaps(ranges, others))
+    outside = numbers(intervals.outside(ranges, others))
+    assert inside == [each for each in numbers(ranges) if each in set(numbers(others))]
+    assert sorted(inside + outside) == numbers(ranges)
+
+
+@given(disjoint(), disjoint())
+def test_every_part_comes_with_the_ranges_that_it_is_of(
+    ranges: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    for each, other, first, last in intervals.aligned(ranges, others):
+        assert each[0] <= first <= last <= each[1]
+        covering = [that for that in others if that[0] <= last and first <= that[1]]
+        assert covering == ([] if other is None else [other])
 
 
 @given(disjoint(), disjoint())

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.client.share.session import SharedPartition
 from headrace.ids import TopicId
-from headrace.spark.share.journal import Debt, Run, ShareOffset, WrongCheckpoint, joined
+from headrace.spark.share.journal import Debt, Run, ShareOffset, WrongCheckpoint, joined, newest
 
 A = SharedPartition(TopicId(bytes(range(16))), "orders", 0)
 B = SharedPartition(TopicId(bytes(range(1, 17))), "orders", 12)
@@ -44,3 +44,9 @@ def test_a_checkpoint_of_something_else_is_told(stored: dict[str, object]) -> No
 def test_neighbours_of_one_delivery_count_are_one_run() -> None:
     runs = [Run(5, 6, 1), Run(0, 4, 1), Run(7, 7, 2), Run(9, 9, 2)]
     assert joined(runs) == [Run(0, 6, 1), Run(7, 7, 2), Run(9, 9, 2)]
+
+
+def test_what_came_again_counts_as_it_came_last() -> None:
+    rounds = [[Run(0, 9, 1)], [Run(10, 19, 1)], [Run(5, 12, 2)]]
+    assert newest(rounds) == [Run(0, 4, 1), Run(5, 12, 2), Run(13, 19, 1)]
+    assert newest(rounds[:2]) == [Run(0, 19, 1)]

@@ -3,13 +3,15 @@
 Pure. A lease is lost with its connection, so a driver that dies, or a broker that restarts, leaves
 records behind that are durable in the sink and not acknowledged. If they come to the same query
 again, it knows them. If they come to another member of the group, they are done twice.
+
+Debts of a partition, runs and ranges are ascending and disjoint: each is gone through once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from headrace.client.share.session import SharedPartition
-from headrace.spark.share.intervals import Interval, outside, overlaps
+from headrace.spark.share.intervals import Interval, aligned
 from headrace.spark.share.journal import Debt, Debts, Run, Runs
 
 DEBTS_MAX: Final = 10_000
@@ -31,30 +33,27 @@ def part(runs: Iterable[Run], debts: Sequence[Debt]) -> Parted:
     since, which means that somebody wants it to be.
     """
     parted = Parted([], [], [])
-    for run in runs:
-        known = [debt for debt in debts if run.delivery_count >= debt.delivery_count]
-        for kind in (False, True):
-            ranges = [(debt.first, debt.last) for debt in known if debt.is_rejected is kind]
-            paid = parted.rejected if kind else parted.accepted
-            paid += overlaps(run.first, run.last, ranges)
-        ranges = [(debt.first, debt.last) for debt in known]
-        parted.fresh.extend(
-            Run(first, last, run.delivery_count)
-            for first, last in outside(run.first, run.last, ranges)
-        )
+    for run, debt, first, last in aligned(runs, debts):
+        if debt is None or run.delivery_count < debt.delivery_count:
+            parted.fresh.append(Run(first, last, run.delivery_count))
+        else:
+            paid = parted.rejected if debt.is_rejected else parted.accepted
+            paid.append((first, last))
     return parted
 
 
-def incur(debts: Sequence[Debt], more: Iterable[Debt]) -> list[Debt]:
+def incur(debts: Sequence[Debt], more: Sequence[Debt]) -> list[Debt]:
     """Add debts; what is newer holds."""
-    added = list(more)
-    ranges = [(debt.first, debt.last) for debt in added]
-    return sorted([*_without(debts, ranges), *added])[-DEBTS_MAX:]
+    return sorted([*pay(debts, more), *more])[-DEBTS_MAX:]
 
 
-def pay(debts: Sequence[Debt], paid: Sequence[Interval]) -> list[Debt]:
+def pay(debts: Sequence[Debt], paid: Sequence[tuple[int, ...]]) -> list[Debt]:
     """Take away what is acknowledged."""
-    return list(_without(debts, paid))
+    return [
+        Debt(first, last, debt.delivery_count, debt.is_rejected)
+        for debt, other, first, last in aligned(debts, paid)
+        if other is None
+    ]
 
 
 def forget(debts: Debts, start_of: Callable[[SharedPartition], float | None]) -> Debts:
@@ -70,34 +69,21 @@ def forget(debts: Debts, start_of: Callable[[SharedPartition], float | None]) ->
 
 def owed(
     runs: Runs,
-    unfinished: dict[SharedPartition, list[Interval]],
-    rejected: Iterable[tuple[SharedPartition, int, int]],
+    unfinished: Mapping[SharedPartition, Sequence[Interval]],
+    rejected: Mapping[SharedPartition, Sequence[Interval]],
 ) -> Debts:
-    """Give the debts that a batch leaves: of its runs, what could not be acknowledged."""
-    refused: dict[SharedPartition, list[Interval]] = {}
-    for shared, first, last in rejected:
-        refused.setdefault(shared, []).append((first, last))
+    """Return the debts that a batch leaves: of its runs, what could not be acknowledged."""
     found: Debts = {}
     for shared, ranges in unfinished.items():
-        for run in runs.get(shared, ()):
-            for first, last in overlaps(run.first, run.last, ranges):
-                bad = refused.get(shared, [])
-                found.setdefault(shared, []).extend(
-                    [
-                        *(
-                            Debt(*each, run.delivery_count, True)
-                            for each in overlaps(first, last, bad)
-                        ),
-                        *(
-                            Debt(*each, run.delivery_count, False)
-                            for each in outside(first, last, bad)
-                        ),
-                    ]
-                )
+        left = [
+            Run(first, last, run.delivery_count)
+            for run, other, first, last in aligned(runs.get(shared, ()), ranges)
+            if other is not None
+        ]
+        debts = [
+            Debt(first, last, run.delivery_count, bad is not None)
+            for run, bad, first, last in aligned(left, rejected.get(shared, ()))
+        ]
+        if debts:
+            found[shared] = debts
     return found
-
-
-def _without(debts: Iterable[Debt], ranges: Sequence[Interval]) -> Iterable[Debt]:
-    for debt in debts:
-        for first, last in outside(debt.first, debt.last, ranges):
-            yield Debt(first, last, debt.delivery_count, debt.is_rejected)

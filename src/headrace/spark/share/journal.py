@@ -6,7 +6,8 @@ the batch it has *debts*: records that an earlier batch made durable and that co
 acknowledged then, as their lease was lost.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from headrace.client.share.session import SharedPartition
 from headrace.errors import HeadraceError
 from headrace.ids import parse_topic_id, topic_id_text
+from headrace.spark.share.intervals import aligned, merged
 
 _BATCH: Final = "batch"
 _GROUP: Final = "group"
@@ -87,7 +89,7 @@ class ShareOffset(msgspec.Struct, frozen=True):
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
-    """Give runs by ascending offset, neighbours of the same delivery count as one."""
+    """Return runs by ascending offset, neighbours of the same delivery count as one."""
     found: list[Run] = []
     for run in sorted(runs):
         before = found[-1] if found else None
@@ -98,8 +100,24 @@ def joined(runs: Iterable[Run]) -> list[Run]:
     return found
 
 
+def newest(rounds: Sequence[Sequence[Run]]) -> list[Run]:
+    """Return the runs of several fetches as one; what came again counts as it came last."""
+    found = joined(run for runs in rounds for run in runs)
+    if all(before.last < after.first for before, after in pairwise(found)):
+        return found
+    found = []
+    for runs in rounds:
+        older = [
+            Run(first, last, run.delivery_count)
+            for run, again, first, last in aligned(found, merged(runs))
+            if again is None
+        ]
+        found = sorted([*older, *runs])
+    return joined(found)
+
+
 def size_of(runs: Mapping[SharedPartition, Iterable[Run]]) -> int:
-    """Give how many offsets there are."""
+    """Return how many offsets there are."""
     return sum(run.size for each in runs.values() for run in each)
 
 

@@ -7,8 +7,8 @@ reported when the batch is to be acknowledged.
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from headrace.client.cluster import Cluster
 from headrace.client.settings import ConsumerSettings
@@ -21,8 +21,9 @@ from headrace.client.share.staged import Outcome
 from headrace.client.share.terms import AcquireMode, FetchTerms
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode
-from headrace.spark.share.intervals import Interval, merged, outside, overlaps
-from headrace.spark.share.journal import Run, Runs, joined, size_of
+from headrace.spark.share.held import HeldRanges, Word, Words
+from headrace.spark.share.intervals import Interval, aligned, merged, outside, overlaps
+from headrace.spark.share.journal import Run, Runs, joined, newest, size_of
 from headrace.spark.share.options import ShareOptions
 from headrace.wire.messages.share_fetch_response import PartitionData
 
@@ -32,19 +33,10 @@ _ASSIGNMENT_MS_MAX: Final = 30_000
 """How long a member waits for partitions, which come with a heartbeat, before it says so."""
 _CONFIRMATION_MS_MAX: Final = 30_000
 CLOSE_TIMEOUT_MS: Final = 5_000
+_NAMED_MAX: Final = 3
+"""How many ranges a message names."""
 
-Words = list[tuple[SharedPartition, int, int, AcknowledgeType]]
-"""Ranges of offsets, both ends included, and what is said of them."""
 Unfinished = dict[SharedPartition, list[Interval]]
-
-
-class _Held(NamedTuple):
-    """Offsets that are leased to us, and when that was last said."""
-
-    first: int
-    last: int
-    lease: Lease
-    since: float
 
 
 class _Acquisition(Delivery):
@@ -81,7 +73,7 @@ class Leases:
             settings=options.connecting,
         )
         self._delivery = _Acquisition(self.cluster, member, terms)
-        self._held: dict[SharedPartition, list[_Held]] = {}
+        self._held: HeldRanges[Lease] = HeldRanges()
         self._fresh: Runs = {}
         """What is held and was not given yet."""
         self._lost: Unfinished = {}
@@ -111,60 +103,62 @@ class Leases:
             await delivery.wait(deadline)
         if not delivery.assigned:
             _LOGGER.warning("group %r gives us no partition to read from", self._group)
-        found = self._take_fresh()
+        rounds = [self._take_fresh()]
+        count = size_of(rounds[0])
         deadline = now() + (wait_ms + self.cluster.settings.request_timeout_ms) / 1000
-        while (missing := records_max - size_of(found)) > 0:
+        while (missing := records_max - count) > 0:
             self._check()
             # Every leader is asked at once, and none knows what the others give.
             share = max(1, missing // max(1, len(self.cluster.view.nodes)))
-            delivery.ask(share, 0 if found else wait_ms)
+            delivery.ask(share, 0 if count else wait_ms)
             while not delivery.is_idle and now() < deadline:
                 await delivery.wait(deadline)
             more = self._take_fresh()
-            for shared, runs in more.items():
-                found[shared] = joined([*found.get(shared, ()), *runs])
+            rounds.append(more)
+            count += size_of(more)
             if not more or now() >= deadline:
                 break
-        return found
+        partitions = dict.fromkeys(shared for each in rounds for shared in each)
+        return {
+            shared: newest([each[shared] for each in rounds if shared in each])
+            for shared in partitions
+        }
 
     async def finish(self, words: Words) -> Unfinished:
-        """Acknowledge ranges and wait until brokers have it; give what could not be."""
+        """Acknowledge ranges and wait until brokers have it; return what could not be."""
         self._take_outcomes()
         self._lost = {}
         unfinished: Unfinished = {}
         staged: Unfinished = {}
-        for shared, first, last, kind in words:
-            taken = self._take_held(shared, first, last)
-            for each in taken:
-                interval = (each.first, each.last)
-                staged.setdefault(shared, []).append(interval)
-                # By offset, not by range: so it takes the place of a renewal that waits.
-                types = dict.fromkeys(range(each.first, each.last + 1), int(kind))
-                self._delivery.acknowledge(each.lease, types)
-            missing = outside(first, last, [(each.first, each.last) for each in taken])
-            if missing:
-                unfinished.setdefault(shared, []).extend(missing)
+        for shared, said in words.items():
+            taken = self._held.take(shared, said)
+            for lease, types in taken.types.items():
+                self._delivery.acknowledge(lease, types)
+            if taken.missing:
+                unfinished[shared] = taken.missing
+            if taken.ranges:
+                staged[shared] = taken.ranges
+            await asyncio.sleep(0)  # leases of other partitions may be due
         self._delivery.send()
         late = await self._confirm(staged)
         for shared, ranges in staged.items():
-            failed = ranges if shared.partition in late else self._lost.get(shared, [])
-            for first, last in ranges:
-                if parts := overlaps(first, last, failed):
-                    unfinished.setdefault(shared, []).extend(parts)
+            is_late = shared.partition in late
+            failed = ranges if is_late else overlaps(ranges, merged(self._lost.get(shared, ())))
+            if failed:
+                unfinished.setdefault(shared, []).extend(failed)
         return {shared: merged(ranges) for shared, ranges in unfinished.items()}
 
     async def release_given(self) -> None:
         """Give back what is held, except for what `acquire` has not given yet."""
         self._hold_acquired()
-        words: Words = []
-        for shared, held in self._held.items():
-            fresh = [(run.first, run.last) for run in self._fresh.get(shared, ())]
-            words += [
-                (shared, first, last, AcknowledgeType.RELEASE)
-                for each in held
-                for first, last in outside(each.first, each.last, fresh)
+        words = {
+            shared: [
+                Word(first, last, AcknowledgeType.RELEASE)
+                for first, last in outside(held, self._fresh.get(shared, ()))
             ]
-        await self.finish(words)
+            for shared, held in self._held.items()
+        }
+        await self.finish({shared: said for shared, said in words.items() if said})
 
     async def close(self) -> None:
         """Give back everything and leave the group."""
@@ -193,23 +187,14 @@ class Leases:
             await self._delivery.wait(self._renew())
 
     def _renew(self) -> float | None:
-        """Renew the leases of which half is over; give when the next one is due."""
+        """Renew the leases of which half is over; return when the next one is due."""
         half = self._delivery.lock_ms / _RENEWALS_A_LOCK / 1000
         if not half or not self._can_renew:
             return None
-        now = asyncio.get_running_loop().time()
-        dues: list[float] = []
-        for held in self._held.values():
-            for at, each in enumerate(held):
-                if now >= each.since + half:
-                    types = dict.fromkeys(
-                        range(each.first, each.last + 1), int(AcknowledgeType.RENEW)
-                    )
-                    held[at] = each._replace(since=now)
-                    self._delivery.acknowledge(each.lease, types)
-                dues.append(held[at].since + half)
+        for lease, types in self._held.renew(asyncio.get_running_loop().time(), half):
+            self._delivery.acknowledge(lease, types)
         self._delivery.send()
-        return min(dues, default=None)
+        return self._held.due(half)
 
     def _hold_acquired(self) -> None:
         """Hold what came since, also if nobody waits for it any more."""
@@ -217,46 +202,29 @@ class Leases:
         arrived, self._delivery.acquired = self._delivery.acquired, []
         for lease, runs in arrived:
             shared = lease.shared
-            whole = joined(run._replace(delivery_count=0) for run in runs)
-            for run in whole:  # what comes anew was lost, noticed or not
-                self._take_held(shared, run.first, run.last)
+            whole = merged(runs)
             older = [
                 Run(first, last, run.delivery_count)
-                for run in self._fresh.get(shared, ())
-                for first, last in outside(run.first, run.last, [each[:2] for each in whole])
+                for run, again, first, last in aligned(self._fresh.get(shared, ()), whole)
+                if again is None
             ]
             self._fresh[shared] = joined([*older, *runs])
-            held = self._held.setdefault(shared, [])
-            held.extend(_Held(run.first, run.last, lease, now) for run in whole)
+            self._held.hold(shared, whole, lease, now)
 
     def _take_fresh(self) -> Runs:
-        """Give what came and was not given yet, as far as it is still held."""
+        """Return what came and was not given yet, as far as it is still held."""
         self._hold_acquired()
         fresh, self._fresh = self._fresh, {}
         found: Runs = {}
         for shared, runs in fresh.items():
-            held = [(each.first, each.last) for each in self._held.get(shared, ())]
             kept = [
                 Run(first, last, run.delivery_count)
-                for run in runs
-                for first, last in overlaps(run.first, run.last, held)
+                for run, held, first, last in aligned(runs, self._held.of(shared))
+                if held is not None
             ]
             if kept:
                 found[shared] = joined(kept)
         return found
-
-    def _take_held(self, shared: SharedPartition, first: int, last: int) -> list[_Held]:
-        """Give what is held of a range, and hold it no more."""
-        taken: list[_Held] = []
-        left: list[_Held] = []
-        for each in self._held.pop(shared, ()):
-            inside = overlaps(each.first, each.last, [(first, last)])
-            rest = outside(each.first, each.last, [(first, last)]) if inside else [each[:2]]
-            taken += [each._replace(first=begin, last=end) for begin, end in inside]
-            left += [each._replace(first=begin, last=end) for begin, end in rest]
-        if left:
-            self._held[shared] = left
-        return taken
 
     def _take_outcomes(self) -> None:
         outcomes = self._delivery.outcomes
@@ -275,14 +243,20 @@ class Leases:
                 self._delivery.lock_ms,
             )
             return
-        ranges: list[Interval] = [(first, last) for first, last in acknowledgements.ranges()]
-        _LOGGER.warning("partition %s: the lease of %s is lost: %s", shared, ranges, error)
+        ranges = merged(acknowledgements.ranges())
+        _LOGGER.warning("partition %s: the lease of %s is lost: %s", shared, _named(ranges), error)
         self._lost.setdefault(shared, []).extend(ranges)
-        for first, last in ranges:
-            self._take_held(shared, first, last)
+        self._held.drop(shared, ranges)
 
     def _check(self) -> None:
         """Raise what nobody but the user can do something about."""
         self._delivery.raise_failure()
         if self._keeper is not None and self._keeper.done():
             self._keeper.result()
+
+
+def _named(ranges: Sequence[Interval]) -> str:
+    """Return some ranges as text, and how many there are beside them."""
+    names = [f"{first} to {last}" for first, last in ranges[:_NAMED_MAX]]
+    more = len(ranges) - len(names)
+    return ", ".join(names) + (f" and {more} more ranges" if more else "")

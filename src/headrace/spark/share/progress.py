@@ -15,9 +15,10 @@ from headrace.client.share.session import SharedPartition
 from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
 from headrace.spark.share import debts
-from headrace.spark.share.intervals import Interval, outside
+from headrace.spark.share.held import Word, Words
+from headrace.spark.share.intervals import Interval, aligned, outside
 from headrace.spark.share.journal import Debts, Runs, ShareOffset, WrongCheckpoint, joined
-from headrace.spark.share.leasing import Leases, Words
+from headrace.spark.share.leasing import Leases
 from headrace.spark.share.options import TRIGGER_RECORDS, ShareOptions
 from headrace.spark.share.rejections import Rejections
 
@@ -114,20 +115,17 @@ class ShareProgress:
             self._debts = done.debts
         if done.runs:
             await self._rejections.read()
-        rejected = [
-            (shared, first, last)
-            for shared, runs in done.runs.items()
-            for run in runs
-            for first, last in self._rejections.of(shared.partition, run.first, run.last)
-        ]
-        words: Words = [(*each, AcknowledgeType.REJECT) for each in rejected]
+        rejected: dict[SharedPartition, list[Interval]] = {}
+        words: dict[SharedPartition, list[Word]] = {}
         for shared, runs in done.runs.items():
-            refused = [(first, last) for where, first, last in rejected if where == shared]
-            words += [
-                (shared, first, last, AcknowledgeType.ACCEPT)
-                for run in runs
-                for first, last in outside(run.first, run.last, refused)
+            said = words[shared] = [
+                Word(first, last, AcknowledgeType.REJECT if bad else AcknowledgeType.ACCEPT)
+                for _, bad, first, last in aligned(runs, self._rejections.of(shared))
             ]
+            rejected[shared] = [
+                (word.first, word.last) for word in said if word.kind is AcknowledgeType.REJECT
+            ]
+            await asyncio.sleep(0)  # leases are renewed meanwhile
         unfinished = await self._leases.finish(words)
         for shared, each in debts.owed(done.runs, unfinished, rejected).items():
             self._debts = {
@@ -136,9 +134,7 @@ class ShareProgress:
             }
         # Whatever is still held is of a batch that Spark does not know of.
         await self._leases.release_given()
-        await self._rejections.erase(
-            (shared.partition, (first, last)) for shared, first, last in rejected
-        )
+        await self._rejections.erase(rejected)
         self._settled = done.batch
 
     async def _acquire(self, records_max: int) -> Runs:
@@ -147,16 +143,17 @@ class ShareProgress:
         while True:
             came = await self._leases.acquire(records_max, wait_ms)
             fresh: Runs = {}
-            words: Words = []
+            words: dict[SharedPartition, list[Word]] = {}
             for shared, runs in came.items():
                 parted = debts.part(runs, self._debts.get(shared, ()))
                 if parted.fresh:
                     fresh[shared] = joined(parted.fresh)
-                for kind, ranges in (
-                    (AcknowledgeType.ACCEPT, parted.accepted),
-                    (AcknowledgeType.REJECT, parted.rejected),
-                ):
-                    words += [(shared, first, last, kind) for first, last in ranges]
+                said = [
+                    *(Word(*each, AcknowledgeType.ACCEPT) for each in parted.accepted),
+                    *(Word(*each, AcknowledgeType.REJECT) for each in parted.rejected),
+                ]
+                if said:
+                    words[shared] = sorted(said)
             if words:
                 await self._pay(words)
             if fresh or not came:
@@ -186,12 +183,9 @@ class ShareProgress:
 
     async def _pay(self, words: Words) -> None:
         unfinished = await self._leases.finish(words)
-        paid: dict[SharedPartition, list[Interval]] = {}
-        for shared, first, last, _ in words:
-            left = outside(first, last, unfinished.get(shared, ()))
-            paid.setdefault(shared, []).extend(left)
-        for shared, ranges in paid.items():
-            left_over = debts.pay(self._debts.get(shared, ()), ranges)
+        for shared, said in words.items():
+            paid = outside(said, unfinished.get(shared, ()))
+            left_over = debts.pay(self._debts.get(shared, ()), paid)
             others = {key: each for key, each in self._debts.items() if key != shared}
             self._debts = {**others, shared: left_over} if left_over else others
 

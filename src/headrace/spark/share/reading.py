@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from headrace.client.share.session import SharedPartition
 from headrace.spark.blocking import cluster_of
 from headrace.spark.loss import LOG
 from headrace.spark.reading import UnreadableRecords, read_range
@@ -16,7 +17,7 @@ from headrace.spark.share.intervals import overlaps
 from headrace.spark.share.journal import Run
 from headrace.spark.share.options import DELIVERY_COUNT, ShareOptions
 from headrace.spark.share.rejections import send_rejections
-from headrace.spark.share.tasks import Task
+from headrace.spark.share.tasks import Span, Task
 
 _OFFSET = "offset"
 
@@ -38,7 +39,7 @@ def read_task(options: ShareOptions, task: Task) -> Iterator[pa.RecordBatch]:
     if _OFFSET not in topic_columns:
         topic_columns.append(_OFFSET)
     for span in task:
-        leave_out = partial(_leave_out, options, span.runs)
+        leave_out = partial(_leave_out, options, span)
         for rows in read_range(
             options.connecting, span.range, options.limits, topic_columns, leave_out
         ):
@@ -47,9 +48,9 @@ def read_task(options: ShareOptions, task: Task) -> Iterator[pa.RecordBatch]:
                 yield chosen
 
 
-def _leave_out(options: ShareOptions, runs: Sequence[Run], found: Unreadable) -> None:
+def _leave_out(options: ShareOptions, span: Span, found: Unreadable) -> None:
     """Have what is ours of it rejected when the batch is durable; other members see to theirs."""
-    ours = overlaps(found.first, found.last, [(run.first, run.last) for run in runs])
+    ours = overlaps([(found.first, found.last)], span.runs)
     if not ours:
         return
     if options.limits.fails_on_data_loss:
@@ -60,8 +61,9 @@ def _leave_out(options: ShareOptions, runs: Sequence[Run], found: Unreadable) ->
         )
     LOG.warning("%s; rejected, as failOnDataLoss is false", found)
     cluster = cluster_of(options.connecting)
-    rejections = send_rejections(cluster.cluster, options.group, {found.partition: ours})
-    cluster.run(rejections)
+    topic_id = span.range.topic_id
+    shared = SharedPartition(topic_id, found.partition.topic, found.partition.partition)
+    cluster.run(send_rejections(cluster.cluster, options.group, {shared: ours}))
 
 
 def select(rows: pa.RecordBatch, runs: Sequence[Run], columns: Sequence[str]) -> pa.RecordBatch:

@@ -3,13 +3,15 @@
 The code of a `foreachBatch` and the reader of the stream are in different processes, so rejections
 go through a topic of the cluster. A record of it has the ranges of one call and one partition; the
 reader looks there when a batch is durable, rejects these ranges instead of accepting them, and
-erases the record. What nobody asks for any more is gone after a week.
+takes them out of the record. What nobody asks for any more is gone after a week.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Final
 from zlib import crc32
 
 import msgspec
@@ -19,9 +21,12 @@ from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.producer import Producer
+from headrace.client.share.session import SharedPartition
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
-from headrace.spark.share.intervals import Interval, merged, overlaps
+from headrace.ids import TopicId, parse_topic_id, topic_id_text
+from headrace.spark.loss import LOG
+from headrace.spark.share.intervals import Interval, merged, outside
 from headrace.spark.topic_tail import TopicTail
 
 TOPIC: Final = "__headrace_spark_rejections"
@@ -39,11 +44,6 @@ class InvalidRejection(HeadraceError, ValueError):
     """Rows that do not say which records they are."""
 
 
-class _Rejection(NamedTuple):
-    partition: TopicPartition
-    ranges: list[Interval]
-
-
 def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
     """Have records rejected, not accepted, when the micro-batch that read them is durable.
 
@@ -52,9 +52,9 @@ def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
             headrace.spark.reject(bad, bootstrap="127.0.0.1:9092", group="billing")
 
     For `foreachBatch` of a stream of `format("headrace-share")`: the rows need its columns topic,
-    partition and offset. Gives how many there are. A rejected record is not delivered again; where
-    the group has a dead-letter topic, it goes there. What was rejected stays so if the batch fails
-    afterwards and is run again.
+    partition and offset. Returns how many there are. A rejected record is not delivered again;
+    where the group has a dead-letter topic, it goes there. What was rejected stays so if the batch
+    fails afterwards and is run again.
     """
     missing = [name for name in _COLUMNS if name not in rows.columns]
     if missing:
@@ -70,12 +70,30 @@ def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
             partition: merged((offset, offset) for offset in each)
             for partition, each in offsets.items()
         }
-        asyncio.run(send_rejections(bootstrap, group, ranges))
+        asyncio.run(_send_by_name(bootstrap, group, ranges))
     return sum(map(len, offsets.values()))
 
 
+async def _send_by_name(
+    bootstrap: str, group: str, ranges: Mapping[TopicPartition, Sequence[Interval]]
+) -> None:
+    """Write rejections of the topics that have these names now; one that is gone needs none."""
+    async with Cluster(bootstrap) as cluster:
+        named: dict[SharedPartition, Sequence[Interval]] = {}
+        for (topic, partition), each in ranges.items():
+            try:
+                topic_id = (await cluster.topic(topic)).topic_id
+            except KafkaError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                LOG.warning("topic %r does not exist any more: nothing of it is rejected", topic)
+                continue
+            named[SharedPartition(TopicId(topic_id), topic, partition)] = each
+        await send_rejections(cluster, group, named)
+
+
 async def send_rejections(
-    bootstrap: str | Cluster, group: str, ranges: Mapping[TopicPartition, Sequence[Interval]]
+    bootstrap: str | Cluster, group: str, ranges: Mapping[SharedPartition, Sequence[Interval]]
 ) -> None:
     """Write rejections where the readers of a group find them."""
     async with Admin(bootstrap) as admin:
@@ -85,11 +103,11 @@ async def send_rejections(
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         async with Producer(admin.cluster, compression="zstd") as producer:
-            for (topic, partition), each in ranges.items():
+            for shared, each in ranges.items():
                 for at in range(0, len(each), RUNS_A_RECORD_MAX):
                     part = msgspec.json.encode(each[at : at + RUNS_A_RECORD_MAX])
                     # The same ranges make the same record, others one beside it.
-                    key = f"{group}/{topic}/{partition}/{crc32(part):08x}"
+                    key = f"{_prefix(group, shared)}{crc32(part):08x}"
                     await producer.send(TOPIC, part, key, 0)
 
 
@@ -99,7 +117,8 @@ class Rejections:
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster = cluster
         self._group = group
-        self._known: dict[str, _Rejection] = {}
+        self._known: dict[tuple[TopicId, int], dict[str, list[Interval]]] = {}
+        """The ranges of each record, by partition and key."""
         self._tail = TopicTail(cluster, TopicPartition(TOPIC, 0), self._take, self._known.clear)
 
     async def read(self) -> None:
@@ -110,45 +129,62 @@ class Rejections:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
 
-    def of(self, partition: TopicPartition, first: int, last: int) -> list[Interval]:
-        """Give which offsets of a range are rejected, ascending, none twice."""
-        found: set[Interval] = set()
-        for rejection in self._known.values():
-            if rejection.partition == partition:
-                found.update(overlaps(first, last, rejection.ranges))
-        return merged(found)
+    def of(self, shared: SharedPartition) -> list[Interval]:
+        """Return which offsets of a partition are rejected, ascending, none twice."""
+        records = self._known.get((shared.topic_id, shared.partition_index), {})
+        return merged(each for ranges in records.values() for each in ranges)
 
-    async def erase(self, done: Iterable[tuple[TopicPartition, Interval]]) -> None:
-        """Forget rejections of ranges that are acknowledged."""
-        intervals = list(done)
-        keys = [
-            key
-            for key, (partition, ranges) in self._known.items()
-            if any(
-                overlaps(first, last, ranges)
-                for where, (first, last) in intervals
-                if where == partition
-            )
-        ]
-        if not keys:
+    async def erase(self, done: Mapping[SharedPartition, Sequence[Interval]]) -> None:
+        """Forget the rejections of ranges that are acknowledged, and no others."""
+        changed: dict[str, list[Interval]] = {}
+        for shared, intervals in done.items():
+            records = self._known.get((shared.topic_id, shared.partition_index), {})
+            for key, ranges in list(records.items()):
+                left = outside(ranges, _between(intervals, ranges[0][0], ranges[-1][1]))
+                if left == ranges:
+                    continue
+                changed[key] = left
+                if left:
+                    records[key] = left
+                else:
+                    del records[key]
+        if not changed:
             return
         # They would be asked for in vain: what is left over goes by retention.
         with contextlib.suppress(HeadraceError):
-            async with Producer(self._cluster) as producer:
-                for key in keys:
-                    await producer.send(TOPIC, None, key, 0)
-        for key in keys:
-            self._known.pop(key, None)
+            async with Producer(self._cluster, compression="zstd") as producer:
+                for key, left in changed.items():
+                    value = msgspec.json.encode(left) if left else None
+                    await producer.send(TOPIC, value, key, 0)
 
     def _take(self, record: ConsumedRecord) -> None:
         key = (record.key or b"").decode(errors="replace")
         if not key.startswith(f"{self._group}/"):
             return
-        group, topic, partition, _ = key.rsplit("/", 3)
+        try:
+            group, _, topic_id, partition, _ = key.rsplit("/", 4)
+            where = parse_topic_id(topic_id), int(partition)
+        except ValueError:
+            return  # of a version that did not tell a topic from the next one of its name
         if group != self._group:
             return
-        if record.value is None:
-            self._known.pop(key, None)
+        ranges = msgspec.json.decode(record.value or b"[]", type=list[tuple[int, int]])
+        if ranges:
+            self._known.setdefault(where, {})[key] = ranges
         else:
-            ranges = msgspec.json.decode(record.value, type=list[tuple[int, int]])
-            self._known[key] = _Rejection(TopicPartition(topic, int(partition)), ranges)
+            self._known.get(where, {}).pop(key, None)
+
+
+def _prefix(group: str, shared: SharedPartition) -> str:
+    """Return how the keys of a group's rejections of a partition begin.
+
+    By the id of the topic: a topic of the same name that is created later has other records.
+    """
+    topic_id = topic_id_text(shared.topic_id)
+    return f"{group}/{shared.topic}/{topic_id}/{shared.partition_index}/"
+
+
+def _between(ranges: Sequence[Interval], first: int, last: int) -> Sequence[Interval]:
+    """Return those of ascending ranges that touch a span."""
+    begin = bisect_left(ranges, first, key=itemgetter(1))
+    return ranges[begin : bisect_right(ranges, last, key=itemgetter(0))]
