@@ -20,7 +20,8 @@ class Word(NamedTuple):
 
     first: int
     last: int
-    kind: AcknowledgeType
+    kind: int
+    """An `AcknowledgeType`, as the number that goes over the wire."""
 
 
 Words = Mapping[SharedPartition, Sequence[Word]]
@@ -83,17 +84,25 @@ class HeldRanges(Generic[L]):
 
     def take(self, shared: SharedPartition, said: Sequence[Word]) -> Taken[L]:
         """Hold no more what final words are said of."""
-        taken: Taken[L] = Taken([], [], {})
+        missing: list[Interval] = []
+        ranges: list[Interval] = []
+        # By offset, not by range: so it takes the place of a renewal that waits.
+        types: dict[L, dict[int, int]] = {}
         for word, held, first, last in aligned(said, self.of(shared)):
             if held is None:
-                taken.missing.append((first, last))
+                missing.append((first, last))
                 continue
-            taken.ranges.append((first, last))
-            # By offset, not by range: so it takes the place of a renewal that waits.
-            offsets = dict.fromkeys(range(first, last + 1), int(word.kind))
-            taken.types.setdefault(held.lease, {}).update(offsets)
-        self.drop(shared, taken.ranges)
-        return taken._replace(ranges=merged(taken.ranges))
+            ranges.append((first, last))
+            offsets = types.get(held.lease)
+            if offsets is None:
+                offsets = types[held.lease] = {}
+            if first == last:
+                offsets[first] = word.kind
+            else:
+                offsets.update(dict.fromkeys(range(first, last + 1), word.kind))
+        ranges = merged(ranges)
+        self.drop(shared, ranges)
+        return Taken(missing, ranges, types)
 
     def renew(self, now: float, age: float) -> Iterator[tuple[L, dict[int, int]]]:
         """Yield what is to be renewed, as it was last said to be ours so long ago."""

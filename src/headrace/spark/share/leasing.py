@@ -138,8 +138,8 @@ class Leases:
                 unfinished[shared] = taken.missing
             if taken.ranges:
                 staged[shared] = taken.ranges
+            self._delivery.send()
             await asyncio.sleep(0)  # leases of other partitions may be due
-        self._delivery.send()
         late = await self._confirm(staged)
         for shared, ranges in staged.items():
             is_late = shared.partition in late
@@ -153,7 +153,7 @@ class Leases:
         self._hold_acquired()
         words = {
             shared: [
-                Word(first, last, AcknowledgeType.RELEASE)
+                Word(first, last, int(AcknowledgeType.RELEASE))
                 for first, last in outside(held, self._fresh.get(shared, ()))
             ]
             for shared, held in self._held.items()

@@ -35,6 +35,8 @@ _LOOK_MS: Final = 1_000
 """How often the group is asked where it is."""
 _LOOK_MS_MAX: Final = 5_000
 _END: Final = float("inf")
+_ACCEPT: Final = int(AcknowledgeType.ACCEPT)
+_REJECT: Final = int(AcknowledgeType.REJECT)
 
 
 class ShareProgress:
@@ -119,12 +121,10 @@ class ShareProgress:
         words: dict[SharedPartition, list[Word]] = {}
         for shared, runs in done.runs.items():
             said = words[shared] = [
-                Word(first, last, AcknowledgeType.REJECT if bad else AcknowledgeType.ACCEPT)
+                Word(first, last, _REJECT if bad else _ACCEPT)
                 for _, bad, first, last in aligned(runs, self._rejections.of(shared))
             ]
-            rejected[shared] = [
-                (word.first, word.last) for word in said if word.kind is AcknowledgeType.REJECT
-            ]
+            rejected[shared] = [(first, last) for first, last, kind in said if kind == _REJECT]
             await asyncio.sleep(0)  # leases are renewed meanwhile
         unfinished = await self._leases.finish(words)
         for shared, each in debts.owed(done.runs, unfinished, rejected).items():
@@ -149,8 +149,8 @@ class ShareProgress:
                 if parted.fresh:
                     fresh[shared] = joined(parted.fresh)
                 said = [
-                    *(Word(*each, AcknowledgeType.ACCEPT) for each in parted.accepted),
-                    *(Word(*each, AcknowledgeType.REJECT) for each in parted.rejected),
+                    *(Word(*each, _ACCEPT) for each in parted.accepted),
+                    *(Word(*each, _REJECT) for each in parted.rejected),
                 ]
                 if said:
                     words[shared] = sorted(said)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headrace.client.share.session import SharedPartition
+from headrace.ids import TopicId
 from headrace.spark.blocking import cluster_of
 from headrace.spark.loss import LOG
 from headrace.spark.reading import UnreadableRecords, read_range
@@ -61,7 +62,7 @@ def _leave_out(options: ShareOptions, span: Span, found: Unreadable) -> None:
         )
     LOG.warning("%s; rejected, as failOnDataLoss is false", found)
     cluster = cluster_of(options.connecting)
-    topic_id = span.range.topic_id
+    topic_id = TopicId(span.range.topic_id)
     shared = SharedPartition(topic_id, found.partition.topic, found.partition.partition)
     cluster.run(send_rejections(cluster.cluster, options.group, {shared: ours}))
 
