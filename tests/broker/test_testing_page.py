@@ -10,7 +10,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 FIXTURES = "from headrace.testing.plugin import *\n"
-SPARK = "pyspark"
+SPARK = "from headrace import spark"
 
 
 def run(folder: Path, example: str) -> str:
@@ -48,4 +48,4 @@ def test_a_snippet_runs(example: str, tmp_path: Path) -> None:
 
 def test_the_page_has_its_three_clients() -> None:
     text = "".join(EXAMPLES)
-    assert all(name in text for name in ("confluent_kafka", "aiokafka", "pyspark"))
+    assert all(name in text for name in ("confluent_kafka", "aiokafka", SPARK))

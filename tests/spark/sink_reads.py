@@ -58,10 +58,18 @@ def values_by_confluent(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 def open_transactions(bootstrap: str) -> list[str]:
     """Name the transactional ids with a transaction that is not ended."""
+    return _ids_in(bootstrap, ["Ongoing"])
 
+
+def transactional_ids(bootstrap: str) -> set[str]:
+    """Name all transactional ids that the cluster knows."""
+    return set(_ids_in(bootstrap, []))
+
+
+def _ids_in(bootstrap: str, states: list[str]) -> list[str]:
     async def ask() -> list[str]:
         async with Cluster(bootstrap) as cluster:
-            found = await list_transactions(cluster, ["Ongoing"])
+            found = await list_transactions(cluster, states)
         return [row.transactional_id for row in found]
 
     return asyncio.run(ask())

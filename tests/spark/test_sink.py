@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,32 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.functions import udf
 from pyspark.sql.types import StructType
 
 from headrace.client.partitioner import partition_for_key
 from headrace.spark import session
+from headrace.spark.sink.stopping import writer_of
 from headrace.spark.sink.write_options import write_options
-from headrace.spark.sink.writers import BatchWriter
+from headrace.spark.sink.writers import BatchWriter, StreamWriter
 from headrace.spark.source import HeadraceDataSource
 from headrace.testing.broker import TestBroker
 from tests.spark.sink_reads import (
     committed_records,
     committed_values,
     open_transactions,
+    transactional_ids,
     values_by_confluent,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 QUERY_SECONDS_MAX = 120
+POLL_SECONDS = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +72,38 @@ class DyingSource(HeadraceDataSource):
         return DyingWriter(write_options(self._given(), schema, "a test"))
 
 
+def gate_of(checkpoint: str) -> Path:
+    return Path(f"{checkpoint}.gate")
+
+
+class WaitingWriter(StreamWriter):
+    """A sink whose tasks wait, with everything written, until there is a file."""
+
+    gate: Path
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        return super().write(self._held(iterator))
+
+    def _held(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from iterator
+        while not self.gate.exists():
+            time.sleep(POLL_SECONDS)  # polls: the test stops the query here
+
+
+class WaitingSource(HeadraceDataSource):
+    """The format with that sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "waiting"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        given = self._given()
+        writer = WaitingWriter(write_options(given, schema, "a test"), writer_of(given))
+        writer.gate = gate_of(given["checkpointLocation"])
+        return writer
+
+
 # Workers cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
@@ -83,7 +123,7 @@ def as_values(count: int) -> list[bytes]:
 
 
 def start(frame: DataFrame, broker: TestBroker, checkpoint: Path, **options: str) -> Any:
-    writer = frame.writeStream.format("headrace").trigger(availableNow=True)
+    writer = frame.writeStream.format(options.pop("format", "headrace")).trigger(availableNow=True)
     writer = writer.option("kafka.bootstrap.servers", broker.bootstrap)
     return writer.option("checkpointLocation", str(checkpoint)).options(**options).start()
 
@@ -200,6 +240,75 @@ def test_a_stream_goes_on_where_it_was_and_writes_each_row_once(
         query = start(frame.repartition(3), headrace_module, tmp_path / "checkpoint", topic="lines")
         finish(query)
         assert committed_values(headrace_module.bootstrap, "lines") == sorted(expected)
+    assert open_transactions(headrace_module.bootstrap) == []
+
+
+def test_a_query_that_is_stopped_in_a_batch_leaves_no_transaction_open(
+    spark: SparkSession, headrace_module: TestBroker, tmp_path: Path
+) -> None:
+    headrace_module.create_topic("stopped", partitions=2)
+    spark.dataSource.register(WaitingSource)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    values = [str(number) for number in range(100, 600)]
+    (folder / "lines.txt").write_text("\n".join(values))
+    frame = spark.readStream.text(str(folder)).repartition(2)
+    checkpoint = tmp_path / "checkpoint"
+    options = {"topic": "stopped", "kafka.batch.size": "500", "format": WaitingSource.name()}
+    query = start(frame, headrace_module, checkpoint, **options)
+    deadline = time.monotonic() + QUERY_SECONDS_MAX
+    while len(open_transactions(headrace_module.bootstrap)) < 2:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "nothing is written"
+        time.sleep(POLL_SECONDS)  # polls, up to the deadline
+    query.stop()
+    assert open_transactions(headrace_module.bootstrap) == []
+    assert len(headrace_module.consume("stopped")) > 0, "something was written"
+    headrace_module.produce("stopped", "seen by everybody")
+    assert committed_values(headrace_module.bootstrap, "stopped") == [b"seen by everybody"]
+
+    gate_of(str(checkpoint)).touch()
+    finish(start(frame, headrace_module, checkpoint, **options))
+    expected = sorted([*(value.encode() for value in values), b"seen by everybody"])
+    assert committed_values(headrace_module.bootstrap, "stopped") == expected
+
+
+def test_writes_of_a_driver_use_the_same_transactional_ids_again(
+    spark: SparkSession, headrace_module: TestBroker, tmp_path: Path
+) -> None:
+    headrace_module.create_topic("batches", partitions=2)
+    before = transactional_ids(headrace_module.bootstrap)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(6):
+        lines = [f"{number} {line}" for line in range(30)]
+        (folder / f"{number}.txt").write_text("\n".join(lines))
+
+    def work(batch: DataFrame, _: int) -> None:
+        write(batch.repartition(3), headrace_module, topic="batches")
+
+    frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+    query = (
+        frame.writeStream.foreachBatch(work)
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    finish(query)
+    expected = sorted(f"{number} {line}".encode() for number in range(6) for line in range(30))
+    assert committed_values(headrace_module.bootstrap, "batches") == expected
+    assert len(transactional_ids(headrace_module.bootstrap) - before) <= 4
+
+    # Writes that run at the same time have names of their own.
+    def write_some(first: int) -> None:
+        rows = [(str(number),) for number in range(first, first + 500)]
+        frame = spark.createDataFrame(rows, "value string").repartition(3)
+        write(frame, headrace_module, topic="batches")
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(write_some, (0, 500, 1000)))
+    assert len(committed_values(headrace_module.bootstrap, "batches")) == 180 + 3 * 500
+    assert len(transactional_ids(headrace_module.bootstrap) - before) <= 12
     assert open_transactions(headrace_module.bootstrap) == []
 
 

@@ -12,11 +12,20 @@ from headrace.client.cluster import Cluster
 from headrace.client.transactions import describe_transaction, fence_producer
 from headrace.errors import ErrorCode, KafkaError
 from headrace.spark.blocking import close_clusters
-from headrace.spark.sink import coordination, sending, tidying
-from headrace.spark.sink.decisions import Fenced, Slot, decision_of
+from headrace.spark.sink import coordination, sending, stopping, tidying
+from headrace.spark.sink.decisions import Fenced, Slot, Writer, decision_of
 from headrace.spark.sink.journal_partition import TOPIC
-from headrace.spark.sink.ports import Ports, open_ports
-from headrace.spark.sink.protocol import LostRows, Place, Sink, TimedOut, abort_batch, commit_batch
+from headrace.spark.sink.ports import Ports, open_journals, open_ports
+from headrace.spark.sink.protocol import (
+    LostRows,
+    Place,
+    Sink,
+    TimedOut,
+    abort_batch,
+    commit_batch,
+    find_stopped,
+)
+from headrace.spark.sink.stopping import ClusterStops
 from headrace.spark.sink.task import write_rows
 from headrace.spark.sink.tidying import tidy
 from headrace.spark.sink.write_options import WriteOptions, write_options
@@ -33,12 +42,18 @@ class Run:
     """A run of a query, with its tasks and its driver in this process."""
 
     def __init__(
-        self, bootstrap: str, name: str = "run", query: str = "query", **more: str
+        self,
+        bootstrap: str,
+        name: str = "run",
+        query: str = "query",
+        label: str = "",
+        made_ns: int = 1,
+        **more: str,
     ) -> None:
         given = {"kafka.bootstrap.servers": bootstrap, "topic": "t", "kafka.retry.backoff.ms": "10"}
         named = {option.replace("__", "."): value for option, value in more.items()}
         self.options: WriteOptions = write_options(given | named, SCHEMA, "a test")
-        self.sink = Sink(query, name)
+        self.sink = Sink(query, name, Writer(label, made_ns))
 
     @property
     def ports(self) -> Ports:
@@ -63,6 +78,11 @@ class Run:
     def abort(self, batch: int) -> bool:
         ports = self.ports
         return ports.blocking.run(abort_batch(ports.journal, ports.transactions, self.sink, batch))
+
+    def stop(self, label: str) -> Sink | None:
+        """Be stopped, when no task has said for which query it writes."""
+        blocking, journals = open_journals(self.options)
+        return blocking.run(find_stopped(ClusterStops(journals), Writer(label, 2)))
 
     def decide(self, batch: int, *slots: Slot | None) -> None:
         """Die behind the decision."""
@@ -268,8 +288,66 @@ def test_what_a_batch_write_left_is_finished_by_the_next_one(
     monkeypatch.setattr(tidying, "FINISHED_AFTER_MS", 0)
     ports = dead.ports
     ports.blocking.run(ports.partition.read())
-    ports.blocking.run(tidy(ports.partition, ports.transactions))
+    assert ports.blocking.run(tidy(ports.partition, ports.transactions)) == []
     undecided.abort(0)
     assert committed_values(bootstrap, "t") == [b"a", b"b"]
     ports.blocking.run(ports.partition.read())
     assert "write-dead" not in ports.partition.entries
+
+
+def test_a_batch_write_that_is_half_there_is_reported_by_the_next_one(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = Run(bootstrap, "1", "write-dead")
+    dead.decide(0, dead.write(0, "a"), dead.write(0, "b", partition=1))
+
+    async def time_out() -> None:
+        async with Cluster(bootstrap) as cluster:
+            await fence_producer(cluster, dead.sink.transactional_id(1, 0))
+
+    asyncio.run(time_out())
+    monkeypatch.setattr(tidying, "FINISHED_AFTER_MS", 0)
+    ports = dead.ports
+    ports.blocking.run(ports.partition.read())
+    (lost,) = ports.blocking.run(tidy(ports.partition, ports.transactions))
+    assert lost.transactional_ids == (dead.sink.transactional_id(1, 0),)
+    assert lost.total == 2
+    assert committed_values(bootstrap, "t") == [b"a"]
+    ports.blocking.run(ports.partition.read())
+    assert ports.blocking.run(tidy(ports.partition, ports.transactions)) == [], "it is said once"
+
+
+def test_a_query_of_which_only_the_label_is_known_is_stopped(bootstrap: str) -> None:
+    run, other = Run(bootstrap, label="label"), Run(bootstrap, query="other", label="other")
+    other_slot = other.write(0, "other")
+    assert run.write(0, "never") is not None
+    assert run.stop("nobody") is None
+    found = run.stop("label")
+    assert found is not None
+    assert found.name == "query"
+    assert run.abort(0)
+    with pytest.raises(Fenced, match="Spark stopped run run"):
+        run.write(0, "never", partition=1)
+    assert open_transactions(bootstrap) == [other.sink.transactional_id(0, 0)]
+    assert other.commit(0, other_slot) == []
+    again = Run(bootstrap, "again", label="label", made_ns=3)
+    assert again.commit(0, again.write(0, "a")) == []
+    assert committed_values(bootstrap, "t") == [b"a", b"other"]
+
+
+def test_a_query_that_is_stopped_before_it_is_known_does_not_write(bootstrap: str) -> None:
+    run = Run(bootstrap, label="label")
+    assert run.stop("label") is None
+    with pytest.raises(Fenced, match="Spark stopped run run"):
+        run.write(0, "never")
+    assert open_transactions(bootstrap) == []
+
+
+def test_old_stops_are_dropped(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(bootstrap, label="label")
+    run.stop("first")
+    monkeypatch.setattr(stopping, "STOPS_KEPT_MS", -1)
+    run.stop("second")
+    partition = run.ports.partition
+    run.ports.blocking.run(partition.read())
+    assert partition.stops == {}

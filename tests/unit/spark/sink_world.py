@@ -19,6 +19,7 @@ from headrace.spark.sink.decisions import (
     Fenced,
     History,
     Slot,
+    Writer,
     claim_of,
 )
 from headrace.spark.sink.protocol import (
@@ -27,6 +28,7 @@ from headrace.spark.sink.protocol import (
     Sink,
     abort_batch,
     commit_batch,
+    find_stopped,
     open_place,
 )
 
@@ -34,6 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SINK = "query"
+LABEL = "label"
 JOURNAL_PRODUCER_ID = 1
 Layout = Sequence[Sequence[str]]
 """The rows of each Spark partition."""
@@ -75,6 +78,8 @@ class Cluster:
         self.journal_epoch = -1
         self.transactions: dict[str, Transaction] = {}
         self.seen: Counter[str] = Counter()
+        self.stopped_ns = -1
+        """The last stop in the journal's partition."""
         self.next_batch = 0
         """Where Spark's checkpoint says that the query goes on."""
 
@@ -142,9 +147,10 @@ class Cluster:
 class Actor:
     """One run of the query: its steps, and the ports through which it takes them."""
 
-    def __init__(self, cluster: Cluster, run: str, fate: Fate) -> None:
+    def __init__(self, cluster: Cluster, run: str, fate: Fate, made_ns: int = 0) -> None:
         self.cluster = cluster
-        self.sink = Sink(SINK, run)
+        self.sink = Sink(SINK, run, Writer(LABEL, made_ns))
+        self.stopped_ns = -1
         self.steps = 0
         self.fate = fate
         self.stands_still = asyncio.Event()
@@ -170,13 +176,20 @@ class Actor:
     # The journal
 
     async def read(self) -> History:
-        return await self.take(self.cluster.history)
+        history, self.stopped_ns = await self.take(self._read)
+        return history
 
-    async def claim(self, run: str) -> History:
+    def _read(self) -> tuple[History, int]:
+        return self.cluster.history(), self.cluster.stopped_ns
+
+    def is_stopped(self, writer: Writer) -> bool:
+        return writer.made_ns <= self.stopped_ns
+
+    async def claim(self, run: str, writer: str = "") -> History:
         epoch = await self.take(self._next_epoch)
         history = await self.read()
         try:
-            claim = claim_of(history, run, JOURNAL_PRODUCER_ID, epoch)
+            claim = claim_of(history, run, JOURNAL_PRODUCER_ID, epoch, writer)
             await self.take(self.cluster.append, claim)
         except Fenced:
             pass  # somebody claimed meanwhile: whoever asked looks again
@@ -202,6 +215,25 @@ class Actor:
 
     async def sweep(self, prefixes: tuple[str, ...], kept: frozenset[str] = frozenset()) -> None:
         await self.take(self.cluster.sweep, prefixes, kept)
+
+    # What a driver knows that stops a query
+
+    async def stop(self, writer: Writer) -> None:
+        await self.take(self._note_stop, writer)
+
+    def _note_stop(self, writer: Writer) -> None:
+        self.cluster.stopped_ns = max(self.cluster.stopped_ns, writer.made_ns)
+
+    async def sinks_of(self, label: str) -> list[Sink]:
+        claim = (await self.read()).claim
+        is_found = claim is not None and claim.writer == label
+        return [Sink(SINK, claim.run)] if claim is not None and is_found else []
+
+    async def stop_query(self, batch: int) -> None:
+        """Do what Spark has the driver do when a query is stopped and no task is done."""
+        sink = await find_stopped(self, self.sink.writer)
+        if sink is not None:
+            await abort_batch(self, self, sink, batch)
 
     # What Spark does
 

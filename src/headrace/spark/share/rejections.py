@@ -148,6 +148,7 @@ class Rejections:
                     records[key] = left
                 else:
                     del records[key]
+            await asyncio.sleep(0)  # leases are renewed meanwhile
         if not changed:
             return
         # They would be asked for in vain: what is left over goes by retention.

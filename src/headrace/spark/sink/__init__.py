@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.spark.options import InvalidOption
+from headrace.spark.sink.stopping import writer_of
 from headrace.spark.sink.write_options import write_options
 from headrace.spark.sink.writers import BatchWriter, StreamWriter
 
@@ -18,7 +19,7 @@ from headrace.spark.sink.writers import BatchWriter, StreamWriter
 def batch_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool = False
 ) -> DataSourceArrowWriter:
-    """Give the writer of `df.write`; InvalidOption or InvalidColumns if it cannot be."""
+    """Return the writer of `df.write`; InvalidOption or InvalidColumns if it cannot be."""
     if overwrite:
         raise InvalidOption("a topic cannot be overwritten; write with mode('append')")
     return BatchWriter(write_options(given, schema, "a batch write"))
@@ -27,8 +28,8 @@ def batch_writer(
 def stream_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool = False
 ) -> DataSourceStreamArrowWriter:
-    """Give the writer of `df.writeStream`; InvalidOption or InvalidColumns if it cannot be.
+    """Return the writer of `df.writeStream`; InvalidOption or InvalidColumns if it cannot be.
 
     With `overwrite`, which is Spark's word for the complete mode, every batch is appended whole.
     """
-    return StreamWriter(write_options(given, schema, "a streaming write"))
+    return StreamWriter(write_options(given, schema, "a streaming write"), writer_of(given))

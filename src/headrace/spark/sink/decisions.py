@@ -15,6 +15,9 @@ Why no row is lost or doubled, whatever dies:
   time later, without asking again.
 - Transactions are committed only after the decision that names them, and never aborted after it.
   So a decided batch can be finished by anybody, any number of times.
+- A driver that stops a query may not know its name. It writes a `Stop` into every journal and
+  looks for claims of its writers then. A task that finds the stop does not write; if it finds none,
+  the claim under which it writes is before the stop, and the driver finds that.
 - A task asks for its producer id first and reads the journal then; whoever sweeps up has written to
   the journal first and lists producer ids then. One of the two sees the other, so that no task
   which nobody waits for any more leaves a transaction open.
@@ -43,6 +46,14 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
 
 
+class Writer(msgspec.Struct, frozen=True):
+    """Which query of a driver made a writer, and when by the clock of the driver's machine."""
+
+    label: str = ""
+    """The same for every writer of a query; empty if there is nothing to tell queries apart by."""
+    made_ns: int = 0
+
+
 class Slot(msgspec.Struct, frozen=True, array_like=True):
     """The transaction of one attempt at one Spark partition, as its coordinator knows it."""
 
@@ -61,6 +72,8 @@ class Claim(msgspec.Struct, frozen=True):
     token: Token
     past: tuple[str, ...] = ()
     """Runs that held the sink before, the latest last."""
+    writer: str = ""
+    """What the driver calls the query, which knows neither its name nor its run; may be empty."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -71,6 +84,14 @@ class Decision(msgspec.Struct, frozen=True):
     token: Token
     slots: tuple[Slot, ...] = ()
     is_ended: bool = False
+
+
+class Stop(msgspec.Struct):
+    """The writers of a query that were made up to then are over."""
+
+    made_ns: int
+    written_ms: int = 0
+    """When it came into the log, in ms since 1970."""
 
 
 class History(msgspec.Struct):
@@ -146,11 +167,13 @@ def is_over(history: History, run: str) -> bool:
     return run in history.past
 
 
-def claim_of(history: History, run: str, producer_id: int, producer_epoch: int) -> Claim:
+def claim_of(
+    history: History, run: str, producer_id: int, producer_epoch: int, writer: str = ""
+) -> Claim:
     """Make the claim of a run on top of a history."""
     held = () if history.claim is None else (history.claim.run,)
     past = (*history.past, *(other for other in held if other != run))
-    return Claim(run, Token(producer_id, producer_epoch, 0), past[-PAST_RUNS_MAX:])
+    return Claim(run, Token(producer_id, producer_epoch, 0), past[-PAST_RUNS_MAX:], writer)
 
 
 def decision_of(history: History, batch: int, slots: tuple[Slot, ...]) -> Decision:

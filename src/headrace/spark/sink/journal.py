@@ -15,7 +15,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import raise_for
 from headrace.errors import ErrorCode
 from headrace.spark.sink.coordination import Coordination
-from headrace.spark.sink.decisions import Claim, Decision, Fenced, History, claim_of
+from headrace.spark.sink.decisions import Claim, Decision, Fenced, History, Writer, claim_of
 from headrace.spark.sink.journal_partition import JournalPartition
 from headrace.spark.sink.protocol import ID_PREFIX
 
@@ -33,18 +33,18 @@ class ClusterJournal:
         self._name = name
 
     async def read(self) -> History:
-        """Give everything that was written before the call; the caller may change it."""
+        """Return everything that was written before the call; the caller may change it."""
         await self._partition.read()
         entry = self._partition.entries.get(self._name)
         return History() if entry is None else msgspec.structs.replace(entry.history)
 
-    async def claim(self, run: str) -> History:
-        """Write a claim, unless a newer one comes in between; give everything up to it."""
+    async def claim(self, run: str, writer: str = "") -> History:
+        """Write a claim, unless a newer one comes in between; return everything up to it."""
         transactional_id = f"{ID_PREFIX}-{self._name}"
         producer = await Coordination(self._cluster, _INIT_TIMEOUT_MS).begin(transactional_id)
         history = await self.read()
         with contextlib.suppress(Fenced):  # somebody claimed meanwhile: whoever asked looks again
-            await self.append(claim_of(history, run, *producer))
+            await self.append(claim_of(history, run, *producer, writer))
         return await self.read()
 
     async def append(self, record: Claim | Decision) -> None:
@@ -57,3 +57,8 @@ class ClusterJournal:
             )
         if code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             raise_for(code, None, f"the journal of {self._name} in {self._partition}")
+
+    def is_stopped(self, writer: Writer) -> bool:
+        """Return whether the driver has written down that a writer is over, as far as was read."""
+        stop = self._partition.stops.get(writer.label)
+        return stop is not None and writer.made_ns <= stop.made_ns

@@ -20,7 +20,7 @@ from headrace.client.topics import NewTopic, TopicPartition, create_topics
 from headrace.errors import ErrorCode, KafkaError
 from headrace.records.builder import BatchBuilder
 from headrace.records.compression import Compression
-from headrace.spark.sink.decisions import Claim, Decision, History, Token
+from headrace.spark.sink.decisions import Claim, Decision, History, Stop, Token
 from headrace.spark.topic_tail import TopicTail
 from headrace.wire.messages.produce_request import (
     PartitionProduceData,
@@ -40,16 +40,18 @@ CONFIGS: Final = {
 }
 """A process that starts reads what is not compacted yet, so that it must not become much."""
 BATCH_WRITE_PREFIX: Final = "write-"
-_BATCH_WRITES: Final = 0
+STREAMS_FROM: Final = 1
+"""The first partition with journals of queries; those of batch writes are in the one before."""
 _KINDS: Final[dict[str, type[Claim | Decision]]] = {"claim": Claim, "decision": Decision}
+_STOP: Final = "stop"
 _NO_TOKEN: Final = Token(-1, -1, -1)
 
 
 def partition_of(name: str) -> int:
-    """Give the partition in which the journal of a sink is."""
+    """Return the partition in which the journal of a sink is."""
     if name.startswith(BATCH_WRITE_PREFIX):
-        return _BATCH_WRITES
-    return 1 + murmur2(name.encode()) % (PARTITIONS - 1)
+        return 0
+    return STREAMS_FROM + murmur2(name.encode()) % (PARTITIONS - STREAMS_FROM)
 
 
 class Entry(msgspec.Struct):
@@ -64,9 +66,11 @@ class JournalPartition:
 
     def __init__(self, cluster: Cluster, index: int) -> None:
         self.entries: dict[str, Entry] = {}
+        self.stops: dict[str, Stop] = {}
+        """By the label of a writer."""
         self._cluster = cluster
         self._partition = TopicPartition(TOPIC, index)
-        self._tail = TopicTail(cluster, self._partition, self._take, self.entries.clear)
+        self._tail = TopicTail(cluster, self._partition, self._take, self._forget)
 
     def __str__(self) -> str:
         return str(self._partition)
@@ -76,15 +80,25 @@ class JournalPartition:
         await self._find_topic()
         await self._tail.read()
 
-    async def append(self, name: str, record: Claim | Decision) -> int:
-        """Write a record of a sink; give the error code if trying again is of no use."""
-        kind = next(kind for kind, cls in _KINDS.items() if isinstance(record, cls))
-        row = f"{name}/{kind}".encode(), msgspec.json.encode(record)
-        return await self._append([row], record.token)
+    async def append(self, name: str, record: Claim | Decision | Stop) -> int:
+        """Write a record of a sink; return the error code if trying again is of no use."""
+        if isinstance(record, Stop):
+            kind, token = _STOP, _NO_TOKEN
+        else:
+            kind = next(kind for kind, cls in _KINDS.items() if isinstance(record, cls))
+            token = record.token
+        return await self._append([(f"{name}/{kind}".encode(), msgspec.json.encode(record))], token)
 
     async def erase(self, names: Iterable[str]) -> None:
         """Drop the journals of sinks that nobody will ask for any more."""
         keys = [f"{name}/{kind}".encode() for name in names for kind in _KINDS]
+        await self._erase_keys(keys)
+
+    async def erase_stops(self, labels: Iterable[str]) -> None:
+        """Drop stops that nobody will ask for any more."""
+        await self._erase_keys([f"{label}/{_STOP}".encode() for label in labels])
+
+    async def _erase_keys(self, keys: Sequence[bytes]) -> None:
         if keys:
             await self._append([(key, None) for key in keys], _NO_TOKEN)
 
@@ -128,12 +142,22 @@ class JournalPartition:
 
     def _take(self, record: ConsumedRecord) -> None:
         name, _, kind = (record.key or b"").decode().rpartition("/")
-        if record.value is None:
+        if kind == _STOP:
+            if record.value is None:
+                self.stops.pop(name, None)
+            else:
+                self.stops[name] = msgspec.json.decode(record.value, type=Stop)
+                self.stops[name].written_ms = record.timestamp
+        elif record.value is None:
             self.entries.pop(name, None)
         elif kind in _KINDS:
             entry = self.entries.setdefault(name, Entry(History()))
             entry.history.apply(msgspec.json.decode(record.value, type=_KINDS[kind]))
             entry.written_ms = record.timestamp
+
+    def _forget(self) -> None:
+        self.entries.clear()
+        self.stops.clear()
 
     async def _find_topic(self) -> None:
         """Create the topic if there is none."""
@@ -161,3 +185,18 @@ class JournalPartition:
                 f"{outcome.message}. The sink keeps its decisions in topic {TOPIC!r}: let it be "
                 f"created, or create it with {PARTITIONS} partitions and cleanup.policy=compact",
             )
+
+
+class JournalPartitions:
+    """The partitions of one cluster, as far as they were read. Belongs to one process and loop."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[int, JournalPartition] = {}
+
+    def at(self, index: int) -> JournalPartition:
+        """Return a partition."""
+        known = self._known.get(index)
+        if known is None:
+            known = self._known[index] = JournalPartition(self._cluster, index)
+        return known

@@ -7,7 +7,11 @@ import msgspec
 from headrace.spark.blocking import BlockingCluster, cluster_of
 from headrace.spark.sink.coordination import Coordination
 from headrace.spark.sink.journal import ClusterJournal
-from headrace.spark.sink.journal_partition import JournalPartition, partition_of
+from headrace.spark.sink.journal_partition import (
+    JournalPartition,
+    JournalPartitions,
+    partition_of,
+)
 from headrace.spark.sink.protocol import Journal, Sink
 from headrace.spark.sink.write_options import WriteOptions
 
@@ -22,18 +26,22 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 def open_ports(options: WriteOptions, sink: Sink) -> Ports:
-    """Give this process's way to a sink's journal and transactions."""
-    blocking = cluster_of(options.connecting)
-    cluster = blocking.cluster
-    index = partition_of(sink.name)
-    read = _PARTITIONS.setdefault(blocking, {})
-    partition = read.get(index)
-    if partition is None:
-        partition = read[index] = JournalPartition(cluster, index)
-    journal = ClusterJournal(cluster, partition, sink.name)
-    coordination = Coordination(cluster, options.transaction_timeout_ms)
+    """Return this process's way to a sink's journal and transactions."""
+    blocking, partitions = open_journals(options)
+    partition = partitions.at(partition_of(sink.name))
+    journal = ClusterJournal(blocking.cluster, partition, sink.name)
+    coordination = Coordination(blocking.cluster, options.transaction_timeout_ms)
     return Ports(blocking, partition, journal, coordination)
 
 
-_PARTITIONS: WeakKeyDictionary[BlockingCluster, dict[int, JournalPartition]] = WeakKeyDictionary()
-"""What this process has read of the journals, by cluster and partition."""
+def open_journals(options: WriteOptions) -> tuple[BlockingCluster, JournalPartitions]:
+    """Return this process's way to the journals of all sinks of a cluster."""
+    blocking = cluster_of(options.connecting)
+    partitions = _PARTITIONS.get(blocking)
+    if partitions is None:
+        partitions = _PARTITIONS[blocking] = JournalPartitions(blocking.cluster)
+    return blocking, partitions
+
+
+_PARTITIONS: WeakKeyDictionary[BlockingCluster, JournalPartitions] = WeakKeyDictionary()
+"""What this process has read of the journals, by cluster."""

@@ -6,7 +6,8 @@ slot to the driver, with the transaction still open. The driver then calls `comm
 """
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -15,9 +16,11 @@ from headrace.errors import HeadraceError
 from headrace.spark.sink.decisions import (
     Claim,
     Decision,
+    Fenced,
     History,
     Slot,
     TaskStep,
+    Writer,
     decision_of,
     ending_of,
     is_over,
@@ -41,6 +44,7 @@ class Sink(msgspec.Struct, frozen=True):
 
     name: str
     run: str
+    writer: Writer = Writer()
 
     @property
     def prefix(self) -> str:
@@ -82,13 +86,26 @@ class Journal(Protocol):
     """The records of one sink in the cluster."""
 
     async def read(self) -> History:
-        """Give everything that was written before the call."""
+        """Return everything that was written before the call."""
 
-    async def claim(self, run: str) -> History:
-        """Write a claim, unless a newer one comes in between; give everything up to it."""
+    async def claim(self, run: str, writer: str = "") -> History:
+        """Write a claim, unless a newer one comes in between; return everything up to it."""
 
     async def append(self, record: Claim | Decision) -> None:
         """Write a record; Fenced if a newer claim than its token's is there."""
+
+    def is_stopped(self, writer: Writer) -> bool:
+        """Return whether the driver has written down that a writer is over, as far as was read."""
+
+
+class Stops(Protocol):
+    """What a driver knows of a query that it stops: its writers, not its name."""
+
+    async def stop(self, writer: Writer) -> None:
+        """Write into every journal that writers of the query made before this one are over."""
+
+    async def sinks_of(self, label: str) -> list[Sink]:
+        """Return the sinks that a writer with this label holds the claim of."""
 
 
 class Transactions(Protocol):
@@ -116,7 +133,7 @@ class LostRows(msgspec.Struct, frozen=True):
 
 
 async def open_place(journal: Journal, transactions: Transactions, place: Place) -> Slot | None:
-    """Give the slot under which a task may write; None if it is not to write."""
+    """Return the slot under which a task may write; None if it is not to write."""
     sink = place.sink
     # The producer id comes first, see `decisions`.
     producer_id, producer_epoch = await transactions.begin(place.transactional_id)
@@ -135,7 +152,7 @@ async def commit_batch(
     batch: int,
     slots: tuple[Slot, ...],
 ) -> list[LostRows]:
-    """Make a batch seen, all of it; give what the cluster had aborted before it could be.
+    """Make a batch seen, all of it; return what the cluster had aborted before it could be.
 
     Of a batch that was decided before, only what is left of the ending is done. Fenced if another
     run has taken over. A batch without rows is decided like any other.
@@ -158,23 +175,35 @@ async def commit_batch(
 async def abort_batch(journal: Journal, transactions: Transactions, sink: Sink, batch: int) -> bool:
     """Abort what tasks of this run wrote for a batch, and shut out those that still write.
 
-    False if the batch is decided after all, in which case its transactions stay as they are: the
-    next run ends them.
+    False if the batch is decided after all; then what is left of its ending is done.
     """
     history = await journal.read()
+    aborter = f"{sink.run} aborted"
     if history.claim is None or history.claim.run == sink.run:
         # Whatever decision is still on its way is refused from here on.
-        history = await journal.claim(f"{sink.run} aborted")
+        history = await journal.claim(aborter)
     elif not is_over(history, sink.run):
         return True  # the run never wrote: it claims first
-    if not may_abort(history, sink.run, batch):
-        return False
-    await transactions.sweep((sink.prefix,))
-    return True
+    is_decided = not may_abort(history, sink.run, batch)
+    if history.unended is not None and history.claim is not None and history.claim.run == aborter:
+        with contextlib.suppress(Fenced):  # a newer run does the rest
+            await _finish(journal, transactions, sink, history)
+    else:
+        await transactions.sweep((sink.prefix,), frozenset(sink.ids_of(history.unended)))
+    return not is_decided
+
+
+async def find_stopped(stops: Stops, writer: Writer) -> Sink | None:
+    """Return the sink of a query that the driver stops, of which no task told the name.
+
+    None if nobody has claimed it; then none of its tasks writes from here on.
+    """
+    await stops.stop(writer)
+    return next(iter(await stops.sinks_of(writer.label)), None)
 
 
 async def commit_all(transactions: Transactions, sink: Sink, decision: Decision) -> list[bool]:
-    """Commit what a decided batch is in; give of each slot whether it can be seen."""
+    """Commit what a decided batch is in; return of each slot whether it can be seen."""
     ids = sink.ids_of(decision)
     return await asyncio.gather(
         *(
@@ -182,6 +211,13 @@ async def commit_all(transactions: Transactions, sink: Sink, decision: Decision)
             for transactional_id, slot in zip(ids, decision.slots, strict=True)
         )
     )
+
+
+def lost_rows(sink: Sink, decision: Decision, outcomes: Sequence[bool]) -> list[LostRows]:
+    """Return what is missing of a decided batch, by what became of its slots."""
+    ids = sink.ids_of(decision)
+    aborted = tuple(name for name, is_seen in zip(ids, outcomes, strict=True) if not is_seen)
+    return [LostRows(decision.batch, aborted, len(ids))] if aborted else []
 
 
 async def _check_open(transactions: Transactions, ids: list[str], decision: Decision) -> None:
@@ -200,13 +236,17 @@ async def _check_open(transactions: Transactions, ids: list[str], decision: Deci
 async def _claimed(
     journal: Journal, transactions: Transactions, sink: Sink, batch: int
 ) -> tuple[History, TaskStep]:
-    """Read the journal, claim if that is to do, and give what a task does now."""
+    """Read the journal, claim if that is to do, and return what a task does now."""
     history = await journal.read()
-    while (step := task_step(history, sink.run, batch)) is TaskStep.CLAIM:
-        history = await journal.claim(sink.run)
+    while True:
+        if journal.is_stopped(sink.writer):
+            raise Fenced(f"Spark stopped run {sink.run} before this task began to write")
+        step = task_step(history, sink.run, batch)
+        if step is not TaskStep.CLAIM:
+            return history, step
+        history = await journal.claim(sink.run, sink.writer.label)
         over = tuple(sink.prefix_of(run) for run in history.past if run != sink.run)
         await transactions.sweep(over, frozenset(sink.ids_of(history.unended)))
-    return history, step
 
 
 async def _finish(
@@ -222,5 +262,4 @@ async def _finish(
     ending = ending_of(history)
     await journal.append(ending)
     history.apply(ending)
-    aborted = tuple(name for name, is_seen in zip(ids, outcomes, strict=True) if not is_seen)
-    return [LostRows(decision.batch, aborted, len(ids))] if aborted else []
+    return lost_rows(sink, decision, outcomes)

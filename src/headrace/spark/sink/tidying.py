@@ -8,26 +8,33 @@ import time
 from typing import Final
 
 from headrace.spark.sink.journal_partition import BATCH_WRITE_PREFIX, JournalPartition
-from headrace.spark.sink.protocol import Sink, Transactions, commit_all
+from headrace.spark.sink.protocol import LostRows, Sink, Transactions, commit_all, lost_rows
 
 FINISHED_AFTER_MS: Final = 60_000
 """A driver that has not ended its transactions so long after its decision is taken for dead; if it
 is not, ending them twice does no harm."""
-KEPT_MS: Final = 60 * 60 * 1000
-"""Tasks that Spark forgot may still ask for the journal of their write."""
+KEPT_MS: Final = 24 * 60 * 60 * 1000
+"""Tasks that Spark forgot may still ask for the journal of their write, and drivers use the name of
+a write again: twice as long as they do (see `pool`)."""
 
 
-async def tidy(partition: JournalPartition, transactions: Transactions) -> None:
-    """End what other batch writes decided and did not end, and drop the journals of old ones."""
+async def tidy(partition: JournalPartition, transactions: Transactions) -> list[LostRows]:
+    """End what other batch writes decided and did not end, and drop the journals of old ones.
+
+    Return what the cluster had aborted before it could be ended: these writes are half there.
+    """
     now_ms = time.time_ns() // 1_000_000
-    dropped = []
+    dropped: list[str] = []
+    lost: list[LostRows] = []
     for name, entry in list(partition.entries.items()):
         age_ms = now_ms - entry.written_ms
         if not name.startswith(BATCH_WRITE_PREFIX) or age_ms < FINISHED_AFTER_MS:
             continue
         if (decision := entry.history.unended) is not None:
-            await commit_all(transactions, Sink(name, decision.run), decision)
+            sink = Sink(name, decision.run)
+            lost += lost_rows(sink, decision, await commit_all(transactions, sink, decision))
             dropped.append(name)
         elif age_ms >= KEPT_MS:
             dropped.append(name)
     await partition.erase(dropped)
+    return lost

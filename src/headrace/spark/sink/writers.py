@@ -20,9 +20,10 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.errors import HeadraceError
-from headrace.spark.sink.decisions import Slot
-from headrace.spark.sink.journal_partition import BATCH_WRITE_PREFIX
-from headrace.spark.sink.ports import Ports, open_ports
+from headrace.spark.loss import LOG
+from headrace.spark.sink.decisions import Slot, Writer
+from headrace.spark.sink.pool import WriteName, give_name_back, take_name
+from headrace.spark.sink.ports import Ports, open_journals, open_ports
 from headrace.spark.sink.protocol import (
     NAMED_MAX,
     TIMEOUT_NAME,
@@ -31,7 +32,9 @@ from headrace.spark.sink.protocol import (
     Sink,
     abort_batch,
     commit_batch,
+    find_stopped,
 )
+from headrace.spark.sink.stopping import ClusterStops
 from headrace.spark.sink.task import write_rows
 from headrace.spark.sink.tidying import tidy
 from headrace.spark.sink.write_options import WriteOptions
@@ -41,7 +44,6 @@ _BATCH_PROPERTY = "streaming.sql.batchId"
 _RUN_PROPERTY = "spark.jobGroup.id"
 """The local properties of a streaming task; the id of the run is its job group."""
 _FIRST_BATCH = 0
-_ONLY_BATCH = _FIRST_BATCH
 _ONLY_RUN = "1"
 
 
@@ -56,17 +58,19 @@ class TaskMessage(WriterCommitMessage):
     sink: Sink
     slot: Slot | None
     record_count: int
+    attempt: int = 0
 
 
 Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One `df.write`: a sink of its own with a single batch."""
+    """One `df.write`: the next batch of a sink that no other write uses meanwhile."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._sink = Sink(f"{BATCH_WRITE_PREFIX}{uuid4()}", _ONLY_RUN)
+        name, self._batch = take_name(options.connecting.bootstrap)
+        self._sink = Sink(name, _ONLY_RUN)
 
     # Spark's own Arrow writer takes something else than its base, too.
     def write(  # type: ignore[override]
@@ -74,32 +78,38 @@ class BatchWriter(DataSourceArrowWriter):
     ) -> WriterCommitMessage:
         """Write the rows of a task; its transaction stays open."""
         ports = self.ports(self._sink)
-        return _write(ports, self._options, self._sink, _ONLY_BATCH, iterator)
+        return _write(ports, self._options, self._sink, self._batch, iterator)
 
     def commit(self, messages: Messages) -> None:
         """Make everything seen."""
         ports = self.ports(self._sink)
-        _commit(ports, self._options, self._sink, _ONLY_BATCH, messages)
+        _commit(ports, self._options, self._sink, self._batch, messages)
+        if not any(isinstance(each, TaskMessage) and each.attempt for each in messages):
+            # Where a task was tried twice, the other attempt may still be about to begin.
+            name = WriteName(self._sink.name, self._batch + 1)
+            give_name_back(self._options.connecting.bootstrap, name)
         with contextlib.suppress(HeadraceError):  # what others left is not this write's business
-            ports.blocking.run(tidy(ports.partition, ports.transactions))
+            for lost in ports.blocking.run(tidy(ports.partition, ports.transactions)):
+                LOG.warning("%s", _explain_left(lost))
 
     def abort(self, messages: Messages) -> None:
         """Let nothing be seen."""
         ports = self.ports(self._sink)
         if _sink_of(messages) is not None:
             ports.blocking.connect(is_patient=True)  # a task got through, so the address is right
-        _abort(ports, self._sink, _ONLY_BATCH)
+        _abort(ports, self._sink, self._batch)
 
     def ports(self, sink: Sink) -> Ports:
-        """Give the way to the cluster."""
+        """Return the way to the cluster."""
         return open_ports(self._options, sink)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, writer: Writer) -> None:
         self._options = options
+        self._writer = writer
         self._made = str(uuid4())
 
     # Spark's own Arrow writer takes something else than its base, too.
@@ -116,7 +126,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 f"Spark does not tell the task its query and batch ({_QUERY_PROPERTY}, "
                 f"{_BATCH_PROPERTY}); a streaming write needs Spark 4.2 or 4.3"
             )
-        sink = Sink(query, context.getLocalProperty(_RUN_PROPERTY) or self._made)
+        run = context.getLocalProperty(_RUN_PROPERTY) or self._made
+        sink = Sink(query, run, self._writer)
         return _write(self.ports(sink), self._options, sink, int(batch), iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  Spark's
@@ -128,17 +139,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803  Spark's
         """Let nothing of a batch be seen, unless it is decided.
 
-        If no task got as far as to say for which query it wrote, there is nothing to go by: the
-        next run aborts what they left, else the transaction timeout does.
+        Spark calls it when a query is stopped, too, most often while no task is done yet. Then the
+        label of the writer leads to the sink. Without one, the next run aborts what tasks left, or
+        the transaction timeout does.
         """
         sink = _sink_of(messages)
+        blocking, journals = open_journals(self._options)
+        if sink is not None or batchId > _FIRST_BATCH:
+            blocking.connect(is_patient=True)  # a task got through, so the address is right
+        if sink is None and self._writer.label:
+            sink = blocking.run(find_stopped(ClusterStops(journals), self._writer))
         if sink is not None:
-            ports = self.ports(sink)
-            ports.blocking.connect(is_patient=True)
-            _abort(ports, sink, batchId)
+            _abort(self.ports(sink), sink, batchId)
 
     def ports(self, sink: Sink) -> Ports:
-        """Give the way to the cluster."""
+        """Return the way to the cluster."""
         return open_ports(self._options, sink)
 
 
@@ -153,7 +168,7 @@ def _write(
         ports.blocking.connect(is_patient=True)
     place = Place(sink, batch, context.partitionId(), context.attemptNumber())
     slot, record_count = write_rows(ports, options, place, rows)
-    return TaskMessage(sink, slot, record_count)
+    return TaskMessage(sink, slot, record_count, place.attempt)
 
 
 def _commit(
@@ -179,6 +194,16 @@ def _abort(ports: Ports, sink: Sink, batch: int) -> None:
 
 def _sink_of(messages: Messages) -> Sink | None:
     return next((each.sink for each in messages if isinstance(each, TaskMessage)), None)
+
+
+def _explain_left(lost: LostRows) -> str:
+    names = ", ".join(lost.transactional_ids[:NAMED_MAX])
+    return (
+        f"another batch write, whose driver died when it was decided, is only half there: the "
+        f"cluster aborted {len(lost.transactional_ids)} of its {lost.total} transactions ({names}) "
+        f"before somebody could commit them, as they were open for longer than {TIMEOUT_NAME}. "
+        "Write what is missing again"
+    )
 
 
 def _explain(lost: LostRows) -> str:
