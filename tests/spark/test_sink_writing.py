@@ -14,6 +14,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.spark.blocking import close_clusters
 from headrace.spark.sink import coordination, sending, stopping, tidying
 from headrace.spark.sink.decisions import Fenced, Slot, Writer, decision_of
+from headrace.spark.sink.driver import CLUSTERS_FOLDER, note_cluster
 from headrace.spark.sink.journal_partition import TOPIC
 from headrace.spark.sink.ports import Ports, open_journals, open_ports
 from headrace.spark.sink.protocol import (
@@ -27,6 +28,7 @@ from headrace.spark.sink.protocol import (
 )
 from headrace.spark.sink.stopping import ClusterStops
 from headrace.spark.sink.task import write_rows
+from headrace.spark.sink.terminations import end_run
 from headrace.spark.sink.tidying import tidy
 from headrace.spark.sink.write_options import WriteOptions, write_options
 from headrace.testing.broker import TestBroker
@@ -351,3 +353,33 @@ def test_old_stops_are_dropped(bootstrap: str, monkeypatch: pytest.MonkeyPatch) 
     partition = run.ports.partition
     run.ports.blocking.run(partition.read())
     assert partition.stops == {}
+
+
+def test_what_a_run_left_is_aborted_when_only_its_end_is_heard_of(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    run, other = Run(bootstrap), Run(bootstrap, query="other")
+    note_cluster(run.options.connecting, {CLUSTERS_FOLDER: str(tmp_path)})
+    assert run.write(0, "never") is not None
+    slot = other.write(0, "other")
+    end_run(tmp_path, "query", "run")
+    assert open_transactions(bootstrap) == [other.sink.transactional_id(0, 0)]
+    end_run(tmp_path, "other", "an earlier run")
+    assert other.commit(0, slot) == []
+    with pytest.raises(Fenced, match="may not write any more"):
+        run.write(0, "never", partition=1)
+
+    decided = Run(bootstrap, "decided")
+    decided.decide(0, decided.write(0, "a"))
+    end_run(tmp_path, "query", "decided")
+    assert open_transactions(bootstrap) == []
+    assert committed_values(bootstrap, "t") == [b"a", b"other"]
+
+
+def test_a_run_that_ended_well_is_left_alone(bootstrap: str, tmp_path: Path) -> None:
+    run = Run(bootstrap)
+    note_cluster(run.options.connecting, {CLUSTERS_FOLDER: str(tmp_path)})
+    assert run.commit(0, run.write(0, "a")) == []
+    end_run(tmp_path, "query", "run")
+    assert run.commit(1, run.write(1, "b")) == [], "nobody took over"
+    assert committed_values(bootstrap, "t") == [b"a", b"b"]

@@ -91,6 +91,11 @@ def register(spark: SparkSession) -> SparkSession:
     Executors need the package too (`headrace[spark]` in their Python), as the formats are sent to
     them by name.
     """
+    if isinstance(spark, SparkSession):
+        # Workers import this module, too, and need none of it.
+        from headrace.spark.sink.terminations import listen, tell_folder  # noqa: PLC0415
+
+        listen(spark, tell_folder(spark))
     for source in SOURCES:
         spark.dataSource.register(source)
     return spark

@@ -185,9 +185,11 @@ class Actor:
     def is_stopped(self, writer: Writer) -> bool:
         return writer.made_ns <= self.stopped_ns
 
-    async def claim(self, run: str, writer: str = "") -> History:
+    async def claim(self, run: str, writer: str = "", over: str = "") -> History:
         epoch = await self.take(self._next_epoch)
         history = await self.read()
+        if over and history.claim is not None and history.claim.run != over:
+            return history
         try:
             claim = claim_of(history, run, JOURNAL_PRODUCER_ID, epoch, writer)
             await self.take(self.cluster.append, claim)

@@ -114,18 +114,23 @@ class Coordination:
 
     async def sweep(self, prefixes: tuple[str, ...], kept: frozenset[str] = frozenset()) -> None:
         """Shut out every producer whose id begins so, and abort what it left open."""
-        if not prefixes:
-            return
+        if prefixes:
+            ids = await self.left_open(prefixes, kept)
+            await asyncio.gather(*(fence_producer(self._cluster, each) for each in ids))
+
+    async def left_open(
+        self, prefixes: tuple[str, ...], kept: frozenset[str] = frozenset()
+    ) -> list[str]:
+        """Return the ids that begin so and whose producers write, or still could."""
         await self._cluster.refresh()
         nodes = sorted(self._cluster.view.nodes)
         found = await asyncio.gather(*(self._left_open(node, prefixes, kept) for node in nodes))
-        ids = [transactional_id for some in found for transactional_id in some]
-        await asyncio.gather(*(fence_producer(self._cluster, each) for each in ids))
+        return [transactional_id for some in found for transactional_id in some]
 
     async def _left_open(
         self, node_id: int, prefixes: tuple[str, ...], kept: frozenset[str]
     ) -> list[str]:
-        """Give the ids at one coordinator whose producers write, or still could."""
+        """Return those ids of one coordinator."""
         connection = await _reach(self._cluster, node_id)
         body = ListTransactionsRequest(state_filters=[_ONGOING, _EMPTY])
         if connection.version_of(ApiKey.LIST_TRANSACTIONS) >= _PATTERNS_FROM:

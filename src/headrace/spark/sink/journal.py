@@ -38,11 +38,16 @@ class ClusterJournal:
         entry = self._partition.entries.get(self._name)
         return History() if entry is None else msgspec.structs.replace(entry.history)
 
-    async def claim(self, run: str, writer: str = "") -> History:
-        """Write a claim, unless a newer one comes in between; return everything up to it."""
+    async def claim(self, run: str, writer: str = "", over: str = "") -> History:
+        """Write a claim, unless a newer one comes in between; return everything up to it.
+
+        With `over`, only if that run, or none, holds the sink.
+        """
         transactional_id = f"{ID_PREFIX}-{self._name}"
         producer = await Coordination(self._cluster, _INIT_TIMEOUT_MS).begin(transactional_id)
         history = await self.read()
+        if over and history.claim is not None and history.claim.run != over:
+            return history
         with contextlib.suppress(Fenced):  # somebody claimed meanwhile: whoever asked looks again
             await self.append(claim_of(history, run, *producer, writer))
         return await self.read()

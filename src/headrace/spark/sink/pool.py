@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
 
+from headrace.spark.sink.driver import driver_folder
 from headrace.spark.sink.journal_partition import BATCH_WRITE_PREFIX
-from headrace.spark.sink.stopping import DRIVER_FOLDERS
 
 FOLDER: Final = "headrace-writes"
-REUSED_WITHIN_SECONDS: Final = 12 * 60 * 60
+REUSED_WITHIN_SECONDS: Final = 3 * 60 * 60
 """A name that was idle for longer is left alone: its journal may be dropped at any time."""
 _CLUSTER_LENGTH: Final = 16
 
@@ -40,8 +40,8 @@ def take_name(cluster: str, environment: Mapping[str, str] = os.environ) -> Writ
     folder = _folder(cluster, environment)
     with contextlib.suppress(OSError):
         for file in sorted(folder.iterdir()) if folder is not None else ():
-            age_seconds = time.time() - file.stat().st_mtime
             with contextlib.suppress(FileNotFoundError):  # somebody else has it
+                age_seconds = time.time() - file.stat().st_mtime
                 file.unlink()
                 name, _, batch = file.name.rpartition(".")
                 if age_seconds < REUSED_WITHIN_SECONDS and batch.isdecimal():
@@ -61,8 +61,7 @@ def give_name_back(
 
 
 def _folder(cluster: str, environment: Mapping[str, str]) -> Path | None:
-    folders = environment.get(DRIVER_FOLDERS)
-    if not folders:
+    driver = driver_folder(environment)
+    if driver is None:
         return None
-    driver = Path(folders.split(",")[0])
     return driver / FOLDER / sha256(cluster.encode()).hexdigest()[:_CLUSTER_LENGTH]

@@ -88,8 +88,11 @@ class Journal(Protocol):
     async def read(self) -> History:
         """Return everything that was written before the call."""
 
-    async def claim(self, run: str, writer: str = "") -> History:
-        """Write a claim, unless a newer one comes in between; return everything up to it."""
+    async def claim(self, run: str, writer: str = "", over: str = "") -> History:
+        """Write a claim, unless a newer one comes in between; return everything up to it.
+
+        With `over`, only if that run, or none, holds the sink.
+        """
 
     async def append(self, record: Claim | Decision) -> None:
         """Write a record; Fenced if a newer claim than its token's is there."""
@@ -181,7 +184,7 @@ async def abort_batch(journal: Journal, transactions: Transactions, sink: Sink, 
     aborter = f"{sink.run} aborted"
     if history.claim is None or history.claim.run == sink.run:
         # Whatever decision is still on its way is refused from here on.
-        history = await journal.claim(aborter)
+        history = await journal.claim(aborter, over=sink.run)
     elif not is_over(history, sink.run):
         return True  # the run never wrote: it claims first
     is_decided = not may_abort(history, sink.run, batch)

@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.client.errors import raise_for
 from headrace.spark.sink.decisions import Stop, Writer
+from headrace.spark.sink.driver import driver_folder
 from headrace.spark.sink.journal_partition import (
     PARTITIONS,
     STREAMS_FROM,
@@ -25,8 +26,6 @@ from headrace.spark.sink.journal_partition import (
 )
 from headrace.spark.sink.protocol import Sink
 
-DRIVER_FOLDERS: Final = "SPARK_LOCAL_DIRS"
-"""The variable in which Spark tells the driver's Python processes the folders of the driver."""
 STOPS_KEPT_MS: Final = 60 * 60 * 1000
 """Tasks that Spark forgot may still ask whether their query was stopped."""
 _LABEL_LENGTH: Final = 32
@@ -37,11 +36,11 @@ _TELLING: Final = frozenset({"checkpointlocation", "queryname"})
 def writer_of(given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Writer:
     """Return who makes a writer now, in a process of the driver."""
     made_ns = time.monotonic_ns()
-    folders = environment.get(DRIVER_FOLDERS)
+    folder = driver_folder(environment)
     options = sorted((name.lower(), str(value)) for name, value in given.items())
-    if not folders or not any(name in _TELLING and value for name, value in options):
+    if folder is None or not any(name in _TELLING and value for name, value in options):
         return Writer("", made_ns)
-    named = sha256(msgspec.json.encode([folders, options]))
+    named = sha256(msgspec.json.encode([str(folder), options]))
     return Writer(named.hexdigest()[:_LABEL_LENGTH], made_ns)
 
 

@@ -13,7 +13,7 @@ from headrace.spark.sink.protocol import LostRows, Sink, Transactions, commit_al
 FINISHED_AFTER_MS: Final = 60_000
 """A driver that has not ended its transactions so long after its decision is taken for dead; if it
 is not, ending them twice does no harm."""
-KEPT_MS: Final = 24 * 60 * 60 * 1000
+KEPT_MS: Final = 6 * 60 * 60 * 1000
 """Tasks that Spark forgot may still ask for the journal of their write, and drivers use the name of
 a write again: twice as long as they do (see `pool`)."""
 

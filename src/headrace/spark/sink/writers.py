@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from headrace.errors import HeadraceError
 from headrace.spark.loss import LOG
 from headrace.spark.sink.decisions import Slot, Writer
+from headrace.spark.sink.driver import note_cluster
 from headrace.spark.sink.pool import WriteName, give_name_back, take_name
 from headrace.spark.sink.ports import Ports, open_journals, open_ports
 from headrace.spark.sink.protocol import (
@@ -108,6 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query."""
 
     def __init__(self, options: WriteOptions, writer: Writer) -> None:
+        note_cluster(options.connecting)
         self._options = options
         self._writer = writer
         self._made = str(uuid4())
@@ -144,10 +146,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         the transaction timeout does.
         """
         sink = _sink_of(messages)
+        if sink is None and not self._writer.label:
+            return
         blocking, journals = open_journals(self._options)
         if sink is not None or batchId > _FIRST_BATCH:
             blocking.connect(is_patient=True)  # a task got through, so the address is right
-        if sink is None and self._writer.label:
+        if sink is None:
             sink = blocking.run(find_stopped(ClusterStops(journals), self._writer))
         if sink is not None:
             _abort(self.ports(sink), sink, batchId)

@@ -1,0 +1,53 @@
+"""The folders of a driver, in which its processes leave word for each other.
+
+Spark gives every driver a folder of its own, tells the driver's Python processes where it is, and
+removes it in the end: what is there is of this driver alone. The user's process cannot ask for it,
+so that it makes one more and has Spark tell the others.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.spark.options import Connecting
+
+FOLDERS: Final = "SPARK_LOCAL_DIRS"
+"""The variable in which Spark names the driver's folders."""
+CLUSTERS_FOLDER: Final = "HEADRACE_SPARK_CLUSTERS"
+"""The variable that names the folder of the user's process."""
+_NAME_LENGTH: Final = 16
+
+
+def driver_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the driver's first folder; None in a process that is none of Spark's."""
+    folders = environment.get(FOLDERS)
+    return Path(folders.split(",")[0]) if folders else None
+
+
+def note_cluster(connecting: Connecting, environment: Mapping[str, str] = os.environ) -> None:
+    """Leave word that a query of this driver writes to a cluster."""
+    folder = environment.get(CLUSTERS_FOLDER)
+    if not folder:
+        return
+    text = msgspec.json.encode(connecting)
+    note = Path(folder, sha256(text).hexdigest()[:_NAME_LENGTH])
+    with contextlib.suppress(OSError):  # then nobody looks after what Spark keeps from the sink
+        if not note.exists():
+            scratch = note.with_name(f".{note.name}.{os.getpid()}")
+            scratch.write_bytes(text)
+            scratch.replace(note)
+
+
+def noted_clusters(folder: Path) -> list[Connecting]:
+    """Return the clusters that queries of a driver write to."""
+    found = []
+    with contextlib.suppress(OSError):
+        for note in sorted(folder.glob("[!.]*")):
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                found.append(msgspec.json.decode(note.read_bytes(), type=Connecting))
+    return found
