@@ -12,6 +12,7 @@ import atexit
 import logging
 import shutil
 import threading
+import time
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
@@ -32,6 +33,9 @@ from headrace.spark.sink.protocol import Sink, abort_batch
 
 _LOGGER = logging.getLogger("headrace.spark")
 _NO_BATCH: Final = -1
+_EXIT_SECONDS_MAX: Final = 5.0
+"""How long a process that ends waits for what it looks after."""
+_ENDING: WeakSet[threading.Thread] = WeakSet()
 _LISTENING: WeakSet[SparkSession] = WeakSet()
 """The sessions that are listened to."""
 
@@ -82,12 +86,21 @@ class Terminations(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's
         """Look after the run, without keeping Spark waiting."""
         run = event.id().toString(), event.runId().toString()
-        threading.Thread(target=end_run, args=(self._folder, *run), daemon=True).start()
+        ending = threading.Thread(target=end_run, args=(self._folder, *run), daemon=True)
+        _ENDING.add(ending)
+        ending.start()
 
     class Java:
         """What Py4J goes by."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+def wait_for_ends() -> None:
+    """Wait a little for aborts on their way, as a job may end right after its query."""
+    until = time.monotonic() + _EXIT_SECONDS_MAX
+    for ending in list(_ENDING):
+        ending.join(max(0.0, until - time.monotonic()))
 
 
 def end_run(folder: Path, query: str, run: str) -> None:
@@ -109,3 +122,6 @@ async def _end_run(connecting: Connecting, sink: Sink) -> None:
         transactions = Coordination(cluster, None)
         if history.unended is not None or await transactions.left_open((sink.prefix,)):
             await abort_batch(journal, transactions, sink, _NO_BATCH)
+
+
+atexit.register(wait_for_ends)
