@@ -15,9 +15,17 @@ POLL_SECONDS_MAX = 30
 
 def committed_records(bootstrap: str, topic: str) -> list[ConsumedRecord]:
     """Read a topic to where it is stable, which is its end unless a transaction is open."""
+    return _records(bootstrap, topic, read_committed=True)
 
+
+def written_records(bootstrap: str, topic: str) -> list[ConsumedRecord]:
+    """Read everything that was ever written to a topic, aborted or not."""
+    return _records(bootstrap, topic, read_committed=False)
+
+
+def _records(bootstrap: str, topic: str, *, read_committed: bool) -> list[ConsumedRecord]:
     async def read() -> list[ConsumedRecord]:
-        async with Consumer(bootstrap, read_committed=True) as consumer:
+        async with Consumer(bootstrap, read_committed=read_committed) as consumer:
             await consumer.assign(topic, Start.BEGINNING, until_end=True)
             return [record async for record in consumer]
 
