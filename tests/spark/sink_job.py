@@ -20,9 +20,10 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from headrace.spark import session
-from headrace.spark.sink.decisions import Claim, Decision, History
+from headrace.spark.sink.decisions import Claim, Decision, History, Writer
 from headrace.spark.sink.ports import Ports
 from headrace.spark.sink.protocol import Journal, Sink
+from headrace.spark.sink.stopping import writer_of
 from headrace.spark.sink.write_options import write_options
 from headrace.spark.sink.writers import Messages, StreamWriter
 from headrace.spark.source import HeadraceDataSource
@@ -64,8 +65,11 @@ class FatedJournal:
     async def read(self) -> History:
         return await self._journal.read()
 
-    async def claim(self, run: str) -> History:
-        return await self._journal.claim(run)
+    async def claim(self, run: str, writer: str = "", over: str = "") -> History:
+        return await self._journal.claim(run, writer, over)
+
+    def is_stopped(self, writer: Writer) -> bool:
+        return self._journal.is_stopped(writer)
 
     async def append(self, record: Claim | Decision) -> None:
         is_fatal = isinstance(record, Decision) and record.batch == Fate.batch
@@ -134,7 +138,8 @@ class FatedSource(HeadraceDataSource):
     """The format "headrace" with that sink."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return FatedWriter(write_options(self._given(), schema, "a test"))
+        given = self._given()
+        return FatedWriter(write_options(given, schema, "a test"), writer_of(given))
 
 
 def main(bootstrap: str, folder: Path, batch: int, step: str) -> None:

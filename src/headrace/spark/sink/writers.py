@@ -108,10 +108,10 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query."""
 
-    def __init__(self, options: WriteOptions, writer: Writer) -> None:
+    def __init__(self, options: WriteOptions, writer: Writer | None = None) -> None:
         note_cluster(options.connecting)
         self._options = options
-        self._writer = writer
+        self._writer = writer or Writer()
         self._made = str(uuid4())
 
     # Spark's own Arrow writer takes something else than its base, too.
