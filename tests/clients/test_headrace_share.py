@@ -427,6 +427,40 @@ def test_a_plain_function_may_raise_anything(bootstrap: str) -> None:
     run(check())
 
 
+def test_a_record_that_breaks_its_consumer_takes_none_behind_it_along(bootstrap: str) -> None:
+    """What is fetched ahead and given back has lost an attempt: never the last one."""
+
+    async def check() -> None:
+        topic, group = await queue(bootstrap)
+        await fill(bootstrap, topic, 8)
+        done: list[int] = []
+
+        async def consume() -> None:
+            async with ShareConsumer(bootstrap, group, [topic], max_poll_records=2) as consumer:
+                while records := await consumer.poll(2 * LOCK_MS):
+                    for record in records:
+                        if record.offset == 3:
+                            await until_idle(consumer)
+                            raise ValueError(record)
+                        done.append(record.offset)
+
+        broken = 0
+        while 7 not in done:
+            try:
+                await consume()
+            except ValueError:
+                broken += 1
+        assert set(done) == {0, 1, 2, 4, 5, 6, 7}
+        assert broken == 5
+
+    run(check())
+
+
+async def until_idle(consumer: ShareConsumer) -> None:
+    """Wait until everything that a consumer asked for is answered."""
+    await eventually(lambda: consumer._delivery.is_idle)
+
+
 def test_a_workers_long_poll_does_not_hold_renewals_up(bootstrap: str) -> None:
     """A broker handles the requests of a connection in order, and a fetch waits for longest."""
 

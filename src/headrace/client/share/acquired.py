@@ -62,6 +62,8 @@ class AcquiredChunk:
         self.partition = partition
         self.leftovers = Leftovers([], [], [])
         """What came to light so far; whoever reports it clears the lists."""
+        self.is_first_delivery = all(each.delivery_count <= 1 for each in acquired)
+        """Whether nobody had any of these records before."""
         self._acquired = sorted(acquired)
         self._inflated_bytes_max = inflated_bytes_max
         self._bytes = records

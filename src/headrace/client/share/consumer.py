@@ -15,8 +15,9 @@ everything before was done. In explicit mode each record is acknowledged, before
 What is not acknowledged when its lock ends is delivered again, as often as the group allows.
 
 In implicit mode a consumer that comes back for more within a tenth of a second has the records of
-its next two polls fetched while it works on those that it has. With `AcquireMode.RECORD_LIMIT`
-nothing is locked before it is asked for.
+its next two polls fetched while it works on those that it has, unless any of these was delivered
+before: a record that is given back unread has lost one of its attempts. With
+`AcquireMode.RECORD_LIMIT` nothing is locked before it is asked for.
 """
 
 import asyncio
@@ -277,7 +278,10 @@ class ShareConsumer:
                 if renewed := self._held.take_renewed():
                     return renewed
             elif portions := delivery.take(self._records_max):
-                if is_quick and delivery.records_left < self._records_max:
+                # What is given back unread has lost an attempt, perhaps its last: none is fetched
+                # behind records that somebody had before, and could not deal with.
+                may_ask = is_quick and delivery.has_first_deliveries_only
+                if may_ask and delivery.records_left < self._records_max:
                     # What is acknowledged goes along.
                     delivery.ask(POLLS_AHEAD * self._records_max, 0)
                 delivery.send()

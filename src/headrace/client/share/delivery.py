@@ -80,6 +80,8 @@ class Delivery:
         self.assigned: frozenset[SharedPartition] = frozenset()
         self.lock_ms = 0
         """How long a lock lasts; 0 before a broker said so."""
+        self._took_first_deliveries = True
+        """Whether nobody had any of the records before that were taken last."""
         self._cluster = cluster
         self._terms = terms
         self._leaders = ShareLeaders(cluster, self.on_news)
@@ -167,9 +169,17 @@ class Delivery:
         """How many records are here that nobody has taken."""
         return sum(arrived.chunk.records_left for arrived in self._arrived)
 
+    @property
+    def has_first_deliveries_only(self) -> bool:
+        """Whether nobody had any of the records before, of those taken last and those here."""
+        return self._took_first_deliveries and all(
+            arrived.chunk.is_first_delivery for arrived in self._arrived
+        )
+
     def take(self, records_max: int) -> list[Portion]:
         """Give up to that many of the records that are here. No partition is in two portions."""
         portions: dict[tuple[str, int], Portion] = {}
+        self._took_first_deliveries = True
         now = asyncio.get_running_loop().time()
         while self._arrived and records_max > 0:
             lease, chunk, since, until = self._arrived[0]
@@ -186,6 +196,7 @@ class Delivery:
                 self._arrived.popleft()
                 continue
             records_max -= len(records)
+            self._took_first_deliveries &= chunk.is_first_delivery
             if portion is None:
                 portions[chunk.partition] = Portion(lease, records, since)
             else:

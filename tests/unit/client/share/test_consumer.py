@@ -285,6 +285,19 @@ async def test_a_consumer_that_wants_no_more_than_it_asks_for_fetches_nothing_ah
 
 
 @on_brokers()
+async def test_nothing_is_fetched_ahead_of_records_that_were_delivered_before(
+    brokers: Brokers,
+) -> None:
+    brokers.leaders = {P0: 1}
+    brokers.then(1, ShareFetchRequest, acquired("orders", 0, batch(0, *[b"x"] * 5), (0, 4, 2)))
+    async with consumer(brokers, max_poll_records=3) as member:
+        assert [record.offset for record in await member.poll(1000)] == [0, 1, 2]
+        assert [record.offset for record in await member.poll(1000)] == [3, 4]
+        await until(lambda: len(brokers.asked(ShareAcknowledgeRequest)) == 1)
+        assert len(brokers.asked(ShareFetchRequest)) == 1
+
+
+@on_brokers()
 async def test_offsets_without_a_record_are_acknowledged_as_gaps(brokers: Brokers) -> None:
     brokers.leaders = {P0: 1}
     records = batch(0, b"a") + batch(5, b"b")
