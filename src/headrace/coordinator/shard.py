@@ -96,6 +96,8 @@ class Shard(Generic[M]):
         self._clock = clock
         self._compression = compression
         self._on_load_ended = on_load_ended
+        self.loading_since = 0.0
+        """When the last load began, in loop time."""
         self.load_count = 0
         """How often the machine was made from the log."""
         self.set_aside = SetAside()
@@ -117,7 +119,9 @@ class Shard(Generic[M]):
     def start(self) -> None:
         """Load in the background."""
         self.state = State.LOADING
-        self._loading = asyncio.get_running_loop().create_task(self._load())
+        loop = asyncio.get_running_loop()
+        self.loading_since = loop.time()
+        self._loading = loop.create_task(self._load())
 
     def close(self) -> None:
         """Answer nobody any more: another node leads the partition, or this one stops."""

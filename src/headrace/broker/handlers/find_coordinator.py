@@ -43,7 +43,8 @@ FIRST_BATCHED: Final = 4
 FIRST_WITH_SHARE: Final = 6
 NO_NODE: Final = -1
 READY_SECONDS_MAX: Final = 1.0
-"""How long is waited for a coordinator that loads: a client may as well hear that from it."""
+"""How long is waited for a coordinator that loads, from when it began: a client may as well hear it
+from there, and what it sent behind this request waits too."""
 NO_ERROR: Final = "NONE"
 """The message that Kafka has in answers without an error before they were batched."""
 
@@ -60,9 +61,11 @@ def handle_find_coordinator(
     broker: Broker, request: Request
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
     topic = _TOPICS.get(request.body.key_type)
-    if topic is not None and broker.image.topic(topic) is None and _has_legal_key(request):
-        return _create_and_answer(broker, request, topic)
-    if len(request.body.coordinator_keys) > NAMES_AT_ONCE:
+    is_large = len(request.body.coordinator_keys) > NAMES_AT_ONCE
+    if topic is not None and broker.image.topic(topic) is None:
+        if is_large or _has_legal_key(request, 0):
+            return _create_and_answer(broker, request, topic)
+    elif is_large:
         return _answer_in_slices(broker, request)
     if not _is_ready(broker, request):
         return _answer_when_ready(broker, request)
@@ -72,6 +75,12 @@ def handle_find_coordinator(
 async def _create_and_answer(
     broker: Broker, request: Request, topic: TopicName
 ) -> FindCoordinatorResponse:
+    for start in range(0, max(len(request.body.coordinator_keys), 1), NAMES_AT_ONCE):
+        if _has_legal_key(request, start):
+            break
+        await asyncio.sleep(0)
+    else:
+        return await _answer_in_slices(broker, request)
     with contextlib.suppress(KafkaError):  # logged; the answer says that there is nobody
         await create_internal_topic(broker, topic)
     return await _answer_when_ready(broker, request)
@@ -84,16 +93,22 @@ async def _answer_when_ready(broker: Broker, request: Request) -> FindCoordinato
             await broker.replicas.settle()
             if len(request.body.coordinator_keys) <= NAMES_AT_ONCE:
                 for shard in _shards(broker, request):
-                    if shard is not None:
+                    if shard is not None and _may_serve_soon(shard):
                         await shard.loaded()
     return await _answer_in_slices(broker, request)
 
 
 def _is_ready(broker: Broker, request: Request) -> bool:
-    """Whether those of the coordinators that are here serve."""
+    """Whether those of the coordinators that are here serve, or take too long to be waited for."""
     return all(
-        shard is not None and shard.state is not State.LOADING for shard in _shards(broker, request)
+        shard is not None and not _may_serve_soon(shard) for shard in _shards(broker, request)
     )
+
+
+def _may_serve_soon(shard: Shard[Any]) -> bool:
+    """Whether a coordinator loads, and began to not long ago."""
+    now = asyncio.get_running_loop().time()
+    return shard.state is State.LOADING and now < shard.loading_since + READY_SECONDS_MAX
 
 
 def _shards(broker: Broker, request: Request) -> Iterator[Shard[Any] | None]:
@@ -168,8 +183,9 @@ def _nobody(key: str, code: ErrorCode, message: str = "") -> Coordinator:
     )
 
 
-def _has_legal_key(request: Request) -> bool:
-    return any(_is_legal(request, key) for key in _keys(request))
+def _has_legal_key(request: Request, start: int) -> bool:
+    """Whether one of the next `NAMES_AT_ONCE` keys is legal."""
+    return any(_is_legal(request, key) for key in _keys(request)[start : start + NAMES_AT_ONCE])
 
 
 def _keys(request: Request) -> list[str]:

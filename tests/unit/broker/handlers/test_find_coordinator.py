@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from headrace.broker.handlers import find_coordinator
+from headrace.broker.handlers.gathering import NAMES_AT_ONCE
 from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
@@ -71,6 +73,31 @@ def test_who_asks_while_the_topic_is_created_finds_a_coordinator_that_serves(har
         return states
 
     assert harness.run(ask_twice()) == [State.ACTIVE, State.ACTIVE]
+
+
+def test_a_coordinator_that_loads_for_long_holds_nobody_up(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(harness, "g")
+    shard = harness.broker.groups.shard("g")
+
+    async def load_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    async def never() -> None:
+        raise AssertionError("it was waited for once more")
+
+    async def begin() -> None:
+        monkeypatch.setattr(shard, "_load", load_for_ever)
+        shard.start()
+
+    monkeypatch.setattr(find_coordinator, "READY_SECONDS_MAX", 0.05)
+    harness.run(begin())
+    (row,) = ask(harness, "g")  # waits, but not for ever
+    assert row.error_code == ErrorCode.NONE
+    monkeypatch.setattr(shard, "loaded", never)
+    (row,) = ask(harness, "g")
+    assert row.error_code == ErrorCode.NONE
 
 
 def test_the_topic_of_transactions_can_be_written_on_a_node_alone(harness: Any) -> None:
@@ -156,3 +183,35 @@ def test_what_is_no_share_partition_has_no_coordinator_and_creates_no_topic(
     (row,) = ask(harness, key, key_type=SHARE, version=version)
     assert (row.error_code, row.node_id) == (ErrorCode.INVALID_REQUEST, -1)
     assert harness.broker.image.topic(SHARE_STATES) is None
+
+
+def test_many_keys_of_no_share_partition_are_looked_at_in_slices(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, parsed, most = find_coordinator.parse_share_partition, 0, 0
+
+    def count(key: str) -> Any:
+        nonlocal parsed, most
+        parsed += 1
+        most = max(most, parsed)
+        return parse(key)
+
+    async def take_turns() -> None:
+        nonlocal parsed
+        while True:
+            await asyncio.sleep(0)
+            parsed = 0
+
+    async def find() -> Any:
+        other = asyncio.get_running_loop().create_task(take_turns())
+        keys = ["g"] * 5 * NAMES_AT_ONCE
+        request = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys)
+        answer = await harness.ask_async(request, 6)
+        other.cancel()
+        return answer
+
+    monkeypatch.setattr(find_coordinator, "parse_share_partition", count)
+    rows = harness.run(find()).coordinators
+    assert [row.error_code for row in rows] == [ErrorCode.INVALID_REQUEST] * 5 * NAMES_AT_ONCE
+    assert harness.broker.image.topic(SHARE_STATES) is None
+    assert 0 < most <= 2 * NAMES_AT_ONCE
