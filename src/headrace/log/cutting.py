@@ -16,7 +16,7 @@ from headrace.log.errors import OffsetOutOfRange
 from headrace.log.log import Log
 from headrace.log.replay import restore_producers
 from headrace.log.segment import DELETED_SUFFIX, Segment
-from headrace.records.header import read_headers
+from headrace.records.header import check_crc, read_headers
 
 DELETED_AT_ONCE_MAX: Final = 32
 """How many segments lose their files in one turn of the loop."""
@@ -76,19 +76,23 @@ def restart_at(log: Log, offset: int) -> None:
         log.disk.sync_folder(log.folder)
 
 
-def replicate(log: Log, chunk: memoryview) -> int:
-    """Write batches that the leader has, as `Log.append_replicated` does; return the new end.
+def begin_within(log: Log, chunk: memoryview) -> bool:
+    """Let an empty log begin where the first batch of a leader does; say whether that was needed.
 
-    An empty log may begin within the first of them: records were deleted up to there, and batches
-    come whole. It then begins where the batch does, and keeps its start.
+    Records were deleted up to somewhere in it, and batches come whole. The log keeps its start. As
+    after `truncate`, the recovery point must be in the checkpoint before the batch is written.
+    CorruptBatch if its checksum is wrong: nothing has changed then.
     """
-    if log.start_offset == log.end_offset:
-        _, first = next(read_headers(chunk), (0, None))
-        if first is not None and first.base_offset < log.end_offset <= first.last_offset:
-            start_offset = log.start_offset
-            restart_at(log, first.base_offset)
-            log.start_offset = start_offset
-    return log.append_replicated(chunk)
+    if log.start_offset != log.end_offset:
+        return False
+    position, first = next(read_headers(chunk), (0, None))
+    if first is None or not first.base_offset < log.end_offset <= first.last_offset:
+        return False
+    check_crc(chunk[position : position + first.size_bytes], first)
+    start_offset = log.start_offset
+    restart_at(log, first.base_offset)
+    log.start_offset = start_offset
+    return True
 
 
 def delete_records(log: Log, offset: int) -> int:

@@ -30,7 +30,7 @@ from headrace.log.checkpoints import (
     MetaProperties,
 )
 from headrace.log.closing import close_all
-from headrace.log.cutting import restart_at, truncate
+from headrace.log.cutting import begin_within, restart_at, truncate
 from headrace.log.disk import Disk
 from headrace.log.errors import LogError
 from headrace.log.flushing import LostWrites
@@ -213,6 +213,16 @@ class LogFolder:
         log = self.logs[topic, partition]
         restart_at(log, offset)
         self._save_cut((topic, partition), log)
+
+    def replicate(self, topic: TopicName, partition: PartitionIndex, chunk: memoryview) -> int:
+        """Write batches that the leader has, as `Log.append_replicated` does; return the new end.
+
+        An empty log may begin within the first of them. Blocks until that is on disk.
+        """
+        log = self.logs[topic, partition]
+        if begin_within(log, chunk):
+            self._save_cut((topic, partition), log)
+        return log.append_replicated(chunk)
 
     async def checkpoint(self) -> None:
         """Write down how far each log is, so that a start after a crash need not read it all.

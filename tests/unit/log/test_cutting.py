@@ -12,7 +12,6 @@ from headrace.log.cutting import (
     delete_records,
     find_deleted,
     remove_files,
-    replicate,
     restart_at,
     truncate,
 )
@@ -20,7 +19,6 @@ from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.log import SPACE_MARGIN_BYTES, Log
 from headrace.log.segment import SUFFIXES
 from headrace.log.settings import LogSettings
-from headrace.records.errors import CorruptBatch
 from headrace.testing.disk import SimulatedDisk
 from tests.unit.log.logs import (
     FOLDER,
@@ -71,28 +69,6 @@ def test_an_epoch_in_which_a_leader_appended_nothing_goes_with_its_leadership(
     assert not truncate(log, 1)
     assert [tuple(entry) for entry in log.epochs.entries()] == [(1, 0)]
     assert tuple(log.epochs.end_offset_for(1, log.end_offset)) == (1, 1)
-
-
-@pytest.mark.parametrize("is_crashed", [False, True])
-def test_a_follower_begins_within_a_batch_of_its_leader(
-    disk: SimulatedDisk, is_crashed: bool
-) -> None:
-    leader = open_simulated(disk)
-    append(leader, b"a", b"b", b"c", leader_epoch=4)
-    append(leader, b"d", leader_epoch=4)
-    chunk = leader.read(2, 1000, up_to=4)
-    assert chunk is not None
-    others = SimulatedDisk(seed=2)
-    follower = open_simulated(others, start_offset=2)
-    assert (follower.start_offset, follower.end_offset) == (2, 2)
-    assert replicate(follower, chunk) == 4
-    assert (follower.start_offset, values_of(follower)) == (2, [b"c", b"d"])
-    if not is_crashed:
-        follower.close()
-    again = open_simulated(others, is_clean=not is_crashed, start_offset=2)
-    assert (again.start_offset, values_of(again)) == (2, [b"c", b"d"])
-    with pytest.raises(CorruptBatch, match="ends at 4"):
-        replicate(again, chunk)
 
 
 def test_truncation_within_a_batch_takes_the_whole_batch(disk: SimulatedDisk) -> None:

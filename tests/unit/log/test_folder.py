@@ -18,8 +18,9 @@ from headrace.log.ownership import WrongDirectory
 from headrace.log.progress import FILES
 from headrace.log.real_disk import FolderInUse, RealDisk
 from headrace.log.settings import LogSettings
+from headrace.records.errors import CorruptBatch
 from headrace.testing.disk import PowerLost, SimulatedDisk
-from tests.unit.log.logs import NOW_MS, append, values_of
+from tests.unit.log.logs import NOW_MS, append, open_simulated, values_of
 
 ORDERS, ZERO, ONE = TopicName("orders"), PartitionIndex(0), PartitionIndex(1)
 TOPIC_ID = TopicId(bytes(range(16)))
@@ -134,6 +135,56 @@ def test_a_log_that_was_cut_opens_after_a_crash(disk: SimulatedDisk, is_restarte
     assert again.end_offset in (1, 2)
     assert values_of(again)[: 1 - is_restarted] == [b"a"][: 1 - is_restarted]
     assert b"b" not in values_of(again)
+
+
+def test_a_follower_begins_within_a_batch_of_its_leader(disk: SimulatedDisk) -> None:
+    chunk = chunk_of_leader()
+    folder = open_folder(disk)
+    follower = folder.create(ORDERS, ZERO, TOPIC_ID)
+    folder.restart_at(ORDERS, ZERO, 2)
+    assert (follower.start_offset, follower.end_offset) == (2, 2)
+    damaged = bytearray(chunk)
+    damaged[70] ^= 1
+    with pytest.raises(CorruptBatch):
+        folder.replicate(ORDERS, ZERO, memoryview(damaged))
+    assert (follower.start_offset, follower.end_offset) == (2, 2)
+    assert folder.replicate(ORDERS, ZERO, chunk) == 4
+    assert (follower.start_offset, values_of(follower)) == (2, [b"c", b"d"])
+    folder.close(broker_epoch=3)
+    folder = open_folder(disk)
+    again = folder.logs[ORDERS, ZERO]
+    assert (again.start_offset, values_of(again)) == (2, [b"c", b"d"])
+    with pytest.raises(CorruptBatch, match="ends at 4"):
+        folder.replicate(ORDERS, ZERO, chunk)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_follower_that_began_within_a_batch_opens_after_a_crash(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    folder = open_folder(disk)
+    log = folder.create(ORDERS, ZERO, TOPIC_ID)
+    append(log, b"old")
+    append(log, b"older")
+    asyncio.run(log.flush())
+    folder.restart_at(ORDERS, ZERO, 2)
+    asyncio.run(folder.checkpoint())
+    folder.replicate(ORDERS, ZERO, chunk_of_leader())
+    disk.crash()
+    again = open_folder(disk)
+    assert not again.offline
+    log = again.logs[ORDERS, ZERO]
+    assert log.start_offset == 2
+    assert values_of(log) == [b"c", b"d"][: log.end_offset - 2]
+
+
+def chunk_of_leader() -> memoryview:
+    """What a leader sends from offset 2 on, in the middle of its first batch."""
+    leader = open_simulated(SimulatedDisk())
+    append(leader, b"a", b"b", b"c", leader_epoch=4)
+    append(leader, b"d", leader_epoch=4)
+    chunk = leader.read(2, 1000, up_to=4)
+    assert chunk is not None
+    return chunk
 
 
 def test_a_checkpoint_that_a_cut_overtook_is_not_written(disk: SimulatedDisk) -> None:
