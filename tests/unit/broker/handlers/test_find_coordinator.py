@@ -12,6 +12,7 @@ from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
 from headrace.metadata.state import ResourceType
+from headrace.share.key import parse_share_partition
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.unit.broker.conftest import FakePeer
 
@@ -188,7 +189,7 @@ def test_what_is_no_share_partition_has_no_coordinator_and_creates_no_topic(
 def test_many_keys_of_no_share_partition_are_looked_at_in_slices(
     harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse, parsed, most = find_coordinator.parse_share_partition, 0, 0
+    parse, parsed, most = parse_share_partition, 0, 0
 
     def count(key: str) -> Any:
         nonlocal parsed, most
