@@ -24,7 +24,7 @@ from headrace.coordinator.records import (
     RecordTypes,
     build_record_batch,
 )
-from headrace.coordinator.replies import fail_all, tell
+from headrace.coordinator.replies import REPLIES_AT_ONCE, fail_all, tell
 from headrace.coordinator.set_aside import SetAside
 from headrace.coordinator.timer import DeadlineTimer, Time
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
@@ -111,6 +111,8 @@ class Shard(Generic[M]):
         """How many records these are."""
         self._replies: list[tuple[Reply, Any]] = []
         self._is_write_due = False
+        self._is_answering = False
+        """Whether what is committed is answered in the next turn, as it was too much for one."""
         self._uncommitted: deque[_Uncommitted] = deque()
         self._timer = DeadlineTimer(clock, self._on_timer)
 
@@ -310,15 +312,32 @@ class Shard(Generic[M]):
             self.on_progress()
 
     def on_progress(self) -> None:
-        """Answer what is committed by now."""
-        high_watermark = self.journal.log.high_watermark
+        """Answer what is committed by now, some of it: the rest has its turn of the loop soon."""
+        high_watermark, left = self.journal.log.high_watermark, REPLIES_AT_ONCE
         while self._uncommitted and self._uncommitted[0].end_offset <= high_watermark:
-            for reply, answer in self._uncommitted.popleft().replies:
+            if left <= 0:
+                self._answer_soon()
+                break
+            end_offset, replies = self._uncommitted.popleft()
+            if len(replies) > left:
+                self._uncommitted.appendleft(_Uncommitted(end_offset, replies[left:]))
+                replies = replies[:left]
+            left -= len(replies)
+            for reply, answer in replies:
                 tell(reply, answer)
         if self._uncommitted:
             self.journal.produce_waiters.add(self)
         else:
             self.journal.produce_waiters.discard(self)
+
+    def _answer_soon(self) -> None:
+        if not self._is_answering:
+            self._is_answering = True
+            asyncio.get_running_loop().call_soon(self._answer_on)
+
+    def _answer_on(self) -> None:
+        self._is_answering = False
+        self.on_progress()
 
     # Time
 

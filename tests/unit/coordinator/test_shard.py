@@ -1,12 +1,14 @@
 """One partition of an internal topic: load, write, commit, roll back, unload."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.records import CoordinatorRecord
+from headrace.coordinator.replies import REPLIES_AT_ONCE
 from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode
 from headrace.log.errors import ReadOnlyLog
@@ -38,6 +40,44 @@ def test_answers_come_when_the_records_are_committed() -> None:
         assert (answers, shard.machine.committed) == ([], {"a": 1})
         journal.replicate()
         assert answers == [1]
+
+    run(test)
+
+
+def test_very_many_answers_leave_turns_to_others_and_keep_their_order() -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        total = 5 * REPLIES_AT_ONCE + 7
+        answers: list[Any] = []
+        for offset in range(total):
+            shard.write(commit("a", offset, answers.append), answers.append)
+        seen = [0]
+        while len(answers) < total:
+            await asyncio.sleep(0)
+            seen.append(len(answers))
+        assert answers == list(range(total))
+        assert max(later - former for former, later in pairwise(seen)) <= REPLIES_AT_ONCE
+        assert not journal.produce_waiters
+
+    run(test)
+
+
+def test_who_is_not_answered_yet_when_a_shard_closes_is_told() -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        total = 2 * REPLIES_AT_ONCE
+        answers: list[Any] = []
+        for offset in range(total):
+            shard.write(commit("a", offset, answers.append), answers.append)
+        while not answers:
+            await asyncio.sleep(0)
+        shard.close()
+        await turn()
+        assert len(answers) == total
+        assert answers[:REPLIES_AT_ONCE] == list(range(REPLIES_AT_ONCE))
+        assert {each.code for each in answers[REPLIES_AT_ONCE:]} == {ErrorCode.NOT_COORDINATOR}
 
     run(test)
 
