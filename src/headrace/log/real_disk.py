@@ -139,7 +139,10 @@ class RealDisk:
             os.close(descriptor)
 
     def sync_all(self) -> None:
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # A descriptor that was open before anything was written hears of every failed write, also
+        # of one that another process was told of already.
+        held = self._lock_descriptor
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC) if held < 0 else held
         try:
             if _syncfs is None:
                 os.sync()
@@ -147,7 +150,8 @@ class RealDisk:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), str(self._root))
         finally:
-            os.close(descriptor)
+            if held < 0:
+                os.close(descriptor)
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self._root).free
