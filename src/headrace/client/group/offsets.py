@@ -5,7 +5,7 @@ not become one for another that has its name.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from headrace.client.errors import NotReachable, raise_for, refusal
@@ -85,8 +85,8 @@ class GroupOffsets:
         """Commit; CommitFailed, another KafkaError or NotReachable says why not.
 
         Tried again until `timeout_ms`, the API timeout if it is not given, while that may help.
-        `topic_ids` has the partitions that are ours: one that it loses meanwhile is not tried
-        again, for its next owner may have committed already.
+        `topic_ids` has the partitions that are ours: CommitFailed if it loses one before the
+        commit is made, for its next owner may have committed already.
         """
         settings = self._link.cluster.settings
         ours = offsets.keys() & (topic_ids or {}).keys()
@@ -96,7 +96,7 @@ class GroupOffsets:
             of_topic = Retries(settings, min(settings.topic_wait_ms, timeout_ms or 1 << 30))
             while left:
                 try:
-                    codes = await self._commit_once(left, topic_ids or {})
+                    codes = await self._commit_once(left, topic_ids or {}, ours)
                 except NotReachable:
                     self._link.forget()
                     if not await retries.pause():
@@ -108,8 +108,6 @@ class GroupOffsets:
                     return
                 waits = of_topic if error.code in _UNKNOWN_TOPIC else retries
                 if not self._may_retry(error) or not await waits.pause():
-                    raise error
-                if not ours <= (topic_ids or {}).keys():
                     raise error
 
     async def committed(
@@ -131,6 +129,20 @@ class GroupOffsets:
                 if not error.is_retriable or not await retries.pause():
                     raise
         return {}
+
+    def _check_ours(
+        self, ours: Set[TopicPartition], topic_ids: Mapping[TopicPartition, TopicId | None]
+    ) -> None:
+        """Raise CommitFailed if a partition went to another while its commit waited.
+
+        We may be in the group again by now: the coordinator would take the commit.
+        """
+        gone = ours - topic_ids.keys()
+        if gone:
+            raise CommitFailed(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"commit of {min(gone)} in group {self._link.group_id!r}: {_WAY_OUT}",
+            )
 
     def _may_retry(self, error: KafkaError) -> bool:
         if error.code in _ELSEWHERE:
@@ -158,8 +170,10 @@ class GroupOffsets:
         self,
         offsets: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[TopicPartition, TopicId | None],
+        ours: Set[TopicPartition],
     ) -> dict[TopicPartition, int]:
         connection = await self._link.connection()
+        self._check_ours(ours, topic_ids)
         version = connection.version_of(ApiKey.OFFSET_COMMIT)
         ids = _ids_of(offsets, self._link.cluster.view, topic_ids)
         if ids is None:

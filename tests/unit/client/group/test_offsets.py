@@ -1,5 +1,6 @@
 """Commits as a member: when they are tried again, and as who."""
 
+import asyncio
 from collections import deque
 from typing import Any, cast
 
@@ -156,6 +157,40 @@ async def test_a_stale_epoch_is_not_tried_again_for_a_partition_that_went_to_ano
     with pytest.raises(CommitFailed, match="another member's by now"):
         await offsets.commit({ONE: CommittedOffset(5)}, topic_ids=ours)
     assert len(coordinator.requests) == 1
+
+
+@on_a_loop
+async def test_a_lost_connection_is_not_followed_by_a_commit_for_what_went_to_another() -> None:
+    coordinator, member = Coordinator(NotReachable), Member()
+    ours: dict[TopicPartition, TopicId | None] = {ZERO: TOPIC_ID, ONE: TOPIC_ID}
+
+    def lose_one_and_join_again() -> None:
+        del ours[ONE]
+        member.catch_up()
+
+    coordinator.forget = lose_one_and_join_again  # type: ignore[method-assign]
+    with pytest.raises(CommitFailed, match="another member's by now"):
+        await offsets_at(coordinator, member).commit({ONE: CommittedOffset(5)}, topic_ids=ours)
+    assert len(coordinator.requests) == 1
+
+
+@on_a_loop
+async def test_a_commit_that_waits_for_another_is_not_made_for_what_went_to_another() -> None:
+    coordinator, member = Coordinator(NotReachable, ErrorCode.STALE_MEMBER_EPOCH), Member()
+    ours: dict[TopicPartition, TopicId | None] = {ZERO: TOPIC_ID, ONE: TOPIC_ID}
+    offsets = offsets_at(coordinator, member)
+    offsets.on_stale = lambda: ours.__delitem__(ONE)
+    outcomes = await asyncio.gather(
+        offsets.commit({ZERO: CommittedOffset(5)}, topic_ids=ours),
+        offsets.commit({ONE: CommittedOffset(5)}, topic_ids=ours),
+        return_exceptions=True,
+    )
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], CommitFailed)
+    committed = {
+        row.partition_index for sent in coordinator.requests for row in sent.topics[0].partitions
+    }
+    assert committed == {0}
 
 
 @pytest.mark.parametrize(
