@@ -6,6 +6,7 @@ from struct import pack
 import pytest
 
 from headrace.client import Consumer, TopicPartition, UnreadableBatch
+from headrace.client.settings import ConsumerSettings
 from headrace.ids import TopicName
 from headrace.records.builder import BatchBuilder
 from headrace.records.header import HEADER_BYTES, assign_offset, seal
@@ -32,6 +33,15 @@ def take_garbage(broker: TestBroker, count: int) -> None:
         partition.on_appended(len(batch))
 
     broker.run(run())
+
+
+def size_of_log(broker: TestBroker) -> int:
+    async def run() -> int:
+        partition = broker.node.broker.replicas.find(TopicName("orders"), 0)
+        assert partition is not None
+        return partition.log.size_bytes
+
+    return broker.run(run())
 
 
 @pytest.mark.parametrize("count", [3, 2**31 - 1])
@@ -63,6 +73,30 @@ def test_a_consumer_names_what_it_cannot_read_and_can_go_on_behind_it(
     for error in damage:
         assert (error.partition, error.offset, error.next_offset) == (ORDERS, 1, 1 + count)
     assert len(damage) == 2
+
+
+def test_what_is_fetched_ahead_does_not_hide_what_cannot_be_read(headrace: TestBroker) -> None:
+    headrace.create_topic("orders")
+    headrace.produce("orders", *(["before"] * 600))
+    take_garbage(headrace, 3)
+    headrace.produce("orders", "after")
+
+    async def consume() -> tuple[int, UnreadableBatch]:
+        limits = ConsumerSettings(partition_max_bytes=partition_bytes)
+        async with Consumer(headrace.bootstrap, limits=limits) as consumer:
+            await consumer.assign("orders", until_end=True)
+            count = len(await consumer.poll())
+            headrace.faults.delay("Fetch", 200, times=1)
+            for _ in range(10):
+                await asyncio.sleep(0)  # the next fetch goes out
+            for _ in range(2):
+                with pytest.raises(UnreadableBatch) as damage:
+                    await consumer.poll()
+        return count, damage.value
+
+    partition_bytes = size_of_log(headrace) - 20  # all but the last batch
+    count, damage = asyncio.run(consume())
+    assert (count, damage.offset) == (600, 600)
 
 
 def test_look_ups_by_time_find_what_is_behind_it(headrace: TestBroker) -> None:

@@ -210,6 +210,8 @@ class Fetcher:
         try:
             connection = await self._cluster.connection(node_id)
             version = connection.version_of(ApiKey.FETCH)
+            for reading in group.values():
+                reading.asked_offset = reading.fetch_offset
             body = fetch_request(
                 self._cluster,
                 group,
@@ -267,7 +269,7 @@ class Fetcher:
         chunk = Chunk(
             partition,
             memoryview(row.records),
-            reading.fetch_offset,
+            reading.asked_offset,
             aborted=aborted,
             inflated_bytes_max=self._limits.inflated_bytes_max,
         )
@@ -275,7 +277,7 @@ class Fetcher:
 
     async def _leave_the_range(self, partition: TopicPartition, reading: Reading) -> None:
         """Start over where the reset says, or say which offsets there are."""
-        if reading.chunk is not None:
+        if reading.chunk is not None or reading.fetch_offset != reading.asked_offset:
             return  # a prefetch: what is here is read first
         both = await list_offsets(self._cluster, {partition: int(Start.BEGINNING)})
         first = values_of(both)[partition].offset

@@ -23,7 +23,7 @@ def fetch_request(
             FetchPartition(
                 partition=partition.partition,
                 current_leader_epoch=-1 if leader is None else leader.leader_epoch,
-                fetch_offset=reading.fetch_offset,
+                fetch_offset=reading.asked_offset,
                 partition_max_bytes=limits.partition_max_bytes,
             )
         )

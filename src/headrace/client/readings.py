@@ -30,6 +30,8 @@ class Reading(msgspec.Struct):
     topic_id: TopicId | None = None
     is_asked: bool = False
     """Whether a request about it is on its way."""
+    asked_offset: int = -1
+    """Where the last request began to read."""
     is_paused: bool = False
     leftover: list[ConsumedRecord] = []
     """What was read and put back."""
@@ -183,7 +185,12 @@ class Readings:
     # Records
 
     def keep(self, partition: TopicPartition, reading: Reading, chunk: Chunk) -> None:
-        """Keep what came, to be handed out when it is its turn."""
+        """Keep what came, to be handed out when it is its turn.
+
+        What was asked for behind something that could not be read is not what comes next.
+        """
+        if chunk.position != reading.fetch_offset:
+            return
         if reading.chunk is None:
             reading.chunk = chunk
         else:
@@ -247,8 +254,11 @@ class Readings:
                 self._end_chunk(reading)
                 return records
             reading.position = chunk.position
-            if reading.end is not None and batch and batch[-1].offset >= reading.end:
+            if reading.end is not None and chunk.position > reading.end:
+                # The end may be moved: what is behind it is fetched again then.
                 batch = [record for record in batch if record.offset < reading.end]
+                reading.position = reading.end
+                reading.chunk = reading.next_chunk = None
             if records:
                 records.extend(batch)
             else:

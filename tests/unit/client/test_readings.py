@@ -135,6 +135,33 @@ def test_reading_stops_at_the_end_that_was_given() -> None:
     assert readings.are_at_end
 
 
+def test_who_stops_within_a_batch_is_there_and_can_go_on_from_there() -> None:
+    readings = assigned(ZERO)
+    arrive(readings, ZERO, batch(0, 10))
+    readings.stop_at({ZERO: 5})
+    assert offsets(readings.take()) == [0, 1, 2, 3, 4]
+    assert readings.positions() == {ZERO: 5}
+    readings.stop_at({ZERO: 8})
+    assert readings.take() == []
+    arrive(readings, ZERO, batch(0, 10))
+    assert offsets(readings.take()) == [5, 6, 7]
+    assert readings.positions() == {ZERO: 8}
+
+
+def test_what_was_asked_for_behind_damage_is_not_taken_for_what_comes_next() -> None:
+    readings = assigned(ZERO)
+    damaged = bytearray(batch(600, 5))
+    damaged[-1] ^= 1
+    reading = arrive(readings, ZERO, batch(0, 600), bytes(damaged))
+    assert len(readings.take()) == 600
+    prefetched = Chunk(ZERO, memoryview(batch(605, 5)), 605, inflated_bytes_max=1 << 20)
+    with pytest.raises(UnreadableBatch):
+        readings.take()
+    readings.keep(ZERO, reading, prefetched)
+    assert readings.take() == []
+    assert readings.positions() == {ZERO: 600}
+
+
 def test_who_put_records_back_is_not_at_the_end() -> None:
     readings = assigned(ZERO)
     arrive(readings, ZERO, batch(0, 3))
