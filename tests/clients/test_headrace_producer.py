@@ -15,6 +15,7 @@ from headrace.client import (
     Producer,
     ProducerSettings,
 )
+from headrace.client.batches import Delivery, Placed
 from headrace.testing.broker import TestBroker
 
 T = TypeVar("T")
@@ -28,6 +29,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             return await work
 
     return asyncio.run(with_deadline())
+
+
+async def wait(delivery: Delivery) -> Placed:
+    return await delivery
 
 
 async def until_waiting(producer: Producer) -> None:
@@ -158,5 +163,58 @@ def test_a_topic_that_has_grown_takes_records_in_its_new_partitions(headrace: Te
                 await producer.send("t", "z", partition=3)
             with pytest.raises(KafkaError, match="there is no -1"):
                 await producer.send("t", "z", partition=-1)
+
+    run(work())
+
+
+def test_a_record_that_is_too_large_fails_alone(headrace: TestBroker) -> None:
+    headrace.create_topic("t", configs={"max.message.bytes": "1000"})
+
+    async def work() -> list[object]:
+        limits = ProducerSettings(linger_ms=60_000)
+        async with Producer(headrace.bootstrap, limits=limits) as producer:
+            values = ("one", "x" * 3000, "two", "three")
+            deliveries = [await producer.send("t", value) for value in values]
+            with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+                await producer.flush()
+            return await asyncio.gather(*map(wait, deliveries), return_exceptions=True)
+
+    outcomes = run(work())
+    assert isinstance(outcomes[1], KafkaError)
+    assert [getattr(each, "offset", None) for each in outcomes] == [0, None, 1, 2]
+    assert [record.value for record in headrace.consume("t")] == [b"one", b"two", b"three"]
+
+
+def test_a_failure_is_raised_by_flush_though_that_of_another_record_was_told(
+    headrace: TestBroker,
+) -> None:
+    headrace.create_topic("t", configs={"max.message.bytes": "1000"})
+
+    async def work() -> None:
+        async with Producer(headrace.bootstrap, limits=ProducerSettings(linger_ms=100)) as producer:
+            await producer.send("t", "x" * 3000)
+            with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+                await producer.deliver("t", "y" * 3000)
+            with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+                await producer.flush()
+            await producer.flush()
+
+    run(work())
+
+
+def test_a_failure_that_is_awaited_late_is_not_raised_by_the_end_of_the_block(
+    headrace: TestBroker,
+) -> None:
+    headrace.create_topic("t", 2, configs={"max.message.bytes": "1000"})
+
+    async def work() -> None:
+        async with Producer(headrace.bootstrap) as producer:
+            deliveries = [
+                await producer.send("t", "x" * 3000, partition=number % 2) for number in range(4)
+            ]
+            for delivery in deliveries:
+                for _ in range(2):
+                    with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+                        await delivery
 
     run(work())

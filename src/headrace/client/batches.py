@@ -40,9 +40,16 @@ class Delivery:
         self._index = index
 
     def __await__(self) -> Generator[Any, None, Placed]:
-        self._batch.is_watched = True
-        yield from asyncio.shield(self._batch.done).__await__()
-        return self._batch.place_of(self._index)
+        batch, index = self._batch, self._index
+        batch.watched.add(index)
+        try:
+            yield from asyncio.shield(batch.done).__await__()
+        except asyncio.CancelledError:
+            batch.watched.discard(index)  # not told
+            raise
+        except Exception:  # of this record, or of another one that came with it
+            return batch.place_of(index)
+        return batch.place_of(index)
 
     def is_done(self) -> bool:
         """Whether the record was acknowledged or has failed."""
@@ -67,8 +74,8 @@ class Batch:
         self.attempts = 0
         self.reserved_bytes = 0
         """What its records count for against the producer's memory."""
-        self.is_watched = False
-        """Whether somebody waits for one of its records, and so is told of a failure."""
+        self.watched: set[int] = set()
+        """The records for which somebody waits, and so is told of a failure."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.encoded: bytearray | None = None
         self.producer_id = -1
@@ -76,6 +83,8 @@ class Batch:
         self._compression = compression
         self._level = level
         self._runs: list[tuple[int, int, int]] = []
+        self._failures: list[tuple[range, Exception]] = []
+        """Which of its records failed, and why."""
         self._parent: Batch | None = None
         self._first_index = 0
         self._unfinished_halves = 0
@@ -109,7 +118,10 @@ class Batch:
         return self.encoded
 
     def place_of(self, index: int) -> Placed:
-        """Return the place of a record of a batch that is done."""
+        """Return the place of a record of a batch that is done; raise why it has none."""
+        for indexes, error in self._failures:
+            if index in indexes:
+                raise error
         first, offset, timestamp = next(run for run in reversed(self._runs) if run[0] <= index)
         if offset != UNKNOWN_OFFSET:
             offset += index - first
@@ -117,16 +129,19 @@ class Batch:
 
     def succeed(self, base_offset: int, timestamp: int = NO_TIMESTAMP) -> None:
         """Tell everybody who waits where the records are."""
-        self._finish([(0, base_offset, timestamp)])
+        self._finish([(0, base_offset, timestamp)], [])
 
     def fail(self, error: Exception) -> None:
         """Tell everybody who waits what went wrong."""
-        if self.done.done():
-            return
-        self.done.set_exception(error)
-        self.done.exception()  # seen: whoever sent the records decides whether it is news
-        if self._parent is not None:
-            self._parent.fail(error)
+        if not self.done.done():
+            self._finish([], [(range(self.record_count), error)])
+
+    def untold_failure(self) -> Exception | None:
+        """Return why a record failed that nobody waited for, if one did."""
+        for indexes, error in self._failures:
+            if not self.watched.issuperset(indexes):
+                return error
+        return None
 
     def halves(self) -> "tuple[Batch, Batch]":
         """Return two batches with the records of this one, which is done when they are."""
@@ -150,15 +165,26 @@ class Batch:
         """The batch that the sender of the records knows."""
         return self if self._parent is None else self._parent.origin
 
-    def _finish(self, runs: list[tuple[int, int, int]]) -> None:
+    def _finish(
+        self, runs: list[tuple[int, int, int]], failures: list[tuple[range, Exception]]
+    ) -> None:
         self._runs = sorted([*self._runs, *runs])
+        self._failures += failures
         if self._unfinished_halves:
             self._unfinished_halves -= 1
         if self._unfinished_halves or self.done.done():
             return
-        self.done.set_result(None)
+        if self._failures:
+            self.done.set_exception(self._failures[0][1])
+            self.done.exception()  # seen: whoever sent the records decides whether it is news
+        else:
+            self.done.set_result(None)
         if self._parent is not None:
             first = self._first_index
             self._parent._finish(
-                [(first + index, offset, time) for index, offset, time in self._runs]
+                [(first + index, offset, time) for index, offset, time in self._runs],
+                [
+                    (range(first + each.start, first + each.stop), error)
+                    for each, error in self._failures
+                ],
             )

@@ -40,6 +40,8 @@ _SEQUENCE_LOST = frozenset(
     }
 )
 """Codes after which the broker expects another sequence than we have."""
+_FAILED_MAX: Final = 100
+"""How many batches that failed are remembered for the next flush, which raises one failure."""
 CLOSED: Final = "the producer was closed before the record was acknowledged"
 
 
@@ -69,7 +71,8 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._something_finished = asyncio.Event()
         self._pressing = 0
-        self._failure: Exception | None = None
+        self._failed: list[Batch] = []
+        """Batches with failures that nobody may have been told of."""
         self._entering = 0
         """How many calls of `send` wait before their record is accepted."""
         self._is_stopped = False
@@ -135,9 +138,12 @@ class Sender:
             waiting = {batch.origin.done for batch in self._accumulator.unfinished()}
             if waiting:
                 await asyncio.wait(waiting)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        failed = self._failed
+        self._failed = [batch for batch in failed if not batch.done.done()]
+        for batch in failed:
+            failure = batch.untold_failure()
+            if failure is not None and batch.done.done():
+                raise failure
 
     async def drain(self) -> None:
         """Wait for everything, calls of `send` that have begun included, or for a failure."""
@@ -168,7 +174,7 @@ class Sender:
 
     def forget_failure(self) -> None:
         """Let the next flush be about what is sent from now on."""
-        self._failure = None
+        self._failed.clear()
 
     async def stop(self) -> None:
         """Give up what is unfinished, and refuse what waits to be accepted."""
@@ -183,9 +189,8 @@ class Sender:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         finally:
             error = ClientError(CLOSED)
-            unfinished = self._accumulator.unfinished()
-            if self._failure is None and not all(batch.origin.is_watched for batch in unfinished):
-                self._failure = error  # for a flush that waits
+            for batch in self._accumulator.unfinished():
+                self._note_failed(batch.origin)  # for a flush that waits
             self._drop_all(error)
 
     def _is_transaction_over(self) -> bool:
@@ -366,10 +371,19 @@ class Sender:
                 # Whether it was written is not known: the sequence has a hole that only a new
                 # identity gets over.
                 self._identity = None
-        if is_news and not batch.origin.is_watched and self._failure is None:
-            self._failure = error
+        if is_news:
+            self._note_failed(batch.origin)
         batch.fail(error)
         self._something_finished.set()
+
+    def _note_failed(self, batch: Batch) -> None:
+        """Remember a batch for the next flush, which raises what nobody was told of by then."""
+        if len(self._failed) >= _FAILED_MAX:
+            self._failed = [
+                each for each in self._failed if not each.done.done() or each.untold_failure()
+            ]
+        if len(self._failed) < _FAILED_MAX and batch not in self._failed:
+            self._failed.append(batch)
 
     async def _identify(self, batches: list[Batch]) -> Identity | None:
         """Return the identity under which batches go out, if they have one."""

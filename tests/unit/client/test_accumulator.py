@@ -154,6 +154,43 @@ async def test_a_half_of_a_half_places_its_records_too() -> None:
 
 
 @on_a_loop
+async def test_a_half_that_fails_does_not_fail_the_records_of_the_other() -> None:
+    waiting = accumulator(batch_bytes=10_000)
+    for number in range(4):
+        batch, _, _ = append(waiting, P0, b"%d" % number)
+    batch.encode()
+    left, right = batch.halves()
+    left.encode()
+    quarters = left.halves()
+    quarters[0].succeed(10)
+    quarters[1].fail(ValueError("too large"))
+    assert not batch.done.done()
+    right.succeed(20)
+    deliveries = [Delivery(batch, index) for index in range(4)]
+    assert (await deliveries[0]).offset == 10
+    assert isinstance(batch.untold_failure(), ValueError)
+    with pytest.raises(ValueError, match="too large"):
+        await deliveries[1]
+    assert batch.untold_failure() is None
+    assert [(await delivery).offset for delivery in deliveries[2:]] == [20, 21]
+
+
+@on_a_loop
+async def test_who_stopped_waiting_was_not_told_of_the_failure() -> None:
+    batch, _, _ = append(accumulator(), P0, b"one")
+
+    async def wait() -> object:
+        return await Delivery(batch, 0)
+
+    waiter = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiter.cancel()
+    await asyncio.wait({waiter})
+    batch.fail(ValueError("too large"))
+    assert isinstance(batch.untold_failure(), ValueError)
+
+
+@on_a_loop
 async def test_a_delivery_that_is_cancelled_leaves_those_beside_it_alone() -> None:
     waiting = accumulator()
     batch, _, _ = append(waiting, P0, b"one")
