@@ -22,6 +22,7 @@ from headrace.errors import KafkaError
 from tests.clients.group_members import (
     both,
     fill,
+    is_shared,
     make_topic,
     member,
     reading,
@@ -102,6 +103,26 @@ def test_commits_of_who_lost_its_place_are_refused(
             await consumer.commit()
             place = TopicPartition(new_name, 0)
             assert await consumer.committed([place]) == {place: CommittedOffset(5)}
+
+    run(work())
+
+
+@both
+def test_nobody_commits_for_a_partition_that_another_member_has(
+    any_bootstrap: str, new_name: str, protocol: str
+) -> None:
+    async def work() -> None:
+        await make_topic(any_bootstrap, new_name, 2)
+        options = {"auto_commit": False}
+        async with reading(any_bootstrap, new_name, new_name, protocol, **options) as first:
+            await until(lambda: first.owned == {0, 1})
+            async with reading(any_bootstrap, new_name, new_name, protocol, **options) as second:
+                await until(lambda: is_shared([first, second], 2))
+                (place,) = second.consumer.assignment
+                await second.consumer.commit({place: 7})
+                with pytest.raises(CommitFailed, match="another member's by now"):
+                    await first.consumer.commit({place: 3})
+                assert await second.consumer.committed([place]) == {place: CommittedOffset(7)}
 
     run(work())
 

@@ -130,12 +130,12 @@ class GroupOffsets:
                     raise
         return {}
 
-    def _check_ours(
+    def check_ours(
         self, ours: Set[TopicPartition], topic_ids: Mapping[TopicPartition, TopicId | None]
     ) -> None:
-        """Raise CommitFailed if a partition went to another while its commit waited.
+        """Raise CommitFailed if one of `ours` is not, or not any more, in `topic_ids`.
 
-        We may be in the group again by now: the coordinator would take the commit.
+        A coordinator takes commits of a member for whatever partition, over those of its owner.
         """
         gone = ours - topic_ids.keys()
         if gone:
@@ -173,7 +173,7 @@ class GroupOffsets:
         ours: Set[TopicPartition],
     ) -> dict[TopicPartition, int]:
         connection = await self._link.connection()
-        self._check_ours(ours, topic_ids)
+        self.check_ours(ours, topic_ids)
         version = connection.version_of(ApiKey.OFFSET_COMMIT)
         ids = _ids_of(offsets, self._link.cluster.view, topic_ids)
         if ids is None:

@@ -281,6 +281,8 @@ class GroupSession:
             partition: CommittedOffset(offset) if isinstance(offset, int) else offset
             for partition, offset in wanted.items()
         }
+        if self._membership is not None:
+            self._offsets.check_ours(rows.keys(), self._holdings.partitions)
         await self._offsets.commit(rows, topic_ids=self._holdings.partitions)
         self._note_committed(rows)
 
@@ -342,7 +344,10 @@ class GroupSession:
                 rows, timeout_ms=_AUTO_COMMIT_MS_MAX, topic_ids=self._holdings.partitions
             )
         except HeadraceError as error:
-            _LOGGER.warning("group %r: automatic commit: %s", self.terms.group_id, error)
+            # What went to another while the commit waited was committed when we gave it up.
+            is_news = self._membership is None or rows.keys() <= self._holdings.partitions.keys()
+            level = logging.WARNING if is_news else logging.DEBUG
+            _LOGGER.log(level, "group %r: automatic commit: %s", self.terms.group_id, error)
         else:
             self._note_committed(rows)
 
