@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -218,3 +219,27 @@ def test_a_failure_that_is_awaited_late_is_not_raised_by_the_end_of_the_block(
                         await delivery
 
     run(work())
+
+
+def test_a_loop_over_small_records_lets_others_have_their_turn(headrace: TestBroker) -> None:
+    headrace.create_topic("t")
+
+    async def work() -> int:
+        turns: list[int] = []
+        count = 0
+
+        async def take_turns() -> None:
+            while True:
+                turns.append(count)
+                await asyncio.sleep(0)
+
+        limits = ProducerSettings(batch_bytes=1 << 20, linger_ms=60_000)
+        async with Producer(headrace.bootstrap, limits=limits) as producer:
+            await producer.send("t", "")
+            other = asyncio.create_task(take_turns())
+            for count in range(10_000):  # noqa: B007  read by the other task
+                await producer.send("t", "")
+            other.cancel()
+        return max(later - turn for turn, later in pairwise(turns))
+
+    assert run(work()) <= 1100

@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 YIELD_BYTES: Final = 128 * 1024
 """After how many bytes of records a loop over `send` lets the other tasks of its loop run."""
+YIELD_RECORD_BYTES_MIN: Final = 128
+"""What a record counts for at least: small ones take as long to hand over."""
 ACKS: Final[dict[int | str, int]] = {"all": -1, -1: -1, 0: 0, 1: 1}
 
 
@@ -176,7 +178,7 @@ class Producer:
                 record_bytes,
                 self._sender.now,
             )
-            self._unyielded_bytes += record_bytes
+            self._unyielded_bytes += max(record_bytes, YIELD_RECORD_BYTES_MIN)
             if is_news or self._unyielded_bytes > YIELD_BYTES:
                 self._unyielded_bytes = 0
                 if is_news:
