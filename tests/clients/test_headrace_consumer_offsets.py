@@ -128,6 +128,31 @@ def test_nobody_commits_for_a_partition_that_another_member_has(
 
 
 @both
+def test_a_callback_may_commit_what_a_close_gives_up(
+    any_bootstrap: str, new_name: str, protocol: str
+) -> None:
+    async def work() -> None:
+        place = TopicPartition(new_name, 0)
+        await make_topic(any_bootstrap, new_name)
+        await fill(any_bootstrap, new_name, 5)
+        async with member(any_bootstrap, new_name, protocol, auto_commit=False) as consumer:
+
+            async def commit(_: list[TopicPartition]) -> None:
+                await consumer.commit()
+
+            await consumer.subscribe(new_name, on_revoked=commit)
+            count = 0
+            while count < 5:
+                count += len(await consumer.poll())
+        with pytest.raises(RuntimeError, match="closed"):
+            await consumer.commit()
+        async with member(any_bootstrap, new_name, protocol) as consumer:
+            assert await consumer.committed([place]) == {place: CommittedOffset(5)}
+
+    run(work())
+
+
+@both
 def test_nothing_waits_behind_a_fetch_that_waits_for_records(
     any_bootstrap: str, new_name: str, protocol: str
 ) -> None:

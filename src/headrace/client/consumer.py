@@ -125,6 +125,8 @@ class Consumer:
             )
         self._reader: asyncio.Task[Any] | None = None
         self._is_closed = False
+        self._is_out = False
+        """Whether the group is left, too: until then a callback may commit."""
 
     async def __aenter__(self) -> Self:
         await self.cluster.connect()
@@ -161,6 +163,7 @@ class Consumer:
                     timeout_ms=timeout_ms, counts_in_hand=is_done and self._is_reader
                 )
         finally:
+            self._is_out = True
             await self._fetcher.stop()
             if self._is_owner:
                 await self.cluster.close()
@@ -221,14 +224,14 @@ class Consumer:
         Without `offsets` that is behind everything that was handed out. CommitFailed if the
         partitions are not ours (any more); NotReachable if nobody answers within the API timeout.
         """
-        self._check_open()
+        self._check_in()
         await self._session("commit").commit(offsets)
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Look up what the group has committed; None where that is nothing."""
-        self._check_open()
+        self._check_in()
         return await self._session("committed").committed(partitions)
 
     @property
@@ -443,6 +446,10 @@ class Consumer:
         self._check_open()
         if self._group is not None:
             self._group.check()
+
+    def _check_in(self) -> None:
+        if self._is_out:
+            raise RuntimeError("this consumer is closed")
 
     def _check_open(self) -> None:
         if self._is_closed:

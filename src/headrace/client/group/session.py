@@ -167,6 +167,10 @@ class GroupSession:
             await self.unsubscribe(timeout_ms=timeout_ms, counts_in_hand=counts_in_hand)
         finally:
             self._link.close()
+            for error in self._callback_errors:  # no poll will raise them
+                _LOGGER.warning(
+                    "group %r: a rebalance callback failed", self.terms.group_id, exc_info=error
+                )
 
     async def _give_up(self, membership: ConsumerMembership | ClassicMembership | None) -> None:
         if membership is None:
