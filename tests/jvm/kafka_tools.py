@@ -1,14 +1,17 @@
 """Apache Kafka's command-line tools, run one after the other in JVMs that stay."""
 
 import atexit
+import subprocess
 from typing import NamedTuple
 
-from tools.jvm.harness import HERE, Program, compile_java
+from tools.jvm.harness import HERE, JVM_OPTIONS, Program, compile_java, jars
 
 TOOL_SECONDS_MAX = 60
 TOOLS = "org.apache.kafka.tools"
 TOPICS = f"{TOOLS}.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+ALONE = frozenset({f"{TOOLS}.VerifiableProducer"})
+"""Tools that do their last work while the JVM ends: each call has a JVM of its own."""
 
 
 class Output(NamedTuple):
@@ -29,6 +32,8 @@ _idle: list[Program] = []
 
 def run_tool(main: str, *arguments: str, text: str = "") -> Output:
     """Run a tool by its class with `text` as its standard input."""
+    if main in ALONE:
+        return _run_alone(main, *arguments, text=text)
     program = _idle.pop() if _idle else _new_program()
     words = (text, *arguments)
     hexes = [word.encode().hex() for word in words]
@@ -38,6 +43,18 @@ def run_tool(main: str, *arguments: str, text: str = "") -> Output:
     assert status, f"{main} did not end in {TOOL_SECONDS_MAX} s: {output} {errors}"
     _idle.append(program)
     return Output(int(status), output, errors)
+
+
+def _run_alone(main: str, *arguments: str, text: str) -> Output:
+    done = subprocess.run(
+        ["java", *JVM_OPTIONS, "-cp", f"{jars()}/*", main, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS_MAX,
+        check=False,
+    )
+    return Output(done.returncode, done.stdout, done.stderr)
 
 
 def _new_program() -> Program:

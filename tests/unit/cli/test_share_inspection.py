@@ -70,7 +70,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
 
 
 def inspect(*words: str) -> str:
-    done = CliRunner().invoke(headrace, ["share", "inspect", *words])
+    done = CliRunner().invoke(headrace, ["share", "inspect", "--http", "node:1", *words])
     assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout
 
@@ -82,7 +82,7 @@ def test_each_run_is_a_line_with_holder_attempts_and_time_left(
     assert lines[0][:5] == ["orders-0", "start", "12", "end", "20"]
     assert lines[2] == ["12-14", "acquired", "2", "1500", "-", "worker", "10.0.0.7", "m-1", "-"]
     assert lines[3] == ["15", "available", "1", "-", "400", "-", "-", "-", "-"]
-    assert asked == [("127.0.0.1:9094", "billing", "orders")]
+    assert asked == [("node:1", "billing", "orders")]
 
 
 @pytest.mark.usefixtures("asked")
@@ -103,13 +103,15 @@ def test_of_a_partition_that_is_not_loaded_it_is_said_why() -> None:
 
 
 def test_json_is_what_the_node_said(asked: list[tuple[str, str, str]]) -> None:
-    text = inspect("billing", "orders", "--json", "--http", "node:1")
+    text = inspect("billing", "orders", "--json")
     assert msgspec.convert(json.loads(text), Inspection) == QUEUE
     assert asked[0][0] == "node:1"
 
 
 @pytest.mark.usefixtures("asked")
 def test_a_queue_that_the_node_does_not_know_is_refused_with_its_words() -> None:
-    done = CliRunner().invoke(headrace, ["share", "inspect", "nobody", "orders"])
+    done = CliRunner().invoke(
+        headrace, ["share", "inspect", "nobody", "orders", "--http", "node:1"]
+    )
     assert done.exit_code == 1
     assert done.stderr == "headrace: 127.0.0.1:9094: there is no share group 'nobody'\n"
