@@ -30,7 +30,7 @@ def test_an_example_passes(example: str, tmp_path: Path) -> None:
     assert "1 passed" in output, output
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)  # a JVM starts on what may be a busy machine
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if SPARK in each])
 def test_the_example_with_spark_passes(example: str, tmp_path: Path) -> None:

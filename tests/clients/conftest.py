@@ -39,6 +39,14 @@ def eventually(find: Callable[[], object], wanted: object) -> None:
         assert time.monotonic() < deadline, f"still {found!r}, not {wanted!r}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the command line with Apache Kafka to `make test-slow`: it is that of Headrace."""
+    for item in items:
+        if "test_headrace_cli" in item.nodeid and "[kafka" in item.nodeid:
+            item.add_marker(pytest.mark.exhaustive)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _sockets_of_clients_are_closed() -> Iterator[None]:
     """Some clients leave sockets to the collector: let it find them before others are blamed."""

@@ -158,7 +158,7 @@ def usual(broker: TestBroker) -> dict[str, Ended]:
         pytest.param("no-output", (">&-",), (), marks=pytest.mark.exhaustive),
         pytest.param("only-output", ("<&-", "2>&-"), (), marks=pytest.mark.exhaustive),
         ("none", ("<&-", ">&-", "2>&-"), ()),
-        ("full", (), (1, 2)),
+        pytest.param("full", (), (1, 2), marks=pytest.mark.exhaustive),
     ],
 )
 def test_commands_end_in_order_whatever_their_streams_are(

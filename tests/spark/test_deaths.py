@@ -253,6 +253,7 @@ def test_a_query_outlives_a_broker_that_is_away_for_a_minute(kind: str, tmp_path
         assert failures == []
 
 
+@pytest.mark.exhaustive
 def test_each_row_is_seen_once_when_a_broker_and_a_worker_die(tmp_path: Path) -> None:
     with scene(TOPICS, LOCAL, tmp_path) as played:
         played.kill_broker()

@@ -72,6 +72,7 @@ def check_kills(
     assert asyncio.run(lag(bootstrap)) == [0, 0]
 
 
+@pytest.mark.exhaustive
 def test_no_record_is_lost_when_the_driver_dies_before_it_accepts(
     headrace: TestBroker, tmp_path: Path
 ) -> None:
