@@ -360,3 +360,21 @@ def test_a_transaction_commits_what_a_member_read_exactly_once(
         assert sorted(found) == list(range(200))
 
     run(work())
+
+
+@pytest.mark.parametrize("records_max", [0, -1])
+def test_a_poll_for_no_records_is_refused_and_loses_none(
+    any_bootstrap: str, new_name: str, records_max: int
+) -> None:
+    async def work() -> None:
+        await make_topic(any_bootstrap, new_name)
+        await fill(any_bootstrap, new_name, 5)
+        async with Consumer(any_bootstrap) as consumer:
+            await consumer.assign(new_name, until_end=True)
+            found = await consumer.poll(records_max=2)
+            with pytest.raises(ValueError, match=f"records_max is {records_max}"):
+                await consumer.poll(records_max=records_max)
+            found += await consumer.poll()
+            assert [record.offset for record in found] == [0, 1, 2, 3, 4]
+
+    run(work())

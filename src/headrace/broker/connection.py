@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
     # Requests
 
     def _may_take(self, frame: memoryview) -> bool:
-        """Say whether a request may be handled now: it sees what every earlier one has done."""
+        """Return whether a request may be handled now: it sees what every earlier one has done."""
         waiting = self._waiting
         if self._decoding_bytes:
             return False
@@ -342,5 +342,5 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def is_produce(frame: memoryview) -> bool:
-    """Say whether a frame is a produce, by its first two bytes."""
+    """Return whether a frame is a produce, by its first two bytes."""
     return len(frame) > 1 and frame[0] == frame[1] == PRODUCE

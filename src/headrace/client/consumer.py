@@ -30,7 +30,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import NotReachable
@@ -38,7 +38,6 @@ from headrace.client.fetched import ConsumedRecord
 from headrace.client.fetcher import Fetcher
 from headrace.client.group.assignors import COOPERATIVE_STICKY, RANGE
 from headrace.client.group.holdings import RebalanceCallback, RebalanceCallbacks
-from headrace.client.group.session import GroupSession
 from headrace.client.group.subscription import Subscription
 from headrace.client.group.terms import (
     AUTO_COMMIT_INTERVAL_MS,
@@ -54,6 +53,9 @@ from headrace.client.offsets import Start, list_offsets
 from headrace.client.outcomes import values_of
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings, ConsumerSettings
 from headrace.client.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.group.session import GroupSession
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 
@@ -102,6 +104,9 @@ class Consumer:
         self._handout = Handout(self._readings)
         self._group: GroupSession | None = None
         if group is not None:
+            # Many programs that read are in no group: commands, for example, which start often.
+            from headrace.client.group import session  # noqa: PLC0415
+
             terms = GroupTerms(
                 group_id=group,
                 protocol=Protocol(protocol),
@@ -115,7 +120,7 @@ class Consumer:
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=heartbeat_interval_ms,
             )
-            self._group = GroupSession(
+            self._group = session.GroupSession(
                 self.cluster,
                 terms,
                 self._fetcher,
@@ -143,6 +148,7 @@ class Consumer:
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Leave the group, stop fetching and hang up.
 
+        That takes `timeout_ms` at most, and where a broker hangs two seconds more for the goodbye.
         Before that, automatic commit commits what you are done with. That is everything you have,
         unless another task reads, or an exception ends the `async with`: what that interrupted
         comes again.
@@ -244,7 +250,7 @@ class Consumer:
         """The partitions that this consumer reads now."""
         return self._readings.partitions
 
-    def _session(self, what: str) -> GroupSession:
+    def _session(self, what: str) -> "GroupSession":
         if self._group is None:
             raise ValueError(f"{what} is for members of a group: make the consumer with group=...")
         return self._group
@@ -398,6 +404,8 @@ class Consumer:
         Empty after `timeout_ms` without any, or at once if every partition is at its end. A poll
         that is cancelled loses no record.
         """
+        if records_max is not None and records_max < 1:
+            raise ValueError(f"records_max is {records_max}, and must be at least 1")
         if self._handout.is_empty:
             deadline = None
             if timeout_ms is not None:

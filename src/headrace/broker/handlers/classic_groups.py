@@ -125,7 +125,7 @@ def handle_leave_group(broker: Broker, request: Request) -> Answer | Coroutine[A
 
 
 async def _leave_in_slices(broker: Broker, body: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Have very many members leave, with turns for others on the loop in between."""
+    """Remove very many members, with turns for others on the loop in between."""
     slices = [
         LeaveGroupRequest(
             group_id=body.group_id, members=body.members[start : start + MEMBERS_AT_ONCE]
@@ -167,7 +167,7 @@ def parked(request: Request, answer: Reply) -> Reply:
 
 
 def client_host(address: str) -> str:
-    """Give where a member is, as Kafka's tools show it: an address in Java's form, no port."""
+    """Return where a member is, as Kafka's tools show it: an address in Java's form, no port."""
     return "/" + address.rpartition(":")[0].strip("[]")
 
 

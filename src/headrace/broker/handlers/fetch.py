@@ -304,7 +304,7 @@ class Fetch:
         return 1
 
     async def _read_cold(self) -> None:
-        """Have threads read what is not in the page cache, and go on with that."""
+        """Let threads read what is not in the page cache, and go on with that."""
         reader = self._reader
         try:
             cold, reader.cold = reader.cold, []

@@ -241,7 +241,7 @@ def _existing_indexes(image: Image, asked: OffsetDeleteRequestTopic) -> list[int
 def _offset_delete_row(
     asked: OffsetDeleteRequestTopic, existing: set[int], *, is_subscribed: bool
 ) -> OffsetDeleteResponseTopic:
-    """Give the row of a topic: partitions that there are not come first, as Kafka has it."""
+    """Return the row of a topic: partitions that there are not come first, as Kafka has it."""
     code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
     indexes = [each.partition_index for each in asked.partitions]
     missing = [each for each in indexes if each not in existing]

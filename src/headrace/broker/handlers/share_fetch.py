@@ -420,7 +420,7 @@ class ShareFetch:
         task.add_done_callback(self._broker.cold_fetches.discard)
 
     async def _warm(self) -> None:
-        """Have threads bring records into the page cache."""
+        """Let threads bring records into the page cache."""
         now_ms = self._broker.clock.now_ms()
         reads = [
             led.partition.log.cold_read(

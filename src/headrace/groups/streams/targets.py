@@ -68,7 +68,7 @@ def configure_group(
 
 
 def basis_of(state: GroupsState, group: StreamsGroup, topology: StreamsGroupTopologyValue) -> Basis:
-    """Give what the group's epoch should stand for now."""
+    """Return what the group's epoch should stand for now."""
     configured = configure_group(state, group, topology)
     standbys = group_interval_ms(state, group.group_id, "streams.num.standby.replicas")
     return Basis(
