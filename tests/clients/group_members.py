@@ -1,9 +1,9 @@
 """Members of a consumer group for tests: our own consumer, read in a task of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -16,23 +16,8 @@ from headrace.client import (
 )
 from headrace.client.fetched import ConsumedRecord
 
-T = TypeVar("T")
-DEADLINE_SECONDS = 60
 PROTOCOLS = ["consumer", "classic"]
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.01)  # polls, up to the deadline of `run`
 
 
 async def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:

@@ -1,9 +1,5 @@
 """Our own administrator on Headrace and on Apache Kafka: configs, nodes, moves, transactions."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
-
 import pytest
 
 from headrace.client import (
@@ -18,27 +14,7 @@ from headrace.client import (
     TopicPartition,
     values_of,
 )
-
-T = TypeVar("T")
-DEADLINE_SECONDS = 60
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
-
-
-async def eventually(find: Callable[[], Coroutine[Any, Any, object]], wanted: object) -> None:
-    while await find() != wanted:
-        await asyncio.sleep(0.02)  # polls, up to the deadline of `run`
-
-
-def code_of(outcome: object) -> ErrorCode:
-    assert isinstance(outcome, KafkaError)
-    return outcome.code
+from tests.clients.awaiting import code_of, eventually, run
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """Our own administrator and groups of all four types, on Headrace and on Apache Kafka."""
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -25,27 +24,7 @@ from headrace.wire.messages.streams_group_heartbeat_request import (
     Topology,
 )
 from headrace.wire.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
-
-T = TypeVar("T")
-DEADLINE_SECONDS = 60
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
-
-
-async def eventually(find: Callable[[], Coroutine[Any, Any, object]], wanted: object) -> None:
-    while await find() != wanted:
-        await asyncio.sleep(0.02)  # polls, up to the deadline of `run`
-
-
-def code_of(outcome: object) -> ErrorCode:
-    assert isinstance(outcome, KafkaError)
-    return outcome.code
+from tests.clients.awaiting import code_of, eventually, run
 
 
 @contextmanager

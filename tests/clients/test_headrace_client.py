@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer as ConfluentProducer
@@ -25,18 +25,8 @@ from headrace.client.fetched import ConsumedRecord
 from headrace.client.outcomes import values_of
 from headrace.client.settings import ProducerSettings
 from headrace.errors import ErrorCode, KafkaError
+from tests.clients.awaiting import DEADLINE_SECONDS, run
 from tests.headrace_process import HeadraceProcess
-
-T = TypeVar("T")
-DEADLINE_SECONDS = 60
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
 
 
 async def make_topic(

@@ -19,16 +19,8 @@ from headrace.client import (
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.settings import ConsumerSettings
 from headrace.errors import KafkaError
-from tests.clients.group_members import (
-    both,
-    fill,
-    is_shared,
-    make_topic,
-    member,
-    reading,
-    run,
-    until,
-)
+from tests.clients.awaiting import run, until
+from tests.clients.group_members import both, fill, is_shared, make_topic, member, reading
 
 
 @both

@@ -15,18 +15,9 @@ from headrace.client import (
 )
 from headrace.client.group_members import describe_group
 from headrace.errors import ErrorCode, KafkaError
+from tests.clients.awaiting import run, until
 from tests.clients.conftest import QUICK_GROUPS
-from tests.clients.group_members import (
-    Reading,
-    both,
-    fill,
-    is_shared,
-    make_topic,
-    member,
-    reading,
-    run,
-    until,
-)
+from tests.clients.group_members import Reading, both, fill, is_shared, make_topic, member, reading
 from tests.headrace_process import HeadraceProcess
 
 

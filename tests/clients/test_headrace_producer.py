@@ -1,9 +1,7 @@
 """Our own producer when it is told to stop: nobody hangs, nobody is cancelled who was not."""
 
 import asyncio
-from collections.abc import Coroutine
 from itertools import pairwise
-from typing import Any, TypeVar
 
 import pytest
 
@@ -18,18 +16,10 @@ from headrace.client import (
 )
 from headrace.client.batches import Delivery, Placed
 from headrace.testing.broker import TestBroker
+from tests.clients.awaiting import run
 
-T = TypeVar("T")
 DEADLINE_SECONDS = 30
 SMALL = ProducerSettings(memory_bytes=1000)
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
 
 
 async def wait(delivery: Delivery) -> Placed:

@@ -3,11 +3,10 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Producer as ConfluentProducer
@@ -30,12 +29,11 @@ from headrace.client.group_members import describe_share_group
 from headrace.client.settings import ConsumerSettings
 from headrace.client.share.terms import ShareSettings
 from headrace.errors import ErrorCode, KafkaError
+from tests.clients.awaiting import DEADLINE_SECONDS, run
 from tests.headrace_process import HeadraceProcess, headrace
 from tests.jvm.kafka_broker import kafka
 from tools.jvm.harness import missing_tools
 
-T = TypeVar("T")
-DEADLINE_SECONDS = 60
 LOCK_MS = 2000
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 QUICK = {
@@ -69,14 +67,6 @@ def bootstrap(
         pytest.skip(missing)
     with kafka(folder, extra=QUICK | ONE_NODE) as address:
         yield address
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
 
 
 async def queue(bootstrap: str, partitions: int = 1, **configs: str) -> tuple[str, str]:

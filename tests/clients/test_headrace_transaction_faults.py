@@ -3,8 +3,8 @@
 # ruff: noqa: PT012  the end of a block is what raises
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,19 +25,10 @@ from headrace.client import (
 )
 from headrace.testing.broker import TestBroker
 from headrace.testing.faults import GoOn
+from tests.clients.awaiting import run
 
-T = TypeVar("T")
-DEADLINE_SECONDS = 60
 QUICK = ClientSettings(retry_backoff_ms=10, retry_backoff_max_ms=50)
 TOPIC = "t"
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
 
 
 @pytest.fixture(params=[2, 1], ids=["implicit", "explicit"])

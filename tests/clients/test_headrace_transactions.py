@@ -7,11 +7,11 @@ What is visible is asked of other clients, as readers of committed records.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -34,19 +34,10 @@ from headrace.client import (
     TopicPartition,
     TransactionAborted,
 )
+from tests.clients.awaiting import DEADLINE_SECONDS, run
 from tests.headrace_process import HeadraceProcess
 
-T = TypeVar("T")
-DEADLINE_SECONDS = 60
 FEATURE = "transaction.version"
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def with_deadline() -> T:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-
-    return asyncio.run(with_deadline())
 
 
 async def set_level(bootstrap: str, level: int) -> None:

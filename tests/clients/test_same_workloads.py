@@ -4,18 +4,16 @@ What comes of each is the same, whoever wrote and whoever reads.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 from headrace.client import Admin, TopicPartition
 from headrace.client.partitioner import partition_for_key
+from tests.clients.awaiting import run
 from tests.clients.conftest import START_MS
 from tests.clients.workloads import CLIENTS, Client, Read, Sent
 
 PARTITIONS = 3
-DEADLINE_SECONDS = 90
 PAIRS = [
     ("headrace", "aiokafka"),
     ("headrace", "confluent"),
@@ -44,10 +42,6 @@ def topic(any_bootstrap: str, new_name: str) -> str:
 
     asyncio.run(create())
     return new_name
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, DEADLINE_SECONDS))
 
 
 def placed(records: list[Sent], partitions: int) -> list[Read]:
