@@ -26,7 +26,7 @@ from bench.broker_loads import (
     request_from_many,
 )
 from bench.broker_servers import Server, run_headrace, run_kafka
-from bench.measure import Figure, report
+from bench.measure import Figure, parts_of, report
 
 ROUNDS: Final = 3
 PARTS: Final = ("start", "produce", "consume", "sync", "requests", "memory")
@@ -151,17 +151,10 @@ def _figures(ours: Samples, theirs: Samples) -> list[Figure]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Headrace against Apache Kafka")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--only", type=parts_of(PARTS), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--profile", type=Path, help="a folder for Headrace's profiles")
     return parser.parse_args()
-
-
-def _parts(words: str) -> list[str]:
-    parts = words.split(",")
-    if unknown := set(parts) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; {', '.join(PARTS)} are")
-    return parts
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Final
 from bench.broker_loads import create_topic
 from bench.broker_servers import Server, run_headrace
 from bench.broker_share_loads import read_a_second, reading_topic
-from bench.measure import Figure, report
+from bench.measure import Figure, parts_of, report
 
 ROUNDS: Final = 3
 PRODUCED: Final = 200_000
@@ -86,16 +86,9 @@ def _run(server: Server, kind: str, action: str, topic: str, records: int) -> fl
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Our asyncio client against other clients")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--only", type=parts_of(PARTS), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     return parser.parse_args()
-
-
-def _parts(words: str) -> list[str]:
-    parts = words.split(",")
-    if unknown := set(parts) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; {', '.join(PARTS)} are")
-    return parts
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from bench.broker_group_members import (
     open_connection_to,
 )
 from bench.broker_servers import Server, run_headrace, run_kafka
-from bench.measure import Figure, report
+from bench.measure import Figure, parts_of, report
 from headrace.wire import ApiKey, request_parts
 from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -302,16 +302,9 @@ def _line(client: "subprocess.Popen[str]") -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Groups of Headrace against Apache Kafka's")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--only", type=parts_of(PARTS), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     return parser.parse_args()
-
-
-def _parts(words: str) -> list[str]:
-    parts = words.split(",")
-    if unknown := set(parts) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; {', '.join(PARTS)} are")
-    return parts
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ The machine is noisy and other machines differ, so no figure here is a time alon
 measured and its peer run in turns, round after round, and the medians are compared.
 """
 
+import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 ROUNDS: Final = 15
@@ -49,6 +50,19 @@ def report(figures: list[Figure]) -> None:
         print(figure, flush=True)
     if not all(figure.is_met for figure in figures):
         sys.exit(1)
+
+
+def parts_of(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return how the parts of a benchmark are read from an argument, with commas between."""
+
+    def parse(words: str) -> list[str]:
+        parts = words.split(",")
+        if unknown := set(parts) - set(known):
+            names = f"{', '.join(unknown)}; {', '.join(known)} are"
+            raise argparse.ArgumentTypeError(f"no part {names}")
+        return parts
+
+    return parse
 
 
 def _calls_per_round(function: Callable[[], object]) -> int:

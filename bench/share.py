@@ -27,7 +27,7 @@ from bench.broker_share_loads import (
     windowed_group,
 )
 from bench.broker_share_windows import hold_windows
-from bench.measure import Figure, report
+from bench.measure import Figure, parts_of, report
 
 ROUNDS: Final = 3
 PARTS: Final = ("tool", "accept", "clients", "windows")
@@ -127,17 +127,10 @@ def _round(
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Share groups of Headrace against Apache Kafka's")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--only", type=parts_of(PARTS), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--profile", type=Path, help="a folder for the profiles of Headrace")
     return parser.parse_args()
-
-
-def _parts(words: str) -> list[str]:
-    parts = words.split(",")
-    if unknown := set(parts) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; {', '.join(PARTS)} are")
-    return parts
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.broker_loads import create_topic
 from bench.broker_servers import CLIENT_HEAP, Server, java, run_headrace, run_kafka
-from bench.measure import Figure, report
+from bench.measure import Figure, parts_of, report
 from headrace.client import Admin
 from headrace.client.configs import Resource, ResourceType
 from headrace.spark import session
@@ -246,17 +246,10 @@ def _figures(samples: Samples) -> list[Figure]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The Spark source against Spark's connector")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--only", type=parts_of(PARTS), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--records", type=int, default=RECORDS)
     return parser.parse_args()
-
-
-def _parts(words: str) -> list[str]:
-    parts = words.split(",")
-    if unknown := set(parts) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; {', '.join(PARTS)} are")
-    return parts
 
 
 if __name__ == "__main__":
