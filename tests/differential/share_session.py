@@ -3,6 +3,11 @@
 from typing import Any, Final
 
 from headrace.wire.messages import share_acknowledge_request as acknowledging
+from headrace.wire.messages.describe_configs_request import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from headrace.wire.messages.describe_configs_response import DescribeConfigsResponse
 from headrace.wire.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -166,6 +171,7 @@ def begin_share(talk: Conversation, group: str, topic: Topic, *partitions: int) 
 
 
 def set_group_config(talk: Conversation, group: str, name: str, value: str) -> None:
+    """Set a config of a group and wait until the broker shows it: Kafka applies it later."""
     row = AlterConfigsResource(
         resource_type=GROUP_RESOURCE,
         resource_name=group,
@@ -175,3 +181,11 @@ def set_group_config(talk: Conversation, group: str, name: str, value: str) -> N
         IncrementalAlterConfigsRequest(resources=[row]), IncrementalAlterConfigsResponse
     )
     assert answer.responses[0].error_code == 0, answer
+    described = DescribeConfigsResource(
+        resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=[name]
+    )
+    talk.until(
+        DescribeConfigsRequest(resources=[described]),
+        DescribeConfigsResponse,
+        lambda found: [row.value for row in found.results[0].configs] == [value],
+    )
