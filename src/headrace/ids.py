@@ -4,8 +4,9 @@ A topic id is sixteen plain bytes, as on the wire: the cheapest thing to compare
 """
 
 import binascii
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 TopicName = NewType("TopicName", str)
 TopicId = NewType("TopicId", bytes)
@@ -20,6 +21,14 @@ TimestampMs = NewType("TimestampMs", int)
 ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 NO_PRODUCER_ID: Final = ProducerId(-1)
 NO_TIMESTAMP: Final = TimestampMs(-1)
+UNKNOWN_OFFSET: Final = -1
+"""The start of a share partition that nobody has read from: its leader resolves it."""
+
+GROUPS_TOPIC: Final = TopicName("__consumer_offsets")
+TRANSACTIONS_TOPIC: Final = TopicName("__transaction_state")
+SHARE_STATES_TOPIC: Final = TopicName("__share_group_state")
+
+_NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def topic_id_text(topic_id: TopicId) -> str:
@@ -36,3 +45,24 @@ def parse_topic_id(text: str) -> TopicId:
     if len(raw) != 16 or len(text) != 22:
         raise ValueError(f"{text!r} is not a topic id: 22 characters of URL-safe base64 are")
     return TopicId(raw)
+
+
+class SharePartitionKey(NamedTuple):
+    """One partition of a topic as one group sees it."""
+
+    group_id: str
+    topic_id: TopicId
+    partition: PartitionIndex
+
+    @property
+    def text(self) -> str:
+        """The key as FindCoordinator has it, and as its coordinator is chosen by."""
+        return f"{self.group_id}:{topic_id_text(self.topic_id)}:{self.partition}"
+
+
+def parse_share_partition(text: str) -> SharePartitionKey:
+    """Read what `text` wrote, or raise ValueError. The group may have colons in it."""
+    group_id, topic_id, partition = ("", "", *text.rsplit(":", 2))[-3:]
+    if not group_id or not _NUMBER.fullmatch(partition):
+        raise ValueError(f"{text!r} is no share partition: group:topic id:partition is")
+    return SharePartitionKey(group_id, parse_topic_id(topic_id), PartitionIndex(int(partition)))

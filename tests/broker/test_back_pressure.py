@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from headrace.broker.broker import Broker
-from headrace.broker.counters import ApiCounters
-from headrace.broker.request import Request
 from headrace.errors import ErrorCode
+from headrace.loop.counters import ApiCounters
+from headrace.server.broker import Broker
+from headrace.server.request import Request
 from headrace.testing.broker import TestBroker
 from headrace.wire import ApiKey
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest

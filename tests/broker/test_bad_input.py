@@ -20,7 +20,7 @@ TOPIC = "orders"
 @pytest.fixture
 def broker(headrace: TestBroker, caplog: pytest.LogCaptureFixture) -> Iterator[TestBroker]:
     headrace.create_topic(TOPIC)
-    caplog.set_level(logging.INFO, "headrace.broker")
+    caplog.set_level(logging.INFO, "headrace.server")
     caplog.clear()
     yield headrace
     assert is_served(headrace.bootstrap, TOPIC)

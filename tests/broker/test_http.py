@@ -188,7 +188,7 @@ def test_junk_behind_a_request_ends_the_connection_quietly(
 
 def test_no_web_library_is_loaded_before_somebody_asks() -> None:
     code = (
-        "import sys, headrace.broker.node, headrace.web.server\n"
+        "import sys, headrace.node.node, headrace.web.server\n"
         "heavy = {'uvicorn', 'starlette', 'h11', 'prometheus_client', 'anyio', 'click'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

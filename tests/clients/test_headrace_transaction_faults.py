@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.request import Request
 from headrace.client import (
     Admin,
     ClientError,
@@ -23,6 +22,7 @@ from headrace.client import (
     TopicPartition,
     TransactionAborted,
 )
+from headrace.server.request import Request
 from headrace.testing.broker import TestBroker
 from headrace.testing.faults import GoOn
 from tests.clients.awaiting import run

@@ -3,8 +3,8 @@
 from typing import Final
 
 from headrace.config import load_settings
+from headrace.ids import SharePartitionKey
 from headrace.share.durable import StateBatch, StateWrite
-from headrace.share.key import SharePartitionKey
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.operations import Beginning, delete, initialize, read, write
 from headrace.share.state.records import RECORD_TYPES

@@ -13,20 +13,20 @@ from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
-from headrace.broker.counters import Counters
-from headrace.broker.partition import Partition
-from headrace.broker.replicas import Replicas
-from headrace.broker.topic_settings import TopicSettings
 from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
 from headrace.log.cutting import delete_records
 from headrace.log.folder import LogFolder
 from headrace.log.log import Log
 from headrace.log.settings import LogSettings
+from headrace.loop.counters import Counters
 from headrace.metadata.applier import Outcome
 from headrace.metadata.events import TopicCreated, TopicDeleted
 from headrace.metadata.image import Image
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.metadata.state import Topic
+from headrace.replication.partition import Partition
+from headrace.replication.replicas import Replicas
+from headrace.replication.topic_settings import TopicSettings
 from headrace.testing.disk import CHANGES, Operation, SimulatedDisk
 from tests.unit.log.logs import append, values_of
 

@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from headrace.coordinator.records import read_record_batch
 from headrace.errors import ErrorCode
+from headrace.ids import SHARE_STATES_TOPIC
 from headrace.records.header import read_headers
-from headrace.share.state.records import RECORD_TYPES, SHARE_STATES_TOPIC
+from headrace.share.state.records import RECORD_TYPES
 from headrace.wire.messages import (
     delete_share_group_state_request,
     initialize_share_group_state_request,

@@ -1,5 +1,5 @@
-"""A node to count on: see `tests.unit.broker.conftest`."""
+"""A node to count on: see `tests.unit.harness`."""
 
-from tests.unit.broker.conftest import cold_files, harness
+from tests.unit.harness import cold_files, harness
 
 __all__ = ["cold_files", "harness"]

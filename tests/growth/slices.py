@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from headrace.broker.slices import Slices, run_whole
+from headrace.loop.slices import Slices, run_whole
 from tests.growth.steps import steps
 
 SLICE_STEPS_MAX: Final = 150_000
@@ -39,5 +39,5 @@ def assert_slices_are_short(work: Slices[Any]) -> Any:
 
 
 async def finish_measured(work: Slices[Any]) -> Any:
-    """Stand in for `finish` of `headrace.broker.slices`, and fail if slices are long."""
+    """Stand in for `finish` of `headrace.loop.slices`, and fail if slices are long."""
     return assert_slices_are_short(work)

@@ -11,21 +11,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.broker.handlers import (
-    configs,
-    elections,
-    log_dirs,
+from headrace.api import (
+    alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    config_requests,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
+    incremental_alter_configs,
+    list_config_resources,
+    list_partition_reassignments,
     metadata,
-    partitions,
-    reassignments,
-    topic_partitions,
-    topics,
 )
-from headrace.broker.request import Request
 from headrace.config.values import split
 from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import Partition, ResourceType, Topic
+from headrace.server.request import Request
 from headrace.wire.messages import incremental_alter_configs_request as incremental
 from headrace.wire.messages.alter_configs_request import (
     AlterableConfig,
@@ -69,7 +76,7 @@ from headrace.wire.messages.metadata_request import MetadataRequest, MetadataReq
 from headrace.wire.schema import Message
 from tests.growth.slices import assert_slices_are_short, finish_measured, total_steps
 from tests.growth.steps import assert_grows_linearly
-from tests.unit.broker.conftest import Harness
+from tests.unit.harness import Harness
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 INVALID_REQUEST, POLICY_VIOLATION = 42, 44
@@ -88,7 +95,11 @@ def node(tmp_path: Path) -> Iterator[Harness]:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let handlers fail whose slices are long."""
-    for module in (configs, topics, metadata, partitions, elections, reassignments):
+    for module in (
+        *(alter_configs, incremental_alter_configs, config_requests),
+        *(create_topics, delete_topics, create_partitions, metadata),
+        *(elect_leaders, alter_partition_reassignments),
+    ):
         monkeypatch.setattr(module, "finish", finish_measured)
 
 
@@ -119,7 +130,7 @@ def describe(
     def work(count: int) -> Any:
         asked = ["1" if kind == BROKER else "topic-0"] * count if same else names(count)
         resources = [DescribeConfigsResource(kind, name, wanted) for name in asked]
-        return configs.describe_configs(
+        return describe_configs.describe_configs(
             node.broker, DescribeConfigsRequest(resources, include_synonyms=True)
         )
 
@@ -150,7 +161,7 @@ def test_a_resource_that_is_asked_for_twice_is_worked_on_once(node: Harness) -> 
 def test_names_of_configs_in_describe_configs(node: Harness) -> None:
     def work(count: int) -> Any:
         resource = DescribeConfigsResource(BROKER, "1", [f"a.{each}" for each in range(count)])
-        return configs.describe_configs(node.broker, DescribeConfigsRequest([resource]))
+        return describe_configs.describe_configs(node.broker, DescribeConfigsRequest([resource]))
 
     assert_slices_are_short(work(1000))
 
@@ -165,7 +176,7 @@ def test_resources_in_incremental_alter_configs(node: Harness, is_known: bool) -
         [incremental.AlterConfigsResource(TOPIC, name, [line]) for name in names(COUNT)],
         validate_only=True,
     )
-    work = configs.handle_incremental_alter_configs(node.broker, ask(node, body, 1))
+    work = incremental_alter_configs.handle(node.broker, ask(node, body, 1))
     assert len(node.run(work).responses) == COUNT
 
 
@@ -181,7 +192,7 @@ def test_groups_in_incremental_alter_configs_with_many_configs_of_the_broker(
         [incremental.AlterConfigsResource(GROUP, name, [line]) for name in names(200)],
         validate_only=True,
     )
-    work = configs.handle_incremental_alter_configs(node.broker, ask(node, body, 1))
+    work = incremental_alter_configs.handle(node.broker, ask(node, body, 1))
     assert [row.error_code for row in node.run(work).responses] == [0] * 200
 
 
@@ -192,7 +203,7 @@ def test_resources_in_alter_configs(node: Harness) -> None:
     body = AlterConfigsRequest(
         [AlterConfigsResource(TOPIC, name, [line]) for name in names(COUNT)], validate_only=True
     )
-    work = configs.handle_alter_configs(node.broker, ask(node, body, 2))
+    work = alter_configs.handle(node.broker, ask(node, body, 2))
     assert len(node.run(work).responses) == COUNT
 
 
@@ -204,7 +215,7 @@ def test_lines_of_one_resource_in_incremental_alter_configs(node: Harness, count
     body = incremental.IncrementalAlterConfigsRequest(
         [incremental.AlterConfigsResource(BROKER, "1", lines)], validate_only=True
     )
-    work = configs.handle_incremental_alter_configs(node.broker, ask(node, body, 1))
+    work = incremental_alter_configs.handle(node.broker, ask(node, body, 1))
     (row,) = node.run(work).responses
     assert row.error_code == (0 if count == 450 else INVALID_REQUEST)
 
@@ -212,7 +223,7 @@ def test_lines_of_one_resource_in_incremental_alter_configs(node: Harness, count
 def test_resources_that_are_listed(node: Harness) -> None:
     add_topics(node, COUNT)
     body = ListConfigResourcesRequest()
-    work = configs.list_config_resources(node.broker, ask(node, body, 1))
+    work = list_config_resources.list_config_resources(node.broker, ask(node, body, 1))
     assert len(assert_slices_are_short(work).config_resources) > COUNT
 
 
@@ -264,7 +275,7 @@ def test_topics_in_describe_topic_partitions(node: Harness, is_known: bool) -> N
         body = DescribeTopicPartitionsRequest(
             topics=[TopicRequest(name) for name in names(count)], response_partition_limit=2000
         )
-        return topic_partitions.describe_topic_partitions(node.broker, ask(node, body, 0))
+        return describe_topic_partitions.describe_topic_partitions(node.broker, ask(node, body, 0))
 
     assert_slices_are_short(work(3000))
 
@@ -273,7 +284,7 @@ def test_topics_in_describe_topic_partitions(node: Harness, is_known: bool) -> N
 def test_topics_in_create_topics(node: Harness) -> None:
     created = [CreatableTopic(name, 1, 1) for name in names(COUNT)]
     body = CreateTopicsRequest(created, 1000, validate_only=True)
-    work = topics.handle_create_topics(node.broker, ask(node, body, 7))
+    work = create_topics.handle(node.broker, ask(node, body, 7))
     assert len(node.run(work).topics) == COUNT
 
 
@@ -287,7 +298,7 @@ def test_partitions_of_one_topic_in_create_topics(node: Harness, replication_fac
     body = CreateTopicsRequest(
         [CreatableTopic("t", 10_000, replication_factor)], 1000, validate_only=True
     )
-    (row,) = node.run(topics.handle_create_topics(node.broker, ask(node, body, 7))).topics
+    (row,) = node.run(create_topics.handle(node.broker, ask(node, body, 7))).topics
     assert row.num_partitions == 10_000
     for broker_id in (2, 3):
         node.broker.image.remove_broker(BrokerId(broker_id))
@@ -298,11 +309,11 @@ def test_partitions_in_create_partitions(node: Harness) -> None:
     add_topics(node, COUNT, 1)
     asked = [CreatePartitionsTopic(name, 4, None) for name in names(COUNT)]
     body = CreatePartitionsRequest([*asked, CreatePartitionsTopic("absent", 2, None)], 1000, True)
-    work = partitions.handle_create_partitions(node.broker, ask(node, body, 3))
+    work = create_partitions.handle(node.broker, ask(node, body, 3))
     codes = [row.error_code for row in node.run(work).results]
     assert codes.count(0) == COUNT
     body.topics[0].count = 10_000
-    work = partitions.handle_create_partitions(node.broker, ask(node, body, 3))
+    work = create_partitions.handle(node.broker, ask(node, body, 3))
     codes = [row.error_code for row in node.run(work).results]
     assert codes.count(POLICY_VIOLATION) > COUNT // 2, "10,000 partitions for a request in all"
 
@@ -313,7 +324,7 @@ def test_partitions_in_elect_leaders(node: Harness, wants_all: bool) -> None:
     add_topics(node, COUNT)
     asked = [TopicPartitions(name, [0, 1, 2]) for name in names(COUNT)]
     body = ElectLeadersRequest(0, None if wants_all else asked, 1000)
-    work = elections.handle_elect_leaders(node.broker, ask(node, body, 2))
+    work = elect_leaders.handle(node.broker, ask(node, body, 2))
     assert node.run(work).error_code == 0
 
 
@@ -325,27 +336,27 @@ def test_partitions_in_alter_partition_reassignments(node: Harness) -> None:
         for name in names(COUNT)
     ]
     body = AlterPartitionReassignmentsRequest(1000, True, asked)
-    work = reassignments.handle_alter_reassignments(node.broker, ask(node, body, 1))
+    work = alter_partition_reassignments.handle(node.broker, ask(node, body, 1))
     assert len(node.run(work).responses) == COUNT
 
 
 def test_partitions_in_list_partition_reassignments(node: Harness) -> None:
     add_topics(node, COUNT)
     body = ListPartitionReassignmentsRequest(topics=None)
-    assert_slices_are_short(reassignments.list_reassignments(node.broker, body))
+    assert_slices_are_short(list_partition_reassignments.list_reassignments(node.broker, body))
 
 
 @pytest.mark.usefixtures("measured")
 def test_topics_in_delete_topics(node: Harness) -> None:
     body = DeleteTopicsRequest([DeleteTopicState(name) for name in names(COUNT)], [], 1000)
-    work = topics.handle_delete_topics(node.broker, ask(node, body, 6))
+    work = delete_topics.handle(node.broker, ask(node, body, 6))
     assert len(node.run(work).responses) == COUNT
 
 
 def test_partitions_in_describe_log_dirs(node: Harness) -> None:
     def work(count: int) -> Any:
         asked = DescribableLogDirTopic("t", list(range(count)))
-        return log_dirs.describe_log_dirs(node.broker, DescribeLogDirsRequest([asked]))
+        return describe_log_dirs.describe_log_dirs(node.broker, DescribeLogDirsRequest([asked]))
 
     assert_slices_are_short(work(4000))
 
@@ -353,7 +364,7 @@ def test_partitions_in_describe_log_dirs(node: Harness) -> None:
 def test_partitions_in_alter_replica_log_dirs(node: Harness) -> None:
     topic = AlterReplicaLogDirTopic("t", list(range(COUNT)))
     body = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/elsewhere", [topic])])
-    work = log_dirs.alter_replica_log_dirs(node.broker, body)
+    work = alter_replica_log_dirs.alter_replica_log_dirs(node.broker, body)
     (row,) = assert_slices_are_short(work).results
     assert len(row.partitions) == COUNT
 
@@ -379,7 +390,7 @@ def test_many_large_requests_share_the_loop(node: Harness) -> None:
 
         loop = asyncio.get_running_loop()
         work = [
-            metadata.handle_metadata(node.broker, ask(node, metadata_request("all", 0), 12))
+            metadata.handle(node.broker, ask(node, metadata_request("all", 0), 12))
             for _ in range(10)
         ]
         turn()

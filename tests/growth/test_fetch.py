@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
-from headrace.broker.fetch_sessions import EVICTION_MS_MIN, FetchSessions, wanted_partitions
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
+from headrace.replication.fetch_sessions import EVICTION_MS_MIN, FetchSessions, wanted_partitions
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
+from tests.unit.harness import Harness
 
 NOW_MS = 1_700_000_000_000
 LATEST = 18
@@ -20,7 +22,7 @@ TURNS = 10
 """How many turns of the loop it takes, at most, until what is due is done."""
 
 
-def count(harness: Any, work: Callable[[], Awaitable[Any]]) -> int:
+def count(harness: Harness, work: Callable[[], Awaitable[Any]]) -> int:
     """Return what some work costs the loop's thread."""
 
     async def run() -> None:
@@ -45,15 +47,15 @@ def batch(value: bytes = b"x" * 100, **identity: Any) -> memoryview:
     return memoryview(builder.build(**identity))
 
 
-def make_topic(harness: Any, partitions: int, *, has_records: bool) -> bytes:
+def make_topic(harness: Harness, partitions: int, *, has_records: bool) -> bytes:
     name = f"topic-{partitions}"
-    if (known := harness.broker.image.topic(name)) is not None:
-        return known.topic_id  # type: ignore[no-any-return]
+    if harness.has_topic(name):
+        return harness.topic(name).topic_id
     topic_id: bytes = harness.create_topic(name, partitions=partitions)
 
     async def fill() -> None:
         for index in range(partitions):
-            partition = harness.broker.replicas.find(name, index)
+            partition = harness.partition(name, index)
             partition.append(batch(), NOW_MS, needs_replicas=False)
 
     if has_records:
@@ -61,7 +63,7 @@ def make_topic(harness: Any, partitions: int, *, has_records: bool) -> bytes:
     return topic_id
 
 
-def test_partitions_of_a_fetch(harness: Any) -> None:
+def test_partitions_of_a_fetch(harness: Harness) -> None:
     def cost(partitions: int) -> int:
         topic_id = make_topic(harness, partitions, has_records=True)
         request = fetch(topic_id, partitions)
@@ -70,7 +72,7 @@ def test_partitions_of_a_fetch(harness: Any) -> None:
     assert_grows_linearly(least(cost), 100)
 
 
-def test_cold_partitions_of_a_fetch(harness: Any, cold_files: Any) -> None:
+def test_cold_partitions_of_a_fetch(harness: Harness, cold_files: Any) -> None:
     def cost(partitions: int) -> int:
         topic_id = make_topic(harness, partitions, has_records=True)
         cold_files.drop(harness, f"topic-{partitions}", *range(partitions))
@@ -80,13 +82,13 @@ def test_cold_partitions_of_a_fetch(harness: Any, cold_files: Any) -> None:
     assert_grows_linearly(least(cost), 30)
 
 
-def test_a_look_at_a_session_that_waits(harness: Any) -> None:
+def test_a_look_at_a_session_that_waits(harness: Harness) -> None:
     """Records of an open transaction wake its readers, who may not have them."""
 
     def cost(partitions: int) -> int:
         topic_id = make_topic(harness, partitions, has_records=False)
         request = fetch(topic_id, partitions, isolation_level=COMMITTED)
-        partition = harness.broker.replicas.find(f"topic-{partitions}", partitions - 1)
+        partition = harness.partition(f"topic-{partitions}", partitions - 1)
         sequence = partition.log.end_offset
 
         async def wait() -> Any:
@@ -118,7 +120,7 @@ def test_a_look_at_a_session_that_waits(harness: Any) -> None:
     assert_stays_flat(least(cost), 40)
 
 
-def test_partitions_of_a_session_of_which_nothing_is_new(harness: Any) -> None:
+def test_partitions_of_a_session_of_which_nothing_is_new(harness: Harness) -> None:
     """A request names nothing, so the session is looked through: little for each."""
 
     def cost(partitions: int) -> int:
@@ -133,13 +135,15 @@ def test_partitions_of_a_session_of_which_nothing_is_new(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("is_one_open_for_long", [False, True], ids=["", "one-open-for-long"])
-def test_aborted_transactions_that_were_not_read(harness: Any, is_one_open_for_long: bool) -> None:
+def test_aborted_transactions_that_were_not_read(
+    harness: Harness, is_one_open_for_long: bool
+) -> None:
     def cost(transactions: int) -> int:
         name = f"aborted-{transactions}"
-        if harness.broker.image.topic(name) is None:
+        if not harness.has_topic(name):
             harness.create_topic(name)
-        topic_id = harness.broker.image.topic(name).topic_id
-        partition = harness.broker.replicas.find(name, 0)
+        topic_id = harness.topic(name).topic_id
+        partition = harness.partition(name, 0)
 
         async def fill() -> None:
             first = {"producer_id": 9_999, "producer_epoch": 0}
@@ -172,7 +176,7 @@ def abort(partition: Any, identity: dict[str, int]) -> None:
 
 def test_sessions_when_one_more_is_asked_for() -> None:
     def cost(slots: int) -> int:
-        sessions = FetchSessions(slots, Random(1))
+        sessions = FetchSessions(slots, partial(Random(1).randint, 1, 2**31 - 1))
         asked = [FetchPartition(partition=index, fetch_offset=0) for index in range(2)]
         wanted = wanted_partitions([FetchTopic(topic_id=b"t" * 16, partitions=asked)])
         for now_ms in range(slots):

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import compactor, replicas, topic_settings, upkeep
-from headrace.broker.clock import Clock
-from headrace.broker.compactor import Compactor
-from headrace.broker.partition import Partition
-from headrace.broker.upkeep import Upkeep
 from headrace.ids import TopicName
 from headrace.log.producers import ProducerState, RecordedBatch
 from headrace.log.real_disk import RealDisk
+from headrace.loop.clock import Clock
 from headrace.metadata.applier import Outcome
 from headrace.metadata.events import ConfigsChanged, Event
 from headrace.metadata.state import ResourceType
+from headrace.node import compactor, upkeep
+from headrace.node.compactor import Compactor
+from headrace.node.upkeep import Upkeep
+from headrace.replication import replicas, topic_settings
+from headrace.replication.partition import Partition
 from headrace.testing.disk import SimulatedDisk
 from tests.crash.topic_histories import ROLLED, Node
 from tests.growth.steps import assert_stays_flat, steps

@@ -2,7 +2,6 @@
 
 import pytest
 
-from headrace.broker.share_reading import _batches
 from headrace.log import lookup
 from headrace.log.cutting import delete_records
 from headrace.log.log import Log
@@ -15,6 +14,7 @@ from headrace.records.errors import CostlyBatch, RecordsError, RefusedBatch
 from headrace.records.header import read_header, seal
 from headrace.records.record import Record
 from headrace.records.validation import TopicRules, finish_validation, validate_batch
+from headrace.share.reading import _batches
 from headrace.testing.disk import SimulatedDisk
 from tests.growth.steps import assert_stays_flat, steps
 from tests.unit.log.logs import NOW_MS, append, open_simulated

@@ -12,8 +12,10 @@ from headrace.records.control import build_end_transaction_marker
 from headrace.share.partition.types import Acknowledgement, AckType, Limits, Wanted
 from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
 from tests.growth.test_fetch import least
-from tests.unit.broker.dead_letter_topics import LETTERS, log_of, name_topic, wait_until
-from tests.unit.broker.share_client import (
+from tests.unit.harness import Harness
+from tests.unit.share.dead_letter_topics import LETTERS, log_of, name_topic, wait_until
+from tests.unit.share.partition.share_partitions import LOCK_MS, Partition
+from tests.unit.share.share_client import (
     ACCEPT,
     NOW_MS,
     REJECT,
@@ -22,7 +24,6 @@ from tests.unit.broker.share_client import (
     configure,
     initialize,
 )
-from tests.unit.share.partition.share_partitions import LOCK_MS, Partition
 
 LIMITS = Limits(lock_duration_ms=LOCK_MS, delivery_count_limit=5, in_flight_max=100_000)
 TURNS = 10
@@ -32,7 +33,7 @@ one_shard = pytest.mark.parametrize(
 )
 
 
-def count(harness: Any, work: Callable[[], Awaitable[Any]]) -> int:
+def count(harness: Harness, work: Callable[[], Awaitable[Any]]) -> int:
     """Return what some work costs the loop's thread."""
 
     async def run() -> None:
@@ -138,20 +139,20 @@ def test_dead_letters_that_are_tried_again() -> None:
 # The node
 
 
-def make_topic(harness: Any, partitions: int, group_id: str = "group") -> bytes:
+def make_topic(harness: Harness, partitions: int, group_id: str = "group") -> bytes:
     """Create a topic whose share partitions a group has begun, once."""
     name = f"topic-{partitions}"
-    if (known := harness.broker.image.topic(name)) is not None:
-        return known.topic_id  # type: ignore[no-any-return]
+    if harness.has_topic(name):
+        return harness.topic(name).topic_id
     topic_id = harness.create_topic(name, partitions=partitions)
     initialize(harness, topic_id, *range(partitions), group_id=group_id, start_offset=0)
-    return topic_id  # type: ignore[no-any-return]
+    return topic_id
 
 
-def append_to(harness: Any, partitions: int, index: int) -> None:
+def append_to(harness: Harness, partitions: int, index: int) -> None:
     builder = BatchBuilder()
     builder.append(NOW_MS, b"key", b"x" * 100)
-    partition = harness.broker.replicas.find(f"topic-{partitions}", index)
+    partition = harness.partition(f"topic-{partitions}", index)
     partition.append(memoryview(builder.build()), NOW_MS, needs_replicas=False)
 
 
@@ -161,7 +162,7 @@ async def settle() -> None:
 
 
 @one_shard
-def test_partitions_of_a_session(harness: Any) -> None:
+def test_partitions_of_a_session(harness: Harness) -> None:
     def cost(partitions: int) -> int:
         member = Member(harness, make_topic(harness, partitions), f"member-{partitions}")
         member.fetch(*range(partitions), max_wait_ms=20)
@@ -173,7 +174,7 @@ def test_partitions_of_a_session(harness: Any) -> None:
 
 
 @one_shard
-def test_a_look_at_a_session_that_waits(harness: Any) -> None:
+def test_a_look_at_a_session_that_waits(harness: Harness) -> None:
     """One partition has records, but fewer bytes than are waited for."""
 
     def cost(partitions: int) -> int:
@@ -207,7 +208,7 @@ def test_a_look_at_a_session_that_waits(harness: Any) -> None:
 
 
 @one_shard
-def test_the_end_of_a_session_in_a_large_group(harness: Any) -> None:
+def test_the_end_of_a_session_in_a_large_group(harness: Harness) -> None:
     def cost(partitions: int) -> int:
         group_id = f"group-{partitions}"
         topic_id = make_topic(harness, partitions, group_id)
@@ -233,15 +234,15 @@ def test_the_end_of_a_session_in_a_large_group(harness: Any) -> None:
 
 
 @one_shard
-def test_batches_of_aborted_transactions(harness: Any) -> None:
+def test_batches_of_aborted_transactions(harness: Harness) -> None:
     numbers = iter(range(100))
 
     def cost(transactions: int) -> int:
         name = f"aborted-{transactions}"
-        if harness.broker.image.topic(name) is None:
+        if not harness.has_topic(name):
             harness.create_topic(name)
             harness.run(abort_many(harness, name, transactions))
-        topic_id = harness.broker.image.topic(name).topic_id
+        topic_id = harness.topic(name).topic_id
         group_id = f"group-{next(numbers)}"  # one that has read nothing yet
         configure(harness, group_id, share_isolation_level="read_committed")
         initialize(harness, topic_id, 0, group_id=group_id, start_offset=0)
@@ -253,8 +254,8 @@ def test_batches_of_aborted_transactions(harness: Any) -> None:
     assert_grows_linearly(least(cost), 200)
 
 
-async def abort_many(harness: Any, topic: str, transactions: int) -> None:
-    partition = harness.broker.replicas.find(topic, 0)
+async def abort_many(harness: Harness, topic: str, transactions: int) -> None:
+    partition = harness.partition(topic, 0)
     for number in range(transactions):
         builder = BatchBuilder()
         builder.append(NOW_MS, b"key", b"value")
@@ -270,7 +271,7 @@ async def abort_many(harness: Any, topic: str, transactions: int) -> None:
 
 @one_shard
 def test_dead_letters_read_their_records_and_little_more(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cost of this one is counted in bytes."""
     topic_id = harness.create_topic("orders")
@@ -303,6 +304,7 @@ def test_dead_letters_read_their_records_and_little_more(
     assert_grows_linearly(cost, 50)
 
 
-def member_letters(harness: Any) -> int:
-    partition = harness.broker.replicas.find(LETTERS, 0)
-    return 0 if partition is None else int(partition.log.end_offset)
+def member_letters(harness: Harness) -> int:
+    if not harness.has_partition(LETTERS):
+        return 0
+    return harness.partition(LETTERS).log.end_offset

@@ -15,7 +15,7 @@ from headrace.txn.state import Status, Transaction
 from headrace.web.metrics import NodeMetrics
 from tests.growth.slices import assert_slices_are_short, total_steps
 from tests.growth.steps import assert_grows_linearly
-from tests.unit.broker.conftest import Harness
+from tests.unit.harness import Harness
 from tests.unit.web.test_group_metrics import empty_groups
 
 COUNT = 3000

@@ -17,7 +17,7 @@ from headrace.wire.messages.request_header import RequestHeader
 from headrace.wire.schema import Message
 from tests.config_requests import STEPS, Step, codes_of, comparable, comparable_row, describe
 from tests.jvm.kafka_broker import kafka
-from tests.unit.broker.conftest import Harness
+from tests.unit.harness import Harness
 
 pytestmark = pytest.mark.jvm
 

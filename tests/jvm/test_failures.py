@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.broker.failures import failure_response
-from headrace.broker.request import Peer, Request
 from headrace.errors import ErrorCode
+from headrace.server.failures import failure_response
+from headrace.server.request import Peer, Request
 from headrace.wire import APIS, Api, ApiKey, decode, encode
 from headrace.wire.schema import Struct
 from tests.message_values import Filled, make_message

@@ -26,32 +26,32 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from headrace.broker.clock import Clock
-from headrace.broker.features import TRANSACTION_VERSION
-from headrace.broker.transaction_markers import Marker, MarkerWriter, OnWritten
-from headrace.broker.transactions import transaction_coordinator
 from headrace.config import load_settings
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.records import CoordinatorRecord, read_record_batch
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import NO_PRODUCER_ID, BrokerId, TopicId
+from headrace.ids import NO_PRODUCER_ID, TRANSACTIONS_TOPIC, BrokerId, TopicId
 from headrace.log.cutting import truncate
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.log import Appended
 from headrace.log.opening import open_log
 from headrace.log.settings import LogSettings
+from headrace.loop.clock import Clock
+from headrace.metadata.features import TRANSACTION_VERSION
 from headrace.metadata.image import Image
 from headrace.metadata.state import Partition, Topic
 from headrace.records.header import read_headers
 from headrace.testing.disk import SimulatedDisk
 from headrace.testing.virtual_loop import VirtualLoop
 from headrace.txn import ending, initialization
+from headrace.txn.coordinator import transaction_coordinator
 from headrace.txn.ending import end, end_bumping
 from headrace.txn.initialization import init_producer_id
 from headrace.txn.machine import TransactionsMachine
+from headrace.txn.markers import Marker, MarkerWriter, OnWritten
 from headrace.txn.partitions import add_partitions, verify_partitions
-from headrace.txn.records import RECORD_TYPES, TRANSACTIONS_TOPIC, to_record, to_transaction
+from headrace.txn.records import RECORD_TYPES, to_record, to_transaction
 from headrace.txn.state import EPOCH_MAX, NOT_STARTED_MS, Place, Producer, Transaction
 from headrace.wire.messages.transaction_log_key import TransactionLogKey
 from headrace.wire.messages.transaction_log_value import TransactionLogValue

@@ -10,7 +10,7 @@ are written, so that a replay has them in other tasks.
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from headrace.spark import session
-from headrace.spark.sink.decisions import Claim, Decision, History, Writer
+from headrace.spark.sink.decisions import Claim, Decision, History, Slot, Writer
 from headrace.spark.sink.ports import Ports
 from headrace.spark.sink.protocol import Journal, Sink
 from headrace.spark.sink.stopping import writer_of
@@ -90,13 +90,13 @@ class FatedTransactions:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transactions, name)
 
-    async def commit(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
-        is_seen: bool = await self._transactions.commit(
-            transactional_id, producer_id, producer_epoch
-        )
-        if self._is_fatal:
-            Fate.meet("between two ends")
-        return is_seen
+    async def commit(self, slots: Mapping[str, Slot]) -> list[bool]:
+        seen: list[bool] = []
+        for transactional_id, slot in slots.items():
+            seen += await self._transactions.commit({transactional_id: slot})
+            if self._is_fatal:
+                Fate.meet("between two ends")
+        return seen
 
 
 class FatedWriter(StreamWriter):

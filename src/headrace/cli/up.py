@@ -20,7 +20,7 @@ from headrace.config import InvalidSetting, Settings, load_settings
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.broker.node import Node
+    from headrace.node.node import Node
 
 EXIT_CANNOT_START = 1
 
@@ -68,7 +68,7 @@ def up(
 
 
 async def _run(settings: Settings) -> None:
-    from headrace.broker.node import Node  # noqa: PLC0415  after logging is set up
+    from headrace.node.node import Node  # noqa: PLC0415  after logging is set up
 
     settle_collector()
     node = Node(settings)

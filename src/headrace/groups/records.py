@@ -4,11 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 from headrace.coordinator.records import RecordTypes
-from headrace.ids import TopicName
 from headrace.wire import message_type
 from headrace.wire.schema import Message
-
-GROUPS_TOPIC: Final = TopicName("__consumer_offsets")
 
 _NAMES: Final = {
     0: "LegacyOffsetCommit",

@@ -1,19 +1,19 @@
 """Which part of a log compaction may work on now, and which of many logs needs it most.
 
-Pure: what the log is like and the time go in, a plan comes out. `compaction` carries it out.
+Pure: facts about segments and the time go in, a plan comes out. `compaction` asks the log for the
+facts and carries out the plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
-from headrace import config
-from headrace.ids import NO_TIMESTAMP
-from headrace.log.log import Log
-from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.log.settings import LogSettings
 
 Name = TypeVar("Name")
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+"""What an index can say: offsets of a segment are relative to its base."""
 
 
 class SegmentFacts(NamedTuple):
@@ -93,39 +93,6 @@ def plan(
         dirty_bytes if end_offset > first_dirty else 0,
         bool(first_timestamps) and min(first_timestamps) < now_ms - lag_ms,
         settings.min_cleanable_dirty_ratio,
-    )
-
-
-def plan_log(log: Log, now_ms: int) -> Cleanable:
-    """Say what may be compacted of a log now."""
-    settings = log.settings
-    has_lag = (
-        settings.min_compaction_lag_ms > 0
-        or settings.max_compaction_lag_ms < config.MAX_COMPACTION_LAG_MS.default
-    )
-    return plan(
-        [facts(segment, with_times=has_lag) for segment in log.segments],
-        settings,
-        start_offset=log.start_offset,
-        checkpoint=log.first_dirty_offset,
-        stable_offset=log.last_stable_offset,
-        now_ms=now_ms,
-    )
-
-
-def facts(segment: Segment, *, with_times: bool = False) -> SegmentFacts:
-    """Describe a segment; its times, which take reading from the disk, only if asked for."""
-    first_timestamp: int = NO_TIMESTAMP
-    largest_timestamp: int = NO_TIMESTAMP
-    if with_times and segment.size_bytes:
-        largest_timestamp = segment.largest_timestamp
-        first_timestamp = segment.first_timestamp or next(segment.batches())[1].max_timestamp
-    return SegmentFacts(
-        segment.base_offset,
-        segment.size_bytes,
-        max(segment.offset_index.size_bytes, segment.time_index.size_bytes),
-        first_timestamp,
-        largest_timestamp,
     )
 
 

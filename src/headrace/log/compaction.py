@@ -25,9 +25,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from headrace import config
 from headrace.config import LOG_CLEANER_DEDUPE_BUFFER_SIZE
 from headrace.errors import HeadraceError
-from headrace.log.cleanable import facts, group, plan_log
+from headrace.ids import NO_TIMESTAMP
+from headrace.log.cleanable import Cleanable, SegmentFacts, group, plan
 from headrace.log.cleaning import Sieve, TransactionWalk, last_batches
 from headrace.log.compaction_files import (
     CLEANED_SUFFIX,
@@ -154,7 +156,7 @@ class _Pass:
         }
         ends = [segment.base_offset for segment in self._log.segments]
         behind = next(end for end in ends if end > max(by_offset))
-        every = [facts(segment) for segment in by_offset.values()]
+        every = [_facts(segment) for segment in by_offset.values()]
         return [
             [by_offset[part.base_offset] for part in run]
             for run in group(every, self._log.settings, behind)
@@ -254,3 +256,36 @@ def _advance(slices: Slices[Result]) -> tuple[Result] | None:
     except StopIteration as stop:
         return (stop.value,)
     return None
+
+
+def plan_log(log: Log, now_ms: int) -> Cleanable:
+    """Say what may be compacted of a log now."""
+    settings = log.settings
+    has_lag = (
+        settings.min_compaction_lag_ms > 0
+        or settings.max_compaction_lag_ms < config.MAX_COMPACTION_LAG_MS.default
+    )
+    return plan(
+        [_facts(segment, with_times=has_lag) for segment in log.segments],
+        settings,
+        start_offset=log.start_offset,
+        checkpoint=log.first_dirty_offset,
+        stable_offset=log.last_stable_offset,
+        now_ms=now_ms,
+    )
+
+
+def _facts(segment: Segment, *, with_times: bool = False) -> SegmentFacts:
+    """Describe a segment; its times, which take reading from the disk, only if asked for."""
+    first_timestamp: int = NO_TIMESTAMP
+    largest_timestamp: int = NO_TIMESTAMP
+    if with_times and segment.size_bytes:
+        largest_timestamp = segment.largest_timestamp
+        first_timestamp = segment.first_timestamp or next(segment.batches())[1].max_timestamp
+    return SegmentFacts(
+        segment.base_offset,
+        segment.size_bytes,
+        max(segment.offset_index.size_bytes, segment.time_index.size_bytes),
+        first_timestamp,
+        largest_timestamp,
+    )

@@ -16,13 +16,14 @@ from msgspec import Struct
 
 from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.ids import NO_TIMESTAMP
+from headrace.log.cleanable import RELATIVE_OFFSET_MAX
 from headrace.log.disk import GONE, Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import ColdRead, read_segment
 from headrace.log.flushing import Flush, Flusher, LostWrites
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
-from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
+from headrace.log.segment import Segment
 from headrace.log.settings import LogSettings
 from headrace.log.transactions import AbortedTransaction
 from headrace.records.control import ControlRecord, read_control

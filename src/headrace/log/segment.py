@@ -25,7 +25,6 @@ OFFSET_ENTRY: Final = Layout(">II")
 """The last offset of a batch, relative to the segment's base, and where the batch begins."""
 TIME_ENTRY: Final = Layout(">qI")
 """The largest timestamp so far, and the last offset, relative too, of the batch that has it."""
-RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex")
 SUFFIXES: Final = (".log", *INDEX_SUFFIXES, ".snapshot")
 DELETED_SUFFIX: Final = ".deleted"

@@ -3,9 +3,9 @@
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-UNKNOWN_OFFSET: Final = -1
-"""The start of a share partition that nobody has read from: its leader resolves it."""
 UNKNOWN_COUNT: Final = -1
+NO_LEADER_EPOCH: Final = -1
+"""The leader epoch of a reader that does not lead the share partition."""
 
 
 class DeliveryState(IntEnum):

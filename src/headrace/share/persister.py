@@ -23,11 +23,10 @@ from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Reply
 from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import BrokerId
+from headrace.ids import SHARE_STATES_TOPIC, BrokerId, SharePartitionKey
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER
 from headrace.share.durable import StateWrite
-from headrace.share.key import SharePartitionKey
 from headrace.share.state.calls import (
     DELETE,
     INITIALIZE,
@@ -40,7 +39,6 @@ from headrace.share.state.calls import (
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.operations import Beginning
 from headrace.share.state.placement import state_partition
-from headrace.share.state.records import SHARE_STATES_TOPIC
 from headrace.wire.schema import Message
 
 _TRY_AGAIN: Final = (

@@ -5,11 +5,12 @@ states answer without a task; a node that leads another partition of the topic t
 for goes over the network.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from headrace.coordinator.machine import Reply
+from headrace.ids import SharePartitionKey
 from headrace.share.durable import StateWrite
-from headrace.share.key import SharePartitionKey
 
 
 class Persister(Protocol):
@@ -31,3 +32,12 @@ class Persister(Protocol):
 
     def delete(self, key: SharePartitionKey, reply: Reply) -> None:
         """Forget a share partition; answers None, also if there was none."""
+
+
+class MemberConnection(Protocol):
+    """The connection of a member of a share group."""
+
+    address: str
+    """Where it comes from, as `host:port`."""
+    on_close: set[Callable[[], None]]
+    """Called once when the connection ends."""

@@ -20,13 +20,13 @@ from typing import Any, Final, Self, TypeVar
 
 import uvloop
 
-from headrace.broker.clock import Clock
-from headrace.broker.node import Node
 from headrace.client import Admin, Consumer, Producer, Start
 from headrace.client.configs import Resource, ResourceType
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.producer import HeadersLike
 from headrace.config import load_settings
+from headrace.loop.clock import Clock
+from headrace.node.node import Node
 from headrace.testing.faults import Faults
 
 WAIT_SECONDS_MAX: Final = 30

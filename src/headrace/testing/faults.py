@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headrace.broker.dispatch import Dispatcher
-from headrace.broker.dispatch import Fault as Hook
-from headrace.broker.failures import failure_response
-from headrace.broker.request import Peer, Request
 from headrace.errors import ErrorCode
+from headrace.server.dispatch import Dispatcher
+from headrace.server.dispatch import Fault as Hook
+from headrace.server.failures import failure_response
+from headrace.server.request import Peer, Request
 from headrace.wire import APIS, ApiKey
 
 ApiName: TypeAlias = str | ApiKey

@@ -3,12 +3,11 @@
 from typing import Final
 
 from headrace.coordinator.records import CoordinatorRecord, RecordTypes
-from headrace.ids import NO_PRODUCER_ID, TopicName
+from headrace.ids import NO_PRODUCER_ID
 from headrace.txn.state import Place, Status, Transaction
 from headrace.wire.messages.transaction_log_key import TransactionLogKey
 from headrace.wire.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
 
-TRANSACTIONS_TOPIC: Final = TopicName("__transaction_state")
 RECORD_TYPES: Final[RecordTypes] = {
     TransactionLogKey.API_KEY: (TransactionLogKey, TransactionLogValue)
 }

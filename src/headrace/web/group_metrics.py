@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
-from headrace.broker.share_lag import share_lag
-from headrace.broker.slices import Slice, Slices
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.shard import State
 from headrace.groups.kinds import OffsetsOnlyGroup
 from headrace.groups.state import Group, GroupId, GroupKind, GroupsState
 from headrace.ids import TopicName
+from headrace.loop.slices import Slice, Slices
+from headrace.share.lag import share_lag
 from headrace.txn.state import Status
 from headrace.web.families import PAUSE, Collected, Rows, counters, gauge, gauges
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.server.broker import Broker
 
 GROUPS_MAX: Final = 200
 """How many groups have rows of their own: those with the most members and the most lag."""
@@ -141,7 +141,7 @@ def _share_lags(broker: "Broker", current: Slice) -> Slices[Counter[str]]:
         if shard.state is not State.ACTIVE:
             continue
         for key, state in tuple(shard.machine.state.states.items()):
-            lags[key.group_id] += max(share_lag(broker, key, state.summary), 0)
+            lags[key.group_id] += max(share_lag(broker.replicas, key, state.summary), 0)
             if current.spend(2):
                 yield
     return lags

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.broker.node import Node
+    from headrace.node.node import Node
 
 
 def explain_unready(node: "Node") -> str | None:

@@ -16,11 +16,11 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 import headrace
-from headrace.broker.counters import LATENCY_BOUNDS_NS, ApiCounters
-from headrace.broker.partition import Partition
-from headrace.broker.slices import Slice, Slices, finish, run_whole
-from headrace.broker.upkeep import MEANING_OF_FREED
+from headrace.loop.counters import LATENCY_BOUNDS_NS, ApiCounters
+from headrace.loop.slices import Slice, Slices, finish, run_whole
 from headrace.metadata.state import NO_LEADER
+from headrace.node.upkeep import MEANING_OF_FREED
+from headrace.replication.partition import Partition
 from headrace.web.families import PAUSE, Collected, counter, counters, gauge, gauges
 from headrace.web.group_metrics import group_metrics
 from headrace.web.share_metrics import share_metrics
@@ -28,7 +28,7 @@ from headrace.web.topic_metrics import topic_metrics
 from headrace.wire import APIS
 
 if TYPE_CHECKING:
-    from headrace.broker.node import Node
+    from headrace.node.node import Node
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 NS: Final = 1_000_000_000

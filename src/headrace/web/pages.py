@@ -13,7 +13,7 @@ from headrace.web.metrics import CONTENT_TYPE, NodeMetrics
 from headrace.web.share_inspection import NothingKnown, inspect_share, split_path
 
 if TYPE_CHECKING:
-    from headrace.broker.node import Node
+    from headrace.node.node import Node
 
 
 def application(node: "Node") -> Starlette:

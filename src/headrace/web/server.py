@@ -20,10 +20,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace import config
-from headrace.broker.listeners import Address, CannotListen, Listener
+from headrace.server.listeners import Address, CannotListen, Listener
 
 if TYPE_CHECKING:
-    from headrace.broker.node import Node
+    from headrace.node.node import Node
 
 REQUEST_START_BYTES_MAX: Final = 64 * 1024
 """How much of a request is kept until the libraries are loaded; no page needs more."""

@@ -9,19 +9,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from headrace.broker.share_breakers import GroupBreaker
-from headrace.broker.share_partition import LedSharePartition
-from headrace.broker.slices import Slice, Slices, finish
 from headrace.errors import KafkaError
-from headrace.ids import PartitionIndex, TopicName, topic_id_text
+from headrace.ids import (
+    SHARE_STATES_TOPIC,
+    UNKNOWN_OFFSET,
+    PartitionIndex,
+    SharePartitionKey,
+    TopicName,
+    topic_id_text,
+)
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.state import Topic
-from headrace.share.durable import UNKNOWN_OFFSET, StateSummary
-from headrace.share.key import SharePartitionKey
+from headrace.share.breakers import GroupBreaker
+from headrace.share.durable import StateSummary
+from headrace.share.led_partition import LedSharePartition
 from headrace.share.partition.types import InFlight
-from headrace.share.state.records import SHARE_STATES_TOPIC
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.server.broker import Broker
 
 SUMMARY_SECONDS_MAX: Final = 5
 """How long the states of partitions that are not loaded here are waited for, together."""

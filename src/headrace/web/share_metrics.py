@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.slices import Slice
+from headrace.loop.slices import Slice
 from headrace.share.breaker import BreakerState
 from headrace.web.families import PAUSE, Collected, counter, counters, gauge
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.server.broker import Broker
 
 
 def share_metrics(broker: "Broker") -> Collected:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.counters import TopicCounters
-from headrace.broker.slices import Slice
 from headrace.ids import TopicName
+from headrace.loop.counters import TopicCounters
+from headrace.loop.slices import Slice
 from headrace.web.families import PAUSE, Collected, Rows, counters, gauges
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.server.broker import Broker
 
 TOPICS_MAX: Final = 200
 """How many topics have rows of their own: those with the most bytes in and out."""

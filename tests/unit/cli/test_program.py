@@ -74,7 +74,7 @@ def test_a_command_waits_for_no_module_that_only_another_one_needs(command: str)
 
 
 def test_a_node_starts_without_what_groups_and_pages_need() -> None:
-    modules = modules_after("import headrace.broker.node")
+    modules = modules_after("import headrace.node.node")
     heavy = {"headrace.groups.machine", "headrace.web", "starlette", "uvicorn", "rich", "re2"}
     assert not modules.intersection(heavy)
 

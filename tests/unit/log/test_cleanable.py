@@ -3,15 +3,15 @@
 import pytest
 
 from headrace.log.cleanable import (
+    RELATIVE_OFFSET_MAX,
     SEGMENTS_MAX,
     Cleanable,
     SegmentFacts,
     choose,
     group,
     plan,
-    plan_log,
 )
-from headrace.log.segment import RELATIVE_OFFSET_MAX
+from headrace.log.compaction import plan_log
 from headrace.log.settings import LogSettings
 from tests.unit.log.keyed import open_compacted, put, roll, run
 

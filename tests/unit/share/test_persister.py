@@ -11,7 +11,7 @@ from headrace.config import load_settings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import BrokerId
+from headrace.ids import SHARE_STATES_TOPIC, BrokerId
 from headrace.log.opening import open_log
 from headrace.log.settings import LogSettings
 from headrace.metadata.image import Image
@@ -20,7 +20,7 @@ from headrace.share.durable import DurableState, StateBatch, StateSummary, State
 from headrace.share.persister import LINE_CALLS_MAX, Patience, StatePersister
 from headrace.share.state.calls import DELETE, INITIALIZE, READ, READ_SUMMARY, WRITE, Kind
 from headrace.share.state.machine import ShareStatesMachine
-from headrace.share.state.records import RECORD_TYPES, SHARE_STATES_TOPIC
+from headrace.share.state.records import RECORD_TYPES
 from headrace.share.state.states import ShareStates
 from headrace.testing.disk import SimulatedDisk
 from headrace.testing.virtual_loop import run_virtual

@@ -209,8 +209,13 @@ class Actor:
     async def begin(self, transactional_id: str) -> tuple[int, int]:
         return await self.take(self.cluster.begin, transactional_id)
 
-    async def commit(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
-        return await self.take(self.cluster.commit, transactional_id, producer_epoch)
+    async def commit(self, slots: Mapping[str, Slot]) -> list[bool]:
+        return await asyncio.gather(
+            *(
+                self.take(self.cluster.commit, transactional_id, slot.producer_epoch)
+                for transactional_id, slot in slots.items()
+            )
+        )
 
     async def ended(self, slots: Mapping[str, Slot]) -> list[str]:
         return await self.take(self.cluster.ended, slots)

@@ -10,10 +10,9 @@ from headrace.coordinator.shard import State
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.offsets.store import CommittedOffset
 from headrace.groups.state import GroupId, GroupsState
-from headrace.ids import PartitionIndex
+from headrace.ids import UNKNOWN_OFFSET, PartitionIndex, SharePartitionKey
 from headrace.metadata.image import Image
-from headrace.share.durable import UNKNOWN_COUNT, UNKNOWN_OFFSET, StateSummary
-from headrace.share.key import SharePartitionKey
+from headrace.share.durable import UNKNOWN_COUNT, StateSummary
 from headrace.txn.state import Status, Transaction
 from headrace.web.group_metrics import GROUPS_MAX, OTHERS, group_metrics
 from tests.unit.groups.classic_world import World

@@ -9,11 +9,11 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.broker.counters import LATENCY_BOUNDS_NS, ApiCounters, Counters
 from headrace.client.cluster import Cluster
 from headrace.client.groups import commit_offsets
 from headrace.client.topics import TopicPartition
 from headrace.ids import TopicName
+from headrace.loop.counters import LATENCY_BOUNDS_NS, ApiCounters, Counters
 from headrace.testing.broker import TestBroker
 from headrace.testing.plugin import headrace, headrace_settings  # noqa: F401  fixtures
 from headrace.web.metrics import NodeCollector, NodeMetrics

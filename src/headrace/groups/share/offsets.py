@@ -21,8 +21,7 @@ from headrace.groups.share.states import (
     without_topics,
 )
 from headrace.groups.state import GroupId, GroupsState
-from headrace.ids import PartitionIndex, TopicId, TopicName
-from headrace.share.key import SharePartitionKey
+from headrace.ids import PartitionIndex, SharePartitionKey, TopicId, TopicName
 
 NewOffsets = Mapping[str, Mapping[int, int]]
 """Where each partition of each topic is to begin."""

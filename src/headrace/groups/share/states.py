@@ -18,9 +18,7 @@ from headrace.groups.share.deadlines import TOPIC_DELETION, answer_held_soon, st
 from headrace.groups.share.group import ShareGroup, States, StateTopic, StateTopics
 from headrace.groups.share.records import states_record
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState
-from headrace.ids import PartitionIndex, TopicId, TopicName
-from headrace.share.durable import UNKNOWN_OFFSET
-from headrace.share.key import SharePartitionKey
+from headrace.ids import UNKNOWN_OFFSET, PartitionIndex, SharePartitionKey, TopicId, TopicName
 
 GROUPS_AT_ONCE: Final = 100
 """How many groups forget a deleted topic together."""

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply
-from headrace.ids import PartitionIndex, TopicId
+from headrace.ids import PartitionIndex, SharePartitionKey, TopicId
 from headrace.share.durable import DeliveryState, DurableState, StateSummary, StateWrite
-from headrace.share.key import SharePartitionKey
 from headrace.share.state import operations
 from headrace.share.state.operations import Beginning
 from headrace.share.state.records import to_batches

@@ -9,7 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from headrace.share.durable import UNKNOWN_OFFSET, StateBatch
+from headrace.ids import UNKNOWN_OFFSET
+from headrace.share.durable import StateBatch
 
 _first_offset = attrgetter("first_offset")
 _last_offset = attrgetter("last_offset")

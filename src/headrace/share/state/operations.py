@@ -11,8 +11,8 @@ from headrace import config
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
-from headrace.share.durable import UNKNOWN_COUNT, UNKNOWN_OFFSET, StateSummary, StateWrite
-from headrace.share.key import SharePartitionKey
+from headrace.ids import UNKNOWN_OFFSET, SharePartitionKey
+from headrace.share.durable import UNKNOWN_COUNT, StateSummary, StateWrite
 from headrace.share.state.merging import merge_batches
 from headrace.share.state.records import snapshot, tombstone, update
 from headrace.share.state.states import ShareState, ShareStates, merged, snapshotted

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 from headrace.coordinator.placement import partition_for
-from headrace.share.key import SharePartitionKey
+from headrace.ids import SharePartitionKey
 
 REMEMBERED_MAX: Final = 10_000
 """How many answers are kept: the hash is of text, and every write asks for it."""

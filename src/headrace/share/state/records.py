@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from headrace.coordinator.records import CoordinatorRecord, RecordTypes
-from headrace.ids import PartitionIndex, TopicId, TopicName
+from headrace.ids import PartitionIndex, SharePartitionKey, TopicId
 from headrace.share.durable import StateBatch, StateWrite
-from headrace.share.key import SharePartitionKey
 from headrace.share.state.states import ShareState
 from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
@@ -15,7 +14,6 @@ from headrace.wire.messages.share_update_key import ShareUpdateKey
 from headrace.wire.messages.share_update_value import ShareUpdateValue
 from headrace.wire.messages.share_update_value import StateBatch as UpdateBatch
 
-SHARE_STATES_TOPIC: Final = TopicName("__share_group_state")
 RECORD_TYPES: Final[RecordTypes] = {
     ShareSnapshotKey.API_KEY: (ShareSnapshotKey, ShareSnapshotValue),
     ShareUpdateKey.API_KEY: (ShareUpdateKey, ShareUpdateValue),

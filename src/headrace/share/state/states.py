@@ -14,16 +14,9 @@ from msgspec import Struct
 from headrace.config import Settings
 from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Reply
-from headrace.ids import TopicId
+from headrace.ids import UNKNOWN_OFFSET, SharePartitionKey, TopicId
 from headrace.metadata.image import Image
-from headrace.share.durable import (
-    UNKNOWN_OFFSET,
-    DurableState,
-    StateBatch,
-    StateSummary,
-    StateWrite,
-)
-from headrace.share.key import SharePartitionKey
+from headrace.share.durable import DurableState, StateBatch, StateSummary, StateWrite
 from headrace.share.state.merging import merge_batches
 
 

@@ -74,9 +74,14 @@ class Coordination:
         raise_for(answer.error_code, None, f"transactional id {transactional_id!r}")
         return answer.producer_id, answer.producer_epoch
 
-    async def commit(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
-        """Commit a transaction, maybe again; False if it was aborted meanwhile."""
-        code = await self._end(transactional_id, producer_id, producer_epoch, is_committed=True)
+    async def commit(self, slots: Mapping[str, Slot]) -> list[bool]:
+        """Commit transactions, maybe again; return False for each that was aborted meanwhile."""
+        return await asyncio.gather(*(self._commit_one(*each) for each in slots.items()))
+
+    async def _commit_one(self, transactional_id: str, slot: Slot) -> bool:
+        code = await self._end(
+            transactional_id, slot.producer_id, slot.producer_epoch, is_committed=True
+        )
         if code == ErrorCode.NONE:
             return True
         error = refusal(code, None, f"transactional id {transactional_id!r}")

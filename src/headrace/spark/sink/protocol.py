@@ -5,7 +5,6 @@ slot to the driver, with the transaction still open. The driver then calls `comm
 `abort_batch`. Everything may stop after any step; `decisions` says why that is well.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -117,8 +116,8 @@ class Transactions(Protocol):
     async def begin(self, transactional_id: str) -> tuple[int, int]:
         """Shut out whoever had the id, abort what it left, and give a producer id and epoch."""
 
-    async def commit(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
-        """Commit a transaction, maybe again; False if it was aborted meanwhile."""
+    async def commit(self, slots: Mapping[str, Slot]) -> list[bool]:
+        """Commit transactions, maybe again; return False for each that was aborted meanwhile."""
 
     async def ended(self, slots: Mapping[str, Slot]) -> list[str]:
         """Name those of these transactions that are not open any more."""
@@ -207,13 +206,7 @@ async def find_stopped(stops: Stops, writer: Writer) -> Sink | None:
 
 async def commit_all(transactions: Transactions, sink: Sink, decision: Decision) -> list[bool]:
     """Commit what a decided batch is in; return of each slot whether it can be seen."""
-    ids = sink.ids_of(decision)
-    return await asyncio.gather(
-        *(
-            transactions.commit(transactional_id, slot.producer_id, slot.producer_epoch)
-            for transactional_id, slot in zip(ids, decision.slots, strict=True)
-        )
-    )
+    return await transactions.commit(dict(zip(sink.ids_of(decision), decision.slots, strict=True)))
 
 
 def lost_rows(sink: Sink, decision: Decision, outcomes: Sequence[bool]) -> list[LostRows]:

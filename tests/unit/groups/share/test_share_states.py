@@ -3,8 +3,7 @@
 import pytest
 
 from headrace.groups.share.states import Beginning, forget_topic_states, note_begun, note_not_begun
-from headrace.ids import PartitionIndex
-from headrace.share.key import SharePartitionKey
+from headrace.ids import PartitionIndex, SharePartitionKey
 from tests.unit.groups.share.share_world import ShareWorld
 
 RETRY_MS = 30_000

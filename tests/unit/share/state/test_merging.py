@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.share.durable import UNKNOWN_OFFSET, StateBatch
+from headrace.ids import UNKNOWN_OFFSET
+from headrace.share.durable import StateBatch
 from headrace.share.state.merging import merge_batches
 from tests.unit.share.state.world import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.share.durable import UNKNOWN_OFFSET, DurableState, StateBatch, StateSummary
+from headrace.ids import UNKNOWN_OFFSET
+from headrace.share.durable import DurableState, StateBatch, StateSummary
 from headrace.share.state.operations import Beginning, delete, initialize, read_summary
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
 from headrace.wire.messages.share_update_value import ShareUpdateValue

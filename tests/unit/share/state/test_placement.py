@@ -2,8 +2,7 @@
 
 import pytest
 
-from headrace.ids import PartitionIndex, TopicId
-from headrace.share.key import SharePartitionKey, parse_share_partition
+from headrace.ids import PartitionIndex, SharePartitionKey, TopicId, parse_share_partition
 from headrace.share.state.placement import state_partition
 
 

@@ -7,11 +7,10 @@ from headrace.config import Settings, load_settings
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import KafkaError
-from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
+from headrace.ids import BrokerId, PartitionIndex, SharePartitionKey, TopicId, TopicName
 from headrace.metadata.image import Image
 from headrace.metadata.state import Partition, Topic
 from headrace.share.durable import DurableState, StateBatch, StateSummary, StateWrite
-from headrace.share.key import SharePartitionKey
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.operations import (
     Beginning,

@@ -1,0 +1,47 @@
+"""ConsumerGroupHeartbeat: API key 68, versions 0 and 1.
+
+KIP-848: the consumer protocol. KIP-1082 (members choose their own ids, from 1), subscription by a
+regular expression (from 1). A classic group of consumers becomes a consumer group with the first
+member that joins it like this, see `groups.migration`.
+
+The work is in `groups.consumer`.
+"""
+
+from typing import Any
+
+from headrace import config
+from headrace.api.groups import client_host
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.consumer.protocol import Sender, heartbeat
+from headrace.server.broker import Broker
+from headrace.server.request import LATER, Answer, Request
+from headrace.wire.messages.consumer_group_heartbeat_request import (
+    ConsumerGroupHeartbeatRequest,
+)
+from headrace.wire.messages.consumer_group_heartbeat_response import (
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+def handle(broker: Broker, request: Request) -> Answer:
+    body: ConsumerGroupHeartbeatRequest = request.body
+    sender = Sender(request.version, request.client_id or "", client_host(request.peer.address))
+
+    def reply(answer: Any) -> None:
+        if isinstance(answer, KafkaError):
+            answer = ConsumerGroupHeartbeatResponse(
+                error_code=answer.code, error_message=answer.message
+            )
+        request.answer(answer)
+
+    if "consumer" not in broker.settings[config.GROUP_COORDINATOR_REBALANCE_PROTOCOLS]:
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        shard = broker.groups.shard(body.group_id)
+    except KafkaError as error:
+        reply(error)
+        return LATER
+    shard.write(
+        lambda machine, now_ms: heartbeat(machine.state, body, sender, now_ms, reply), reply
+    )
+    return LATER

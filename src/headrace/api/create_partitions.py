@@ -1,0 +1,149 @@
+"""CreatePartitions: API key 37, versions 0 to 3.
+
+KIP-195, KIP-599 (error messages). A topic only grows, to the count that is asked for. Unless the
+request names brokers for the new partitions, they get as many replicas as partition 0 has. The
+response has one row per name, also for a name that comes twice, which is refused. New partitions
+are served when the client hears of them.
+
+Different from Kafka: beyond the bound on partitions of one request the error is POLICY_VIOLATION,
+as for CreateTopics; Kafka's own is UNKNOWN_SERVER_ERROR.
+
+Left out: quotas on changes.
+The work is in `topics.assignment` and `topics.creation`.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from random import randrange
+from typing import Final
+
+from headrace.config.values import shorten
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId, TopicName
+from headrace.loop.slices import Slice, Slices, finish
+from headrace.metadata.ddl import AddPartitions, Assignment
+from headrace.metadata.image import Image
+from headrace.metadata.state import Topic
+from headrace.server.broker import Broker
+from headrace.server.proposals import propose_each, timed_out
+from headrace.server.request import Request
+from headrace.topics.assignment import Placement
+from headrace.topics.creation import candidates, with_roles
+from headrace.topics.validation import (
+    PARTITIONS_PER_REQUEST_MAX,
+    check_assignments,
+    duplicates,
+)
+from headrace.wire.messages.create_partitions_request import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from headrace.wire.messages.create_partitions_response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(broker: Broker, request: Request) -> CreatePartitionsResponse:
+    body: CreatePartitionsRequest = request.body
+    errors: dict[str, KafkaError | None] = dict(duplicates(topic.name for topic in body.topics))
+    changes = await finish(_plan_each(broker, body, errors))
+    if not body.validate_only:
+        answers = await propose_each(broker, list(changes.values()), body.timeout_ms)
+        errors |= dict(zip(changes, answers, strict=True))
+    return CreatePartitionsResponse(
+        results=[
+            _row(name, errors.get(name))
+            for name in dict.fromkeys(each.name for each in body.topics)
+        ]
+    )
+
+
+def _plan_each(
+    broker: Broker, body: CreatePartitionsRequest, errors: dict[str, KafkaError | None]
+) -> Slices[dict[str, AddPartitions]]:
+    """Return the changes by topic; what is refused is put among the errors."""
+    changes: dict[str, AddPartitions] = {}
+    current = Slice()
+    left = PARTITIONS_PER_REQUEST_MAX
+    for asked in body.topics:
+        if current.spend(5):
+            yield
+        if asked.name in errors:
+            continue
+        try:
+            if body.timeout_ms <= 0:
+                raise timed_out(body.timeout_ms)
+            change = yield from plan_growth(broker.image, asked, left, current)
+        except KafkaError as error:
+            errors[asked.name] = error
+        else:
+            left -= len(change.partitions)
+            changes[asked.name] = change
+    return changes
+
+
+def plan_growth(
+    image: Image, asked: CreatePartitionsTopic, partitions_max: int, current_slice: Slice
+) -> Slices[AddPartitions]:
+    """Return the change that grows a topic; KafkaError if it cannot grow as it is asked to.
+
+    `partitions_max` is how many more partitions the request may create.
+    """
+    topic = image.topic(TopicName(asked.name))
+    if topic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shorten(asked.name)}"
+        )
+    current = len(topic.partitions)
+    if asked.count <= current:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name} has {current} partitions already and cannot have {asked.count}: "
+            "it can only grow",
+        )
+    added = asked.count - current
+    if added > partitions_max:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{added} new partitions of topic {topic.name} in one request that creates more than "
+            f"{PARTITIONS_PER_REQUEST_MAX} in all: add them in several",
+        )
+    place = _placer(image, topic, asked, added)
+    assigned: list[Assignment] = []
+    while len(assigned) < added:
+        placed = place(min(added - len(assigned), _PLACED_AT_ONCE))
+        assigned += with_roles(image, placed)
+        if current_slice.spend(2 * len(placed) * len(placed[0])):
+            yield
+    return AddPartitions(topic.topic_id, current, tuple(assigned))
+
+
+def _placer(
+    image: Image, topic: Topic, asked: CreatePartitionsTopic, added: int
+) -> Callable[[int], list[tuple[BrokerId, ...]]]:
+    """Return what gives the replicas of the next partitions."""
+    replication_factor = len(topic.partitions[0].replicas)
+    if asked.assignments is None:
+        return Placement(candidates(image), replication_factor, start=randrange(2**16)).place
+    if len(asked.assignments) != added:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{added} partitions are to be added to topic {topic.name}, but brokers are named for "
+            f"{len(asked.assignments)}: name them for each or for none",
+        )
+    chosen = iter([each.broker_ids for each in asked.assignments])
+    return lambda partitions: check_assignments(
+        islice(chosen, partitions), image, replication_factor
+    )
+
+
+_PLACED_AT_ONCE: Final = 100
+
+
+def _row(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(
+        name=name, error_code=error.code, error_message=error.message
+    )

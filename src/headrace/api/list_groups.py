@@ -1,0 +1,62 @@
+"""ListGroups: API key 16, versions 0 to 5.
+
+KIP-518 (filter by state, from 4), KIP-848 (filter by type, from 5). Lists the groups that this node
+coordinates.
+
+The work is in `groups.administration`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.shard import Shard
+from headrace.errors import KafkaError
+from headrace.groups.administration import (
+    GroupFilter,
+    group_ids,
+    list_groups,
+)
+from headrace.groups.machine import GroupsMachine
+from headrace.server.broker import Broker
+from headrace.server.gathering import (
+    ask_in_slices,
+)
+from headrace.server.request import Request
+from headrace.wire.messages.list_groups_request import ListGroupsRequest
+from headrace.wire.messages.list_groups_response import ListedGroup, ListGroupsResponse
+
+GROUPS_AT_ONCE: Final = 500
+"""How many groups are listed in one turn of the loop."""
+
+
+async def handle(broker: Broker, request: Request) -> ListGroupsResponse:
+    body: ListGroupsRequest = request.body
+    wanted = GroupFilter(
+        frozenset(map(str.lower, body.states_filter)),
+        frozenset(map(str.lower, body.types_filter)),
+    )
+    shards = tuple(broker.groups)
+    found = await ask_in_slices(shards, lambda shard, reply: _ask(shard, group_ids, reply))
+    slices = [
+        (shard, ids[start : start + GROUPS_AT_ONCE])
+        for shard, ids in zip(shards, found, strict=True)
+        if not isinstance(ids, KafkaError)
+        for start in range(0, len(ids), GROUPS_AT_ONCE)
+    ]
+
+    def list_slice(each: tuple[Shard[GroupsMachine], list[str]], reply: Reply) -> None:
+        shard, ids = each
+        _ask(shard, partial(list_groups, wanted=wanted, group_ids=ids), reply)
+
+    listed = await ask_in_slices(slices, list_slice, at_once=1)
+    # A shard that is not in service hides its groups; a client that is told so asks again.
+    for answer in (*found, *listed):
+        if isinstance(answer, KafkaError):
+            return ListGroupsResponse(error_code=answer.code)
+    return ListGroupsResponse(groups=[ListedGroup(*row) for rows in listed for row in rows])
+
+
+def _ask(shard: Shard[GroupsMachine], operation: Callable[..., Outcome], reply: Reply) -> None:
+    shard.write(lambda machine, now_ms: operation(machine.state, reply=reply), reply)

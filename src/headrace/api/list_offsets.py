@@ -1,0 +1,224 @@
+"""ListOffsets: API key 2, versions 1 to 11.
+
+KIP-79 (by time), KIP-98 (isolation levels), KIP-320 (leader epochs), KIP-734 (the largest
+timestamp, from 7), KIP-405 (the start of what is local, from 8; the end of what is tiered, from 9),
+KIP-1023 (the start of what waits for the tier, from 11). A special timestamp that a version does
+not have is UNSUPPORTED_VERSION for its partition. Consumers see what they may read up to, replicas
+the end of the log. A lookup by time reads from the disk and inflates: a thread does both.
+
+Left out: `timeout_ms` is for reads of a tier, of which there is none; LATEST_TIERED and what waits
+for it are always -1.
+The work is in `log.lookup`.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName
+from headrace.log.lookup import (
+    NOT_FOUND,
+    Found,
+    SpecialTimestamp,
+    find_off_loop,
+    list_offset,
+)
+from headrace.replication.partition import Partition
+from headrace.server.broker import Broker
+from headrace.server.request import Request
+from headrace.wire.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from headrace.wire.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+CONSUMER: Final = -1
+"""The replica id of who is no replica."""
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+EARLIEST_PENDING_UPLOAD: Final = -6
+FIRST_WITH_LEADER_EPOCH: Final = 4
+FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
+ROWS_A_TURN: Final = 500
+"""How many partitions are answered for before others have their turn."""
+FIRST_VERSION_OF_NAME: Final = {
+    SpecialTimestamp.LATEST: 1,
+    SpecialTimestamp.EARLIEST: 1,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_AT_THE_EDGE: Final = (
+    SpecialTimestamp.LATEST,
+    SpecialTimestamp.EARLIEST,
+    SpecialTimestamp.EARLIEST_LOCAL,
+    SpecialTimestamp.LATEST_TIERED,
+    EARLIEST_PENDING_UPLOAD,
+)
+"""What a log knows without a look into its files."""
+logger = logging.getLogger(__name__)
+
+
+def handle(
+    broker: Broker, request: Request
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    body: ListOffsetsRequest = request.body
+    asked_count = 0
+    for topic in body.topics:
+        asked_count += len(topic.partitions)
+        if asked_count > ROWS_A_TURN:
+            return _list_in_turns(broker, request)
+        for asked in topic.partitions:
+            if asked.timestamp not in _AT_THE_EDGE:
+                return _list_in_turns(broker, request)
+    response = ListOffsetsResponse(topics=[])
+    for topic in body.topics:
+        rows = [_list_one(broker, request, topic.name, asked) for asked in _once(topic)]
+        _add_topic(response, topic, rows)
+    return response
+
+
+async def _list_in_turns(broker: Broker, request: Request) -> ListOffsetsResponse:
+    """Answer partition by partition, so that neither many nor large ones hold up the loop."""
+    body: ListOffsetsRequest = request.body
+    response = ListOffsetsResponse(topics=[])
+    listed = 0
+    for topic in body.topics:
+        rows = []
+        for asked in _once(topic):
+            if asked.timestamp in _AT_THE_EDGE:
+                rows.append(_list_one(broker, request, topic.name, asked))
+            else:
+                rows.append(await _list_by_time(broker, request, topic.name, asked))
+            listed += 1
+            if listed % ROWS_A_TURN == 0:
+                await asyncio.sleep(0)
+        _add_topic(response, topic, rows)
+    return response
+
+
+def _once(topic: ListOffsetsTopic) -> list[ListOffsetsPartition]:
+    """Give the partitions that are asked for once."""
+    counts = Counter(asked.partition_index for asked in topic.partitions)
+    return [asked for asked in topic.partitions if counts[asked.partition_index] == 1]
+
+
+def _add_topic(
+    response: ListOffsetsResponse,
+    topic: ListOffsetsTopic,
+    rows: list[ListOffsetsPartitionResponse],
+) -> None:
+    """Answer for a topic, with rows for those partitions too that were asked for repeatedly.
+
+    A topic of which no partition is asked for is left out.
+    """
+    answered = {row.partition_index for row in rows}
+    repeated = {asked.partition_index for asked in topic.partitions} - answered
+    rows += [
+        ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
+        for index in sorted(repeated)
+    ]
+    if rows:
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+
+
+async def _list_by_time(
+    broker: Broker, request: Request, topic: str, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    """Answer for a partition whose files have to be read; a thread does that."""
+    row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    try:
+        _check_timestamp(asked.timestamp, request.version)
+        partition = broker.replicas.find_leader(
+            TopicName(topic), asked.partition_index, asked.current_leader_epoch
+        )
+        found = await find_off_loop(partition.log, asked.timestamp, broker.inflating.run)
+    except KafkaError as error:
+        row.error_code = error.code
+    except OSError as error:
+        logger.error("%s-%d: offsets by time: %s", topic, asked.partition_index, error)
+        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        # From the start: the partition may have another leader by now.
+        return _list_one(broker, request, topic, asked, found)
+    return row
+
+
+def _list_one(
+    broker: Broker,
+    request: Request,
+    topic: str,
+    asked: ListOffsetsPartition,
+    found: Found | None = None,
+) -> ListOffsetsPartitionResponse:
+    """Answer for a partition; `found` is what a look-up by time has found."""
+    row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    try:
+        _check_timestamp(asked.timestamp, request.version)
+        partition = broker.replicas.find_leader(
+            TopicName(topic), asked.partition_index, asked.current_leader_epoch
+        )
+        row.timestamp, row.offset, leader_epoch = _look_up(
+            partition, request, asked.timestamp, found
+        )
+        if request.version >= FIRST_WITH_LEADER_EPOCH:
+            row.leader_epoch = leader_epoch
+    except KafkaError as error:
+        row.error_code = error.code
+    return row
+
+
+def _check_timestamp(timestamp: int, version: int) -> None:
+    first = FIRST_VERSION_OF_NAME.get(timestamp)
+    if timestamp < 0 and (first is None or version < first):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is no timestamp in version {version}"
+        )
+
+
+def _look_up(
+    partition: Partition, request: Request, timestamp: int, found_by_time: Found | None
+) -> Found:
+    """Return what a timestamp stands for; KafkaError if that cannot be known yet."""
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return NOT_FOUND
+    latest_offset = readable_up_to(partition, request.body.replica_id, request.body.isolation_level)
+    found = list_offset(partition.log, timestamp, latest_offset, found_by_time)
+    is_at_end = timestamp == SpecialTimestamp.LATEST or found is NOT_FOUND
+    if is_at_end and latest_offset < _epoch_start(partition):
+        # A new leader does not know yet how far its predecessor's readers have come.
+        is_old = request.version < FIRST_WITH_OFFSET_NOT_AVAILABLE
+        raise KafkaError(
+            ErrorCode.LEADER_NOT_AVAILABLE if is_old else ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"{partition.name}: the high watermark has not reached this leader's first offset",
+        )
+    return found
+
+
+def readable_up_to(partition: Partition, replica_id: int, isolation_level: int) -> int:
+    """Give the offset up to which the asker may read."""
+    log = partition.log
+    if replica_id != CONSUMER:
+        return log.end_offset
+    if isolation_level == READ_COMMITTED:
+        return log.last_stable_offset
+    if isolation_level == READ_UNCOMMITTED:
+        return log.high_watermark
+    raise KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {isolation_level}"
+    )
+
+
+def _epoch_start(partition: Partition) -> int:
+    """Give the offset at which the present leader began."""
+    entries = partition.log.epochs.entries()
+    return entries[-1].start_offset if entries else 0

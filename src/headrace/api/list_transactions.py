@@ -1,0 +1,71 @@
+"""ListTransactions: API key 66, versions 0 to 2.
+
+KIP-664, KIP-994 (by duration, from 1), KIP-1152 (by an RE2 pattern, from 2).
+
+The work is in `txn.listing`.
+"""
+
+import asyncio
+from typing import Final
+
+from headrace.coordinator.shard import State
+from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.subscriptions import check_pattern, matching_topics
+from headrace.server.broker import Broker
+from headrace.server.request import Request
+from headrace.txn.listing import STATUS_BY_LABEL, Filter, select
+from headrace.wire.messages import list_transactions_response as listed
+from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
+
+TRANSACTIONS_AT_ONCE: Final = 1000
+"""How many transactional ids are looked at in one turn of the loop."""
+
+
+async def handle(broker: Broker, request: Request) -> listed.ListTransactionsResponse:
+    """Answer with those that this node coordinates; clients ask every node."""
+    body: ListTransactionsRequest = request.body
+    try:
+        wanted = _filter(body)
+    except KafkaError as error:
+        return listed.ListTransactionsResponse(error_code=error.code)
+    known = [label for label in body.state_filters if label in STATUS_BY_LABEL]
+    response = listed.ListTransactionsResponse(
+        unknown_state_filters=list(
+            dict.fromkeys(label for label in body.state_filters if label not in STATUS_BY_LABEL)
+        ),
+        transaction_states=[],
+    )
+    if body.state_filters and not known:
+        return response
+    now_ms = broker.clock.now_ms()
+    shards = tuple(broker.transactions)
+    if any(shard.state is State.LOADING for shard in shards):
+        return listed.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for shard in shards:
+        ids = tuple(shard.machine.state.transactions)
+        for start in range(0, len(ids), TRANSACTIONS_AT_ONCE):
+            # One that ended since is passed over.
+            state, some = shard.machine.state, ids[start : start + TRANSACTIONS_AT_ONCE]
+            response.transaction_states += [
+                listed.TransactionState(
+                    transactional_id=found.transactional_id,
+                    producer_id=found.producer_id,
+                    transaction_state=found.status.label,
+                )
+                for found in select(state, wanted, now_ms, some)
+            ]
+            await asyncio.sleep(0)
+    return response
+
+
+def _filter(body: ListTransactionsRequest) -> Filter:
+    """Give what is asked for; INVALID_REGULAR_EXPRESSION if the pattern is none."""
+    statuses = frozenset(
+        STATUS_BY_LABEL[label] for label in body.state_filters if label in STATUS_BY_LABEL
+    )
+    wanted = Filter(statuses, frozenset(body.producer_id_filters), body.duration_filter)
+    pattern = body.transactional_id_pattern
+    if not pattern:
+        return wanted
+    check_pattern(pattern)
+    return wanted._replace(matches=lambda each: bool(matching_topics(pattern, (each,))))

@@ -1,0 +1,91 @@
+"""UpdateFeatures: API key 57, versions 0 to 2.
+
+KIP-584, KIP-778 (upgrade types, dry runs), KIP-1022. The features of a request change together or
+not at all: the first that cannot be changed decides the response. A level of zero removes a
+feature. Lowering a level needs the upgrade type for it; version 0 has `allow_downgrade` in its
+place, which Kafka 4 reads and ignores, so nothing is lowered there. metadata.version and
+kraft.version are never lowered.
+
+Left out: Kafka checks dependencies between features; at the levels that exist there are none.
+The work is in `metadata.features`.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.metadata.ddl import SetFeature, encode_ddl
+from headrace.metadata.entries import Batch, CatalogDdl
+from headrace.metadata.features import NEVER_LOWERED, SUPPORTED
+from headrace.metadata.image import Image
+from headrace.server.broker import Broker
+from headrace.server.request import Request
+from headrace.wire.messages.update_features_request import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+)
+from headrace.wire.messages.update_features_response import (
+    UpdatableFeatureResult,
+    UpdateFeaturesResponse,
+)
+
+
+class UpgradeType(IntEnum):
+    """What a client allows."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+NO_ERROR_TEXT: Final = ErrorCode.NONE.name
+"""The message of a feature that was changed, as Kafka has it."""
+
+
+async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
+    body: UpdateFeaturesRequest = request.body
+    updates = body.feature_updates
+    try:
+        for update in updates:
+            check_update(broker.image, update)
+        if updates and not body.validate_only:
+            entries = [
+                CatalogDdl(encode_ddl(SetFeature(update.feature, update.max_version_level)))
+                for update in updates
+            ]
+            await broker.quorum.propose(Batch(tuple(entries)))
+    except KafkaError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    results = [
+        UpdatableFeatureResult(feature=update.feature, error_message=NO_ERROR_TEXT)
+        for update in updates
+    ]
+    return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def check_update(image: Image, update: FeatureUpdateKey) -> None:
+    """INVALID_UPDATE_VERSION if a feature cannot go to a level, or not with that upgrade type."""
+    name, level = update.feature, update.max_version_level
+    levels = SUPPORTED.get(name)
+    if levels is None:
+        raise _refuse(name, level, f"there is no such feature; there are {', '.join(SUPPORTED)}")
+    if not levels.minimum <= level <= levels.maximum:
+        raise _refuse(name, level, f"it can be {levels.minimum} to {levels.maximum}")
+    if update.upgrade_type not in _UPGRADE_TYPES:
+        raise _refuse(name, level, f"there is no upgrade type {update.upgrade_type}")
+    current = image.feature_level(name)
+    if level >= current:
+        return
+    if name in NEVER_LOWERED:
+        raise _refuse(name, level, f"it is {current} and cannot go down")
+    if update.upgrade_type == UpgradeType.UPGRADE:
+        raise _refuse(name, level, f"it is {current}; going down needs an upgrade type for that")
+
+
+def _refuse(name: str, level: int, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION, f"nothing changed: {name} to {level}: {reason}"
+    )
+
+
+_UPGRADE_TYPES: Final = frozenset(UpgradeType)

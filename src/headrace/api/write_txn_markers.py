@@ -1,0 +1,87 @@
+"""WriteTxnMarkers: API key 27, versions 1 and 2.
+
+KIP-98, KIP-890 (the version of the transaction, from 2). Coordinators send it to the leaders of
+partitions, and administrators end a transaction with it that nobody coordinates any more (KIP-664).
+The response is sent once all markers are committed.
+
+The work is in `txn.markers`.
+"""
+
+from typing import Final
+
+from headrace.coordinator.machine import Reply
+from headrace.errors import ErrorCode, KafkaError
+from headrace.server.broker import Broker
+from headrace.server.gathering import ask_in_slices
+from headrace.server.request import Request
+from headrace.txn.markers import Marker
+from headrace.wire.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WriteTxnMarkersRequest,
+)
+from headrace.wire.messages.write_txn_markers_response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+
+_COORDINATOR_AWAY: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+async def handle(broker: Broker, request: Request) -> WriteTxnMarkersResponse:
+    body: WriteTxnMarkersRequest = request.body
+    response = WriteTxnMarkersResponse(markers=[])
+    asked: list[tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult]] = []
+    for each in body.markers:
+        if not any(topic.partition_indexes for topic in each.topics):
+            continue  # Kafka says nothing of it either
+        result = WritableTxnMarkerResult(producer_id=each.producer_id, topics=[])
+        response.markers.append(result)
+        for topic in each.topics:
+            rows = [
+                WritableTxnMarkerPartitionResult(partition_index=index)
+                for index in topic.partition_indexes
+            ]
+            result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=rows))
+            asked += [(each, topic.name, row) for row in rows]
+
+    def write(
+        marker: tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult], reply: Reply
+    ) -> None:
+        each, topic, row = marker
+        if (refused := _refused(each)) is not None:
+            reply(refused)
+        else:
+            broker.markers.write((topic, row.partition_index), _marker(each), reply)
+
+    errors = await ask_in_slices(asked, write)
+    for (_, _, row), error in zip(asked, errors, strict=True):
+        if error is not None:
+            # Those who send markers look for another leader then.
+            is_away = error.code in _COORDINATOR_AWAY
+            row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_away else error.code
+    return response
+
+
+def _refused(asked: WritableTxnMarker) -> KafkaError | None:
+    if asked.producer_id >= 0 and asked.producer_epoch >= 0:
+        return None
+    return KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"producer {asked.producer_id} with epoch {asked.producer_epoch} has no transactions",
+    )
+
+
+def _marker(asked: WritableTxnMarker) -> Marker:
+    return Marker(
+        asked.producer_id,
+        asked.producer_epoch,
+        asked.transaction_result,
+        asked.coordinator_epoch,
+        asked.transaction_version,
+    )

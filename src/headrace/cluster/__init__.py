@@ -1,0 +1,1 @@
+"""Other nodes of the cluster."""

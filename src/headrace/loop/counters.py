@@ -1,0 +1,83 @@
+"""What a node counts: plain numbers, which only the metrics page makes more of."""
+
+from bisect import bisect_left
+from time import monotonic_ns
+from typing import Final
+
+from headrace.ids import TopicName
+from headrace.wire.apis import APIS
+
+LATENCY_BOUNDS_NS: Final = tuple(
+    int(milliseconds * 1_000_000)
+    for milliseconds in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000)
+)
+
+
+class ApiCounters:
+    """Requests of one API."""
+
+    __slots__ = ("buckets", "errors", "requests", "total_ns")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.errors = 0
+        """Requests that a handler failed at, with an error that nobody foresaw."""
+        self.total_ns = 0
+        self.buckets = [0] * (len(LATENCY_BOUNDS_NS) + 1)
+        """How many took at most each of the bounds; the last, longer."""
+
+
+class TopicCounters:
+    """What went into and out of the partitions of a topic that are led here."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "fetch_requests",
+        "messages_in",
+        "produce_failures",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_in = 0
+        self.produce_requests = 0
+        self.produce_failures = 0
+        self.fetch_requests = 0
+
+
+class Counters:
+    """Everything since the node started."""
+
+    def __init__(self) -> None:
+        self.apis: dict[int, ApiCounters] = {key: ApiCounters() for key in APIS}
+        self.topics: dict[TopicName, TopicCounters] = {}
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        self.connections_idle_closed = 0
+        self.connections_stuck_closed = 0
+        """Closed as they read nothing while clients left too much unread."""
+        self.undecodable_requests = 0
+        self.loop_stalls = 0
+        """How often the loop stood still for headrace.loop.stall.warn.ms or longer."""
+        self.loop_stall_ns = 0
+        """How long in all."""
+        self.loop_lag_ns = 0
+        """How late the last tick of the loop was."""
+        self.loop_lag_ns_max = 0
+
+    def topic(self, name: TopicName) -> TopicCounters:
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicCounters()
+        return found
+
+    def answered(self, api_key: int, received_ns: int) -> None:
+        """Count a request that has its response."""
+        api = self.apis[api_key]
+        took_ns = monotonic_ns() - received_ns
+        api.requests += 1
+        api.total_ns += took_ns
+        api.buckets[bisect_left(LATENCY_BOUNDS_NS, took_ns)] += 1

@@ -1,0 +1,97 @@
+"""What a node serves, and where the handler of each API is.
+
+An API is served by `handle` in the module of `headrace.api` that has its name. A module is imported
+with the first request for its API: a node answers its first client before it has read what it will
+do for its last.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from headrace.server.request import Handler
+from headrace.wire import ApiKey
+
+_HANDLE: Final = "handle"
+_SHARE_GROUP_STATE: Final[Mapping[ApiKey, str]] = {
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: "handle_initialize",
+    ApiKey.READ_SHARE_GROUP_STATE: "handle_read",
+    ApiKey.WRITE_SHARE_GROUP_STATE: "handle_write",
+    ApiKey.DELETE_SHARE_GROUP_STATE: "handle_delete",
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: "handle_read_summary",
+}
+"""Five APIs that are one: they are in `api.share_group_state`."""
+SERVED: Final = frozenset(
+    {
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.API_VERSIONS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.END_TXN,
+        ApiKey.FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.HEARTBEAT,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.JOIN_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.LIST_GROUPS,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.PRODUCE,
+        ApiKey.PUSH_TELEMETRY,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        ApiKey.SYNC_GROUP,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.WRITE_TXN_MARKERS,
+        *_SHARE_GROUP_STATE,
+    }
+)
+"""Every API that clients may call."""
+
+
+def module_of(key: ApiKey) -> str:
+    """Return the name of the module that serves an API."""
+    return f"headrace.api.{'share_group_state' if key in _SHARE_GROUP_STATE else key.name.lower()}"
+
+
+def load_handler(key: ApiKey) -> Handler:
+    """Return the handler of an API that is served."""
+    handler: Handler = getattr(import_module(module_of(key)), _SHARE_GROUP_STATE.get(key, _HANDLE))
+    return handler

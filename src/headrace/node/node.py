@@ -1,0 +1,365 @@
+"""A node, put together: what starts, in which order, and how it ends.
+
+    node = Node(load_settings(overrides={"log.dirs": "data"}))
+    await node.start()          # ready: the metadata log has a leader and the listeners serve
+    await node.stop()           # drained, flushed, marked as clean
+
+The composition root: nothing is decided here but the order of things.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from random import randint, random
+from typing import Final
+
+from headrace import config
+from headrace.cluster.peers import BrokerPeers
+from headrace.config import Settings, effective_topic_configs
+from headrace.coordinator.roles import CoordinatorRoles
+from headrace.groups.coordinator import group_coordinator
+from headrace.groups.topic_offsets import forget_offsets
+from headrace.ids import SHARE_STATES_TOPIC, BrokerId, TopicName
+from headrace.log.folder import LogFolder
+from headrace.log.ownership import check_node
+from headrace.log.real_disk import RealDisk
+from headrace.log.settings import LogSettings
+from headrace.loop.clock import Clock
+from headrace.loop.counters import Counters
+from headrace.loop.inflating import Inflating
+from headrace.loop.turns import Turns
+from headrace.loop.watch import LoopWatch
+from headrace.metadata.applier import Outcome, Watchers
+from headrace.metadata.events import ConfigsChanged, TopicDeleted
+from headrace.metadata.image import Image
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.state import ResourceType
+from headrace.node.apis import SERVED, load_handler
+from headrace.node.registration import name_cluster, register
+from headrace.node.upkeep import Upkeep
+from headrace.raft.settings import raft_settings
+from headrace.replication.fetch_sessions import FetchSessions
+from headrace.replication.replicas import Replicas
+from headrace.replication.topic_settings import TopicSettings
+from headrace.server.broker import Broker
+from headrace.server.connection import Connection
+from headrace.server.dispatch import Dispatcher
+from headrace.server.listeners import Listener, parse_listener
+from headrace.server.telemetry import Telemetry
+from headrace.server.traffic import Traffic, connection_limits
+from headrace.share.coordinator import forget_share_states, share_state_coordinator
+from headrace.share.dead_letter_sending import LetterSender
+from headrace.share.led_partitions import SharePartitions
+from headrace.share.persister import StatePersister
+from headrace.topics.dead_letters import create_dead_letter_topic, refuse_dead_letter_topic
+from headrace.topics.internal import create_internal_topic
+from headrace.txn.coordinator import transaction_coordinator
+from headrace.txn.markers import MarkerWriter
+from headrace.txn.producer_ids import ProducerIds
+from headrace.txn.verification import Verification
+
+INT32_MAX: Final = 2**31 - 1
+DRAIN_SECONDS_MAX: Final = 5
+"""How long a stop waits for answers that are under way."""
+
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    """One node of a cluster, in this process."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.node_id = BrokerId(settings[config.NODE_ID])
+        self.data = Path(settings.data_folder)
+        self.is_ready = False
+        self.listeners: list[Listener] = []
+        self.clock = clock or Clock()
+        self.counters = Counters()
+        self.traffic = Traffic(
+            self.counters,
+            request_bytes_max=settings[config.SOCKET_REQUEST_MAX_BYTES],
+            requests_max=settings[config.CONNECTION_REQUESTS_MAX],
+            queued_bytes_max=settings[config.QUEUED_MAX_REQUEST_BYTES],
+            unsent_bytes_max=settings[config.UNSENT_RESPONSES_MAX_BYTES],
+        )
+        self._loop_watch = LoopWatch(self.counters, settings[config.LOOP_STALL_WARN_MS])
+        self._disk: RealDisk | None = None
+        self._quorum: MetadataQuorum | None = None
+        self._broker: Broker | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._on_clock_moved: tuple[Callable[[], None], ...] = ()
+
+    @property
+    def broker(self) -> Broker:
+        """What handlers see; there is one from `start` on."""
+        if self._broker is None:
+            raise RuntimeError("the node has not been started")
+        return self._broker
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What calls handlers; there is one from `start` on."""
+        if self._dispatcher is None:
+            raise RuntimeError("the node has not been started")
+        return self._dispatcher
+
+    @property
+    def bootstrap(self) -> str:
+        """Where a client finds the first listener."""
+        listener = self.listeners[0]
+        return f"{listener.host or '127.0.0.1'}:{listener.port}"
+
+    async def start(self) -> None:
+        """Serve. FolderInUse, CannotListen, WrongDirectory or RaftError say why not."""
+        try:
+            await self._start()
+        except BaseException:
+            if self._quorum is not None:
+                await self._quorum.stop()
+            self.crash()
+            raise
+
+    async def stop(self) -> None:
+        """End well: answer what was asked, flush, and leave a marker for the next start."""
+        await self.drain()
+        await self.upkeep.stop()
+        self._forget_clock()
+        self.broker.share_partitions.close()
+        self._persister.close()
+        self._peers.close()
+        self._roles.close()
+        broker = self.broker
+        await broker.replicas.stop()
+        for log in broker.folder.logs.values():
+            await log.finish_flush()
+        loop = asyncio.get_running_loop()
+        registered = broker.image.broker(self.node_id)
+        broker_epoch = registered.broker_epoch if registered is not None else 0
+        await loop.run_in_executor(None, broker.folder.close, broker_epoch)
+        await broker.quorum.stop()
+        assert self._disk is not None
+        self._disk.close()
+        logger.info("stopped")
+
+    def crash(self) -> None:
+        """End at once, as a killed process does: nothing is flushed, no marker is left.
+
+        What runs on the loop is not waited for; the caller ends the loop.
+        """
+        self._stop_listening()
+        self._forget_clock()
+        for connection in tuple(self.traffic.connections):
+            connection.close("the node is gone")
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+        if self._disk is not None:
+            self._disk.close()
+
+    # Starting
+
+    async def _start(self) -> None:
+        settings = self.settings
+        self._disk = RealDisk(self.data)
+        self._disk.lock()
+        check_node(self._disk, self.node_id)
+        for text in settings[config.LISTENERS]:
+            self.listeners.append(Listener(parse_listener(text), settings))
+        quorum = MetadataQuorum(
+            self.node_id,
+            self._disk,
+            watchers=Watchers(outcomes=self._on_outcome),
+            on_restored=self._on_restored,
+            settings=raft_settings(settings),
+        )
+        self._quorum = quorum
+        await quorum.start()
+        await quorum.read()
+        await name_cluster(quorum)
+        folder = LogFolder.open(
+            self._disk,
+            lambda topic: self._topic_settings(topic).log,
+            cluster_id=quorum.image.state.cluster_id,
+            node_id=self.node_id,
+        )
+        replicas = Replicas(
+            self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
+        )
+        inflating = Inflating(settings[config.INFLATING_THREADS])
+        groups = group_coordinator(settings, lambda: quorum.image, self.clock)
+        markers = MarkerWriter(replicas, groups, self.clock)
+        transactions = transaction_coordinator(settings, lambda: quorum.image, self.clock, markers)
+        verification = Verification(transactions, replicas, lambda: quorum.image)
+        share_states = share_state_coordinator(settings, lambda: quorum.image, self.clock)
+        self._peers = BrokerPeers(settings, lambda: quorum.image)
+        self._persister = StatePersister(
+            self.node_id,
+            share_states,
+            lambda: quorum.image,
+            self._peers,
+            create_topic=lambda: create_internal_topic(self.broker, SHARE_STATES_TOPIC),
+        )
+        self._roles = CoordinatorRoles(groups, transactions, share_states)
+        turns = Turns()
+        shares = SharePartitions(
+            settings,
+            replicas,
+            lambda: quorum.image,
+            self.clock,
+            self._persister,
+            letters=LetterSender(
+                replicas,
+                lambda: quorum.image,
+                self.clock,
+                self._peers,
+                inflating=inflating,
+                create_topic=lambda name: create_dead_letter_topic(self.broker, name),
+            ),
+            refuse_letters=lambda led, name: refuse_dead_letter_topic(self.broker, led, name),
+            turns=turns,
+        )
+        self._on_clock_moved = (self._roles.rearm, shares.rearm)
+        self.clock.on_moved += self._on_clock_moved
+        replicas.listeners += [self._roles, shares]
+        self._broker = Broker(
+            node_id=self.node_id,
+            settings=settings,
+            quorum=quorum,
+            folder=folder,
+            replicas=replicas,
+            producer_ids=ProducerIds(quorum),
+            fetch_sessions=FetchSessions(
+                settings[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+                lambda: randint(1, INT32_MAX),
+            ),
+            telemetry=Telemetry(self.clock, lambda: quorum.image),
+            inflating=inflating,
+            groups=groups,
+            transactions=transactions,
+            markers=markers,
+            verification=verification,
+            share_states=share_states,
+            persister=self._persister,
+            share_partitions=shares,
+            turns=turns,
+            verify_offsets=verification.verify_offsets,
+            fetch_bytes_max=settings[config.FETCH_MAX_BYTES],
+            data_path=str(self.data.absolute()),
+            clock=self.clock,
+            counters=self.counters,
+        )
+        await register(self.node_id, settings, quorum, folder, self.listeners)
+        replicas.mark_all()
+        await replicas.settle()
+        self._limit_traffic()
+        self.traffic.on_room_changed = self._limit_fetches
+        self._dispatcher = Dispatcher(self._broker, SERVED, load_handler)
+        for listener in self.listeners:
+            await listener.serve(self._connector(listener.name))
+        self.upkeep = Upkeep(self._broker, self.traffic)
+        self.upkeep.start()
+        self._loop_watch.start()
+        self.is_ready = True
+        logger.info(
+            "node %d of cluster %s is ready: %d partitions, data in %s",
+            *(self.node_id, quorum.image.state.cluster_id, len(replicas), self.data),
+        )
+
+    def _connector(self, listener: str) -> "_Connector":
+        return _Connector(listener, self.dispatcher, self.traffic)
+
+    # Changes while it runs
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        if self._broker is None:
+            return
+        self._broker.replicas.on_outcome(outcome)
+        for event in outcome.events:
+            if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
+                self._limit_traffic()
+            elif isinstance(event, TopicDeleted):
+                forget_offsets(self._broker.groups, event.name, event.topic_id)
+                forget_share_states(self._broker.share_states, event.topic_id)
+
+    def _on_restored(self, image: Image) -> None:
+        if self._broker is not None:
+            self._broker.replicas.mark_all()
+
+    def _limit_traffic(self) -> None:
+        """Take the limits that hold now: they may change while the node runs."""
+        current = self.broker.current_settings()
+        self.traffic.connections_max = current[config.MAX_CONNECTIONS]
+        self.traffic.connections_per_ip_max = current[config.MAX_CONNECTIONS_PER_IP]
+        self.traffic.connections_max_of = connection_limits(current)
+
+    def _limit_fetches(self) -> None:
+        """Let fetches return less while clients leave much unread."""
+        configured = self.settings[config.FETCH_MAX_BYTES]
+        self.broker.fetch_bytes_max = self.traffic.fetch_bytes_max(configured)
+
+    def _topic_settings(self, topic: TopicName) -> TopicSettings:
+        assert self._quorum is not None
+        image, settings = self._quorum.image, self.settings
+        of_all = image.configs(ResourceType.BROKER, "")
+        of_this = image.configs(ResourceType.BROKER, str(self.node_id))
+        configs = effective_topic_configs(
+            image.configs(ResourceType.TOPIC, topic), of_all, of_this, settings
+        )
+        current = settings.with_dynamic(of_all, of_this)
+        log = LogSettings.from_configs(
+            configs,
+            jitter=random(),
+            producer_id_expiration_ms=settings[config.PRODUCER_ID_EXPIRATION_MS],
+            inflated_bytes_max=current[config.INFLATED_BATCH_MAX_BYTES],
+            checks_records=settings[config.PRODUCE_VALIDATION] == "records",
+        )
+        return TopicSettings(log, int(configs[config.MIN_INSYNC_REPLICAS.name]))
+
+    # Ending
+
+    def _stop_listening(self) -> None:
+        self.is_ready = False
+        self._loop_watch.stop()
+        for listener in self.listeners:
+            listener.close()
+
+    def _forget_clock(self) -> None:
+        """Hear no more of a clock that may outlive this node."""
+        on_moved, self._on_clock_moved = self._on_clock_moved, ()
+        for look_again in on_moved:
+            self.clock.on_moved.remove(look_again)
+
+    async def drain(self) -> None:
+        """Answer what is under way, up to a limit, and close every connection.
+
+        What waits for records or for members of groups is answered at once. `stop` or `crash` then.
+        """
+        self._stop_listening()
+        connections = tuple(self.traffic.connections)
+        for connection in connections:
+            connection.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS_MAX):
+                await self.dispatcher.drain()
+                for connection in connections:
+                    await connection.drained.wait()
+                # What was answered just now goes to the sockets at the end of a turn.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        for connection in tuple(self.traffic.connections):
+            connection.close("the node stops")
+        self.dispatcher.close()
+
+
+class _Connector:
+    """Makes the protocol of each new connection of a listener."""
+
+    __slots__ = ("_dispatcher", "_listener", "_traffic")
+
+    def __init__(self, listener: str, dispatcher: Dispatcher, traffic: Traffic) -> None:
+        self._listener, self._dispatcher, self._traffic = listener, dispatcher, traffic
+
+    def __call__(self) -> Connection:
+        return Connection(self._listener, self._dispatcher, self._traffic)

@@ -1,0 +1,50 @@
+"""Freeing the space of what was deleted, once nobody can be reading it any more.
+
+Segments that retention or compaction dropped, and folders of deleted partitions, have been renamed
+and are gone for everybody; file.delete.delay.ms later their bytes go too. The delay counts from
+when they are first seen here, so a start begins it anew.
+"""
+
+import asyncio
+
+from headrace import config
+from headrace.log.cutting import find_deleted, remove_files
+from headrace.log.log import Log
+from headrace.server.broker import Broker
+
+
+class Removal:
+    """Remembers since when deleted folders are known, and removes what is due in threads."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._seen_ms: dict[str, int] = {}
+
+    async def remove_files(self, log: Log) -> int:
+        """Remove the deleted files of a log that are due; give how many."""
+        return await asyncio.get_running_loop().run_in_executor(
+            None, _remove_files, log, self._broker.clock.now_ms()
+        )
+
+    async def remove_folders(self) -> int:
+        """Remove the folders of deleted partitions that are due; give how many."""
+        folder, now_ms = self._broker.folder, self._broker.clock.now_ms()
+        loop = asyncio.get_running_loop()
+        names = await loop.run_in_executor(None, folder.deleted_folders)
+        self._seen_ms = {name: self._seen_ms.get(name, now_ms) for name in names}
+        delay_ms = self._broker.current_settings()[config.LOG_SEGMENT_DELETE_DELAY_MS]
+        due = [name for name, since_ms in self._seen_ms.items() if now_ms - since_ms >= delay_ms]
+        for name in due:
+            await loop.run_in_executor(None, folder.disk.remove_folder, name)
+            del self._seen_ms[name]
+        return len(due)
+
+
+def _remove_files(log: Log, now_ms: int) -> int:
+    try:
+        due = find_deleted(log, now_ms)
+        if due:
+            remove_files(log.disk, due)
+    except FileNotFoundError:
+        return 0  # the whole folder was renamed meanwhile, and goes as one
+    return len(due)

@@ -1,0 +1,300 @@
+"""The work that no request asks for: retention, compaction, flushes, checkpoints, removal.
+
+Each kind of work is a method that a test may await, and a task that awaits it again and again. A
+turn on the loop is short: few partitions at a time, and files are removed, compacted and synced by
+threads. What fails is a line in the log and a number in the counters; the others go on, and so
+does the work itself, the next time. How old something is, is the node's clock's matter; how long
+is waited between two times, the loop's.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from time import monotonic_ns
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from headrace import config
+from headrace.errors import HeadraceError
+from headrace.log.cutting import DELETED_AT_ONCE_MAX, apply_retention
+from headrace.log.log import Log
+from headrace.node.compactor import Compactor
+from headrace.node.removal import Removal
+from headrace.replication.partition import Partition
+from headrace.server.broker import Broker
+from headrace.server.traffic import Traffic
+
+PARTITIONS_A_TURN: Final = 20
+"""How many partitions are looked at before others have their turn."""
+FLUSH_CHECK_MS: Final = 1_000
+REMOVAL_CHECK_MS: Final = 15_000
+IDLE_CHECK_MS_MIN: Final = 20
+IDLE_CHECK_MS_MAX: Final = 5_000
+LAG_TICK_MS: Final = 250
+WAIT_MS_MAX: Final = config.DAY_MS
+"""Longer waits are cut to this: a loop does not know of ages."""
+
+logger = logging.getLogger(__name__)
+
+
+class UpkeepCounters(Struct):
+    """One kind of work since the node started."""
+
+    runs: int = 0
+    failures: int = 0
+    freed: int = 0
+    """What it is there for, see `MEANING_OF_FREED`."""
+    last_duration_ns: int = 0
+
+
+MEANING_OF_FREED: Final = {
+    "retention": "bytes of deleted segments",
+    "compaction": "bytes that compaction saved",
+    "producer_expiry": "producers that were forgotten",
+    "flush": "logs that were synced",
+    "checkpoint": "checkpoints that were written",
+    "removal": "files and folders that were removed",
+    "idle_connections": "connections that were closed",
+}
+
+
+class _Work(NamedTuple):
+    """What is done again and again, and how long is waited before each time."""
+
+    run: Callable[[], Awaitable[object]]
+    wait_ms: Callable[[], float]
+
+
+class Upkeep:
+    """The background work of a node."""
+
+    def __init__(self, broker: Broker, traffic: Traffic | None = None) -> None:
+        self.counters: dict[str, UpkeepCounters] = {
+            name: UpkeepCounters() for name in MEANING_OF_FREED
+        }
+        self._broker = broker
+        self._traffic = traffic
+        self._compactor = Compactor(broker)
+        self._removal = Removal(broker)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._steps: set[asyncio.Future[object]] = set()
+
+    def start(self) -> None:
+        """Begin; the first time of each kind comes after its interval."""
+        self._broker.replicas.before_deletion.append(self._compactor.abandon)
+        self._tasks = [asyncio.create_task(self._repeat(work)) for work in self._works()]
+        self._tasks.append(asyncio.create_task(self._watch_lag()))
+
+    async def stop(self) -> None:
+        """End; when this returns, no thread works on a log for this any more.
+
+        A step that runs is waited for, as threads cannot be called off; only compaction can.
+        """
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._compactor.stop()
+        if self._steps:
+            await asyncio.wait(self._steps)
+
+    # The kinds of work
+
+    async def run_retention(self) -> None:
+        """Delete what is too old or too much of each log."""
+        with self._counted("retention") as counted:
+            now_ms = self._broker.clock.now_ms()
+            async for partition in self._partitions():
+                log = partition.log
+                before_bytes = log.size_bytes
+                with counted.failures_of(partition.name):
+                    count = DELETED_AT_ONCE_MAX
+                    while count >= DELETED_AT_ONCE_MAX and _may_delete(log):
+                        count = apply_retention(log, now_ms)
+                        if count:
+                            await asyncio.sleep(0)  # files were renamed, which takes its time
+                counted.freed(before_bytes - log.size_bytes)
+            if counted.has_freed:
+                await self._broker.folder.checkpoint()
+
+    async def run_compaction(self) -> None:
+        """Compact the dirtiest log that is due, and the next, until none is."""
+        with self._counted("compaction") as counted:
+            partition = await self._compactor.choose()
+            while partition is not None:
+                with counted.failures_of(partition.name):
+                    counted.freed(await self._compactor.compact(partition))
+                partition = await self._compactor.choose()
+            if counted.has_freed:
+                await self._broker.folder.checkpoint()
+
+    async def run_producer_expiry(self) -> None:
+        """Forget producers that were idle for too long."""
+        with self._counted("producer_expiry") as counted:
+            now_ms = self._broker.clock.now_ms()
+            async for partition in self._partitions():
+                log = partition.log
+                idle_ms_max = log.settings.producer_id_expiration_ms
+                for count in log.producers.expire_in_parts(now_ms, idle_ms_max):
+                    counted.freed(count)
+                    await asyncio.sleep(0)
+
+    async def run_flushes(self) -> None:
+        """Sync the logs that are due: a segment was finished, or flush.ms has passed."""
+        with self._counted("flush") as counted:
+            now_ms = self._broker.clock.now_ms()
+            async for partition in self._partitions():
+                log = partition.log
+                if log.is_flush_due(now_ms) and log.is_writable:
+                    with counted.failures_of(partition.name):
+                        await log.flush()
+                        counted.freed(1)
+
+    async def run_checkpoint(self) -> None:
+        """Write down how far each log is."""
+        with self._counted("checkpoint") as counted:
+            await self._broker.folder.checkpoint()
+            counted.freed(1)
+
+    async def run_removal(self) -> None:
+        """Remove deleted files and folders whose delay has passed."""
+        with self._counted("removal") as counted:
+            async for partition in self._partitions():
+                if not partition.log.has_deleted_files:
+                    continue
+                with counted.failures_of(partition.name):
+                    counted.freed(await self._removal.remove_files(partition.log))
+            with counted.failures_of("deleted folders"):
+                counted.freed(await self._removal.remove_folders())
+
+    async def run_idle_connections(self) -> None:
+        """Close the connections that have said nothing for connections.max.idle.ms."""
+        idle_ms_max = self._broker.settings[config.CONNECTIONS_MAX_IDLE_MS]
+        if self._traffic is None or idle_ms_max < 0:
+            return
+        with self._counted("idle_connections") as counted:
+            now_ns = monotonic_ns()
+            for connection in tuple(self._traffic.connections):
+                idle_ms = (now_ns - connection.active_ns) // 1_000_000
+                if idle_ms > idle_ms_max and not connection.has_unanswered:
+                    connection.close(f"idle for {idle_ms} ms, more than connections.max.idle.ms")
+                    self._broker.counters.connections_idle_closed += 1
+                    counted.freed(1)
+
+    # How it is done
+
+    def _works(self) -> list[_Work]:
+        settings, current = self._broker.settings, self._broker.current_settings
+        idle_ms = settings[config.CONNECTIONS_MAX_IDLE_MS]
+        idle_check_ms = min(max(idle_ms / 4, IDLE_CHECK_MS_MIN), IDLE_CHECK_MS_MAX)
+        checkpoint_ms = min(
+            settings[config.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
+            settings[config.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS],
+        )
+        flush_ms = min(settings[config.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_MS)
+        works = [
+            _Work(self.run_retention, lambda: settings[config.LOG_RETENTION_CHECK_INTERVAL_MS]),
+            _Work(
+                self.run_producer_expiry,
+                lambda: settings[config.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS],
+            ),
+            _Work(self.run_flushes, lambda: flush_ms),
+            _Work(self.run_checkpoint, lambda: checkpoint_ms),
+            _Work(self.run_removal, lambda: REMOVAL_CHECK_MS),
+            _Work(self.run_idle_connections, lambda: idle_check_ms),
+        ]
+        if settings[config.LOG_CLEANER_ENABLE]:
+            works.append(
+                _Work(self.run_compaction, lambda: current()[config.LOG_CLEANER_BACKOFF_MS])
+            )
+        return works
+
+    async def _repeat(self, work: _Work) -> None:
+        while True:
+            wait_ms = min(max(work.wait_ms(), 1), WAIT_MS_MAX)
+            await asyncio.sleep(wait_ms / 1000)
+            step = asyncio.ensure_future(work.run())
+            self._steps.add(step)
+            step.add_done_callback(self._steps.discard)
+            await asyncio.shield(step)
+
+    async def _watch_lag(self) -> None:
+        """Note how late the loop is with a tick: by so much it is behind with everything."""
+        loop, counters = asyncio.get_running_loop(), self._broker.counters
+        while True:
+            due = loop.time() + LAG_TICK_MS / 1000
+            await asyncio.sleep(LAG_TICK_MS / 1000)
+            counters.loop_lag_ns = max(int((loop.time() - due) * 1e9), 0)
+            counters.loop_lag_ns_max = max(counters.loop_lag_ns_max, counters.loop_lag_ns)
+
+    async def _partitions(self) -> AsyncIterator[Partition]:
+        """Yield the partitions that are here, and give others their turn in between."""
+        replicas = self._broker.replicas
+        for number, partition in enumerate(tuple(replicas), 1):
+            if replicas.find(partition.topic, partition.index) is partition:
+                yield partition
+            if number % PARTITIONS_A_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _counted(self, name: str) -> "_Counted":
+        return _Counted(name, self.counters[name])
+
+
+def _may_delete(log: Log) -> bool:
+    """Return whether retention may work on a log now, else it is for the next time.
+
+    A full disk is what retention is there for; one that fails is not to be trusted.
+    """
+    return not log.is_compacting and (log.failure is None or log.is_out_of_space)
+
+
+class _Counted:
+    """Counts one run, and keeps what fails in it from ending more than it must."""
+
+    def __init__(self, name: str, counters: UpkeepCounters) -> None:
+        self.has_freed = False
+        self._name = name
+        self._counters = counters
+        self._began_ns = monotonic_ns()
+
+    def freed(self, count: int) -> None:
+        if count > 0:
+            self.has_freed = True
+            self._counters.freed += count
+
+    def failures_of(self, what: str) -> "_Failures":
+        """Within this, a failure is noted as one of `what` and ends nothing else."""
+        return _Failures(f"{self._name} of {what}", self._counters)
+
+    def __enter__(self) -> "_Counted":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self._counters.runs += 1
+        self._counters.last_duration_ns = monotonic_ns() - self._began_ns
+        return _note(self._name, self._counters, error)
+
+
+class _Failures:
+    """Notes a failure."""
+
+    def __init__(self, name: str, counters: UpkeepCounters) -> None:
+        self._name = name
+        self._counters = counters
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return _note(self._name, self._counters, error)
+
+
+def _note(name: str, counters: UpkeepCounters, error: BaseException | None) -> bool:
+    """Count and log a failure; say whether it ends here. A cancellation goes on."""
+    if not isinstance(error, Exception):
+        return False
+    counters.failures += 1
+    is_expected = isinstance(error, OSError | HeadraceError)
+    logger.error("%s failed: %s", name, error, exc_info=None if is_expected else error)
+    return True

@@ -1,0 +1,253 @@
+"""Fetch sessions (KIP-227): what a client fetches, remembered so that it need not say it again.
+
+Pure: time is an input. A session holds its partitions in the order in which they are read; those
+that gave data go to the end, so that each gets its turn. The number of sessions is bounded; a new
+one takes the place of one that is idle, or smaller than it and not a follower's.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final, TypeAlias
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+FIRST_WITH_TOPIC_IDS: Final = 13
+EVICTION_MS_MIN: Final = 120_000
+"""How long a session is safe from those that are no larger."""
+RANKS_MIN: Final = 64
+"""How many entries that are out of date are kept at least before they are cleared away."""
+_EPOCH_MAX: Final = 2**31 - 1
+_UNKNOWN: Final = -1
+
+Key: TypeAlias = tuple[str | bytes, int]
+"""A topic by its id, or by its name if it has none, and a partition."""
+
+
+class WantedPartition:
+    """One partition that a client fetches, and what it was told of it last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "index",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
+        # No calls for the types: there may be many of these.
+        self.topic: TopicName = topic  # type: ignore[assignment]
+        self.topic_id: TopicId = topic_id  # type: ignore[assignment]
+        self.index = asked.partition
+        self.high_watermark = _UNKNOWN
+        self.log_start_offset = _UNKNOWN
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.fetch_offset = asked.fetch_offset
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.max_bytes = asked.partition_max_bytes
+
+    @property
+    def key(self) -> Key:
+        return (self.topic_id if self.topic_id != ZERO_TOPIC_ID else self.topic), self.index
+
+
+class FetchSession:
+    """One client's partitions, in reading order."""
+
+    __slots__ = ("epoch", "id", "is_privileged", "partitions", "used_ms", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, is_privileged: bool) -> None:
+        self.id = session_id
+        self.epoch = 1
+        """What the next request must have."""
+        self.uses_topic_ids = uses_topic_ids
+        self.is_privileged = is_privileged
+        """Whether it is a follower's."""
+        self.used_ms = 0
+        self.partitions: dict[Key, WantedPartition] = {}
+
+    def change(self, request: FetchRequest, asked: dict[Key, WantedPartition]) -> None:
+        """Add, change and forget what an incremental request says."""
+        for key, wanted in asked.items():
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = wanted
+            else:
+                known.current_leader_epoch = wanted.current_leader_epoch
+                known.fetch_offset = wanted.fetch_offset
+                known.last_fetched_epoch = wanted.last_fetched_epoch
+                known.max_bytes = wanted.max_bytes
+        for topic in request.forgotten_topics_data:
+            name = topic.topic_id if topic.topic_id != ZERO_TOPIC_ID else topic.topic
+            for index in topic.partitions:
+                self.partitions.pop((name, index), None)
+
+    def advance(self) -> None:
+        """Expect the next epoch; after the largest comes the first."""
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+    def move_back(self, wanted: WantedPartition) -> None:
+        """Let a partition that gave data wait for the others next time."""
+        key = wanted.key
+        if self.partitions.pop(key, None) is not None:
+            self.partitions[key] = wanted
+
+
+class FetchSessions:
+    """All sessions of a node, bounded."""
+
+    def __init__(self, slots_max: int, choose_id: Callable[[], int]) -> None:
+        """`choose_id` returns a random number from 1 to 2**31 - 1."""
+        self.evictions = 0
+        self._slots_max = slots_max
+        self._choose_id = choose_id
+        self._sessions: dict[int, FetchSession] = {}
+        """In the order of their last use."""
+        self._by_size: list[tuple[bool, int, int]] = []
+        """A heap of whether it is a follower's, size and id; a session that shrank is in it with
+        its new size too, other entries may be out of date."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def resume(
+        self,
+        request: FetchRequest,
+        asked: dict[Key, WantedPartition],
+        version: int,
+        now_ms: int,
+    ) -> FetchSession:
+        """Return the session of an incremental request, changed as it says; KafkaError if none.
+
+        `asked` are the partitions that the request names.
+        """
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                f"there is no fetch session {request.session_id}",
+            )
+        if session.epoch != request.session_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {session.id} expects epoch {session.epoch}, "
+                f"not {request.session_epoch}",
+            )
+        if session.uses_topic_ids != (version >= FIRST_WITH_TOPIC_IDS):
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"fetch session {session.id} was begun by a version that names topics otherwise",
+            )
+        size = len(session.partitions)
+        session.change(request, asked)
+        if len(session.partitions) < size:
+            self._rank(session)
+        session.advance()
+        self._touch(session, now_ms)
+        return session
+
+    def begin(
+        self, wanted: dict[Key, WantedPartition], version: int, now_ms: int, *, is_privileged: bool
+    ) -> FetchSession | None:
+        """Begin a session of some partitions, or give None if there is no place for it."""
+        session = FetchSession(
+            self._new_id(),
+            uses_topic_ids=version >= FIRST_WITH_TOPIC_IDS,
+            is_privileged=is_privileged,
+        )
+        session.partitions = dict(wanted)
+        if not self._make_place(session, now_ms):
+            return None
+        self._rank(session)
+        self._touch(session, now_ms)
+        return session
+
+    def end(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def _touch(self, session: FetchSession, now_ms: int) -> None:
+        session.used_ms = now_ms
+        self._sessions.pop(session.id, None)
+        self._sessions[session.id] = session
+
+    def _make_place(self, newcomer: FetchSession, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots_max:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        victim = oldest
+        if now_ms - oldest.used_ms <= EVICTION_MS_MIN:
+            victim = self._smallest()
+            if not _may_take(newcomer, victim):
+                return False
+        del self._sessions[victim.id]
+        self.evictions += 1
+        return True
+
+    def _smallest(self) -> FetchSession:
+        """Return the session that is the first to go, a follower's after all others."""
+        heap = self._by_size
+        while True:
+            is_privileged, size, session_id = heap[0]
+            session = self._sessions.get(session_id)
+            if session is not None and size == len(session.partitions):
+                return session
+            if session is None:
+                heappop(heap)
+            else:  # it has changed since
+                heapreplace(heap, (is_privileged, len(session.partitions), session_id))
+
+    def _rank(self, session: FetchSession) -> None:
+        """Take note of the size of a session."""
+        heap = self._by_size
+        if len(heap) > 2 * len(self._sessions) + RANKS_MIN:
+            heap[:] = [_rank_of(each) for each in self._sessions.values()]
+            heapify(heap)
+        heappush(heap, _rank_of(session))
+
+    def _new_id(self) -> int:
+        while (session_id := self._choose_id()) in self._sessions:
+            pass
+        return session_id
+
+
+def _rank_of(session: FetchSession) -> tuple[bool, int, int]:
+    return session.is_privileged, len(session.partitions), session.id
+
+
+def _may_take(newcomer: FetchSession, other: FetchSession) -> bool:
+    if newcomer.is_privileged != other.is_privileged:
+        return newcomer.is_privileged
+    return len(newcomer.partitions) > len(other.partitions)
+
+
+def wanted_partitions(topics: list[FetchTopic]) -> dict[Key, WantedPartition]:
+    """Return what a request asks for, in its order; what it asks for twice counts as the second."""
+    wanted: dict[Key, WantedPartition] = {}
+    for topic in topics:
+        name, topic_id = topic.topic, topic.topic_id
+        key = topic_id if topic_id != ZERO_TOPIC_ID else name
+        for asked in topic.partitions:
+            wanted[key, asked.partition] = WantedPartition(name, topic_id, asked)
+    return wanted
+
+
+def wanted_of(topic: FetchTopic, partitions: list[FetchPartition]) -> dict[Key, WantedPartition]:
+    """Return what a request asks for of some partitions of a topic."""
+    name, topic_id = topic.topic, topic.topic_id
+    key = topic_id if topic_id != ZERO_TOPIC_ID else name
+    return {(key, asked.partition): WantedPartition(name, topic_id, asked) for asked in partitions}

@@ -1,0 +1,224 @@
+"""A partition as this node has it: its log, its role, and who waits for it.
+
+The role is what the image says. A leader appends and moves the high watermark; a follower copies;
+both may be read from. Requests that cannot be answered yet leave a waiter here, which is told of
+every change with plain calls: no task, no future.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.log.errors import ReadOnlyLog
+from headrace.log.log import Appended, Log
+from headrace.loop.counters import TopicCounters
+from headrace.metadata.state import NO_LEADER
+from headrace.metadata.state import Partition as PartitionRow
+from headrace.records.header import CONTROL_BIT, BatchHeader
+from headrace.records.validation import validate_batch
+
+_ATTRIBUTES_AT: Final = 22
+"""The low byte of a batch's attributes."""
+ANY_LEADER_EPOCH: Final = -1
+
+
+class FetchWaiter(Protocol):
+    """A fetch that waits for more to read."""
+
+    def on_more(self, partition: "Partition", byte_count: int) -> None:
+        """Take note that so much more of a partition can be read."""
+
+    def on_change(self, partition: "Partition") -> None:
+        """Take note that a partition has another role, or is gone."""
+
+
+class ProduceWaiter(Protocol):
+    """A produce that waits for replicas or for the disk."""
+
+    def on_progress(self) -> None:
+        """Look again at what was waited for."""
+
+
+class Partition:
+    """One replica of a partition."""
+
+    __slots__ = (
+        "_min_insync_configured",
+        "_replica_count",
+        "counters",
+        "fetch_waiters",
+        "flushing",
+        "index",
+        "is_leader",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "min_insync_replicas",
+        "produce_waiters",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: TopicName,
+        index: PartitionIndex,
+        topic_id: TopicId,
+        log: Log,
+        counters: TopicCounters,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.counters = counters
+        self.leader: BrokerId = NO_LEADER
+        self.leader_epoch = LeaderEpoch(-1)
+        self.is_leader = False
+        self.isr: tuple[BrokerId, ...] = ()
+        self._replica_count = 1
+        self._min_insync_configured = 1
+        self.min_insync_replicas = 1
+        """How many replicas acks=all needs: never more than there are."""
+        self.fetch_waiters: set[FetchWaiter] = set()
+        self.produce_waiters: set[ProduceWaiter] = set()
+        self.flushing: asyncio.Task[None] | None = None
+
+    # Roles
+
+    def become(self, row: PartitionRow, node_id: BrokerId) -> None:
+        """Take the role that the image has for this node."""
+        self.isr = row.isr
+        self._replica_count = len(row.replicas)
+        self.require_in_sync(self._min_insync_configured)
+        if (row.leader, row.leader_epoch) == (self.leader, self.leader_epoch):
+            self._advance()
+            return
+        self.leader, self.leader_epoch = row.leader, row.leader_epoch
+        self.is_leader = row.leader == node_id
+        if self.is_leader:
+            self.log.begin_leader_epoch(row.leader_epoch)
+            self._advance()
+        self.tell_of_change()
+
+    def stop(self) -> None:
+        """Serve no more: the partition goes elsewhere or is deleted. `tell_of_change` then."""
+        self.is_leader = False
+        self.leader = NO_LEADER
+
+    def tell_of_change(self) -> None:
+        """Wake everybody who waits for something of this partition."""
+        for fetch in tuple(self.fetch_waiters):
+            fetch.on_change(self)
+        self._tell_producers()
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
+        """Compare the epoch that a client believes in with the one that there is."""
+        if current_leader_epoch in (ANY_LEADER_EPOCH, self.leader_epoch):
+            return ErrorCode.NONE
+        if current_leader_epoch < self.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def require_in_sync(self, min_insync_replicas: int) -> None:
+        """Let acks=all need as many replicas as min.insync.replicas says, if there are so many."""
+        self._min_insync_configured = min_insync_replicas
+        self.min_insync_replicas = min(min_insync_replicas, self._replica_count)
+
+    # Appending
+
+    def append(self, records: memoryview, now_ms: int, *, needs_replicas: bool) -> Appended:
+        """Append what a client produced; KafkaError if it is refused.
+
+        `needs_replicas` is acks=all: min.insync.replicas must be there. CostlyBatch if the batch is
+        to be validated in a thread before `append_validated` takes it.
+        """
+        if needs_replicas and len(self.isr) < self.min_insync_replicas:
+            raise self._too_few_replicas()
+        header, batch = validate_batch(records, self.log.settings.rules, now_ms)
+        return self._append(header, batch, now_ms)
+
+    def append_validated(
+        self, header: BatchHeader, batch: memoryview, now_ms: int, *, needs_replicas: bool
+    ) -> Appended:
+        """Append what a client produced and a thread has validated; KafkaError if it is refused."""
+        if needs_replicas and len(self.isr) < self.min_insync_replicas:
+            raise self._too_few_replicas()
+        return self._append(header, batch, now_ms)
+
+    def _append(self, header: BatchHeader, batch: memoryview, now_ms: int) -> Appended:
+        appended = self.log.append_validated(
+            header, batch, leader_epoch=self.leader_epoch, now_ms=now_ms
+        )
+        if not appended.is_duplicate:
+            counters = self.counters
+            counters.bytes_in += len(batch)
+            counters.messages_in += appended.last_offset - appended.base_offset + 1
+            self.on_appended(len(batch))
+        return appended
+
+    def _too_few_replicas(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync; "
+            f"min.insync.replicas asks for {self.min_insync_replicas}",
+        )
+
+    def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
+        """Append a batch that this node made; KafkaError if it is refused."""
+        appended = self.log.append_own(
+            batch, leader_epoch=self.leader_epoch, transaction_version=transaction_version
+        )
+        self.on_appended(len(batch))
+        if batch[_ATTRIBUTES_AT] & CONTROL_BIT:
+            # It moves the last stable offset past records that were counted when they came.
+            for waiter in tuple(self.fetch_waiters):
+                waiter.on_change(self)
+        return appended
+
+    def on_appended(self, byte_count: int) -> None:
+        """Move the high watermark if nobody else has to have it, and wake readers."""
+        if len(self.isr) == 1:
+            log = self.log
+            log.advance_high_watermark(log.end_offset)
+            if self.fetch_waiters:
+                for waiter in tuple(self.fetch_waiters):
+                    waiter.on_more(self, byte_count)
+
+    @property
+    def is_flush_awaited(self) -> bool:
+        """Whether flush.messages is reached, so that what was appended is answered once synced."""
+        log = self.log
+        return log.end_offset - log.recovery_point >= log.settings.flush_messages
+
+    def flush_soon(self) -> None:
+        """Have everything that is in the log synced, and tell those who wait for it."""
+        if self.flushing is None:
+            self.flushing = asyncio.get_running_loop().create_task(self._flush())
+
+    async def _flush(self) -> None:
+        log = self.log
+        try:
+            while self.produce_waiters and log.recovery_point < log.end_offset:
+                await log.flush()
+                self._tell_producers()
+        except ReadOnlyLog:
+            self._tell_producers()  # the log says why
+        finally:
+            self.flushing = None
+
+    def _tell_producers(self) -> None:
+        for waiter in tuple(self.produce_waiters):
+            waiter.on_progress()
+
+    def _advance(self) -> None:
+        """Move the high watermark as far as the replicas in sync allow."""
+        if self.is_leader and len(self.isr) == 1:
+            self.log.advance_high_watermark(self.log.end_offset)
+            self._tell_producers()
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.index}"

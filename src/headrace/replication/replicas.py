@@ -1,0 +1,438 @@
+"""The partitions of this node, kept as the image says.
+
+Events of the metadata log mark what may have changed; one task then makes each marked partition
+what the image says of it now: begin a log, take a role, stop, delete. So it does not matter how
+many entries were applied meanwhile, and a start is the same with everything marked. What is gone
+from the image is out of service at once; only files wait for the task.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+from typing import Final, Protocol
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import (
+    ZERO_TOPIC_ID,
+    BrokerId,
+    PartitionIndex,
+    TopicId,
+    TopicName,
+    topic_id_text,
+)
+from headrace.log.folder import LogFolder, TopicPartition
+from headrace.log.log import Log
+from headrace.loop.counters import Counters
+from headrace.metadata.applier import Outcome
+from headrace.metadata.events import (
+    ConfigsChanged,
+    Event,
+    LeaderChanged,
+    PartitionsAdded,
+    ReplicasChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from headrace.metadata.image import Image
+from headrace.metadata.state import Partition as PartitionRow
+from headrace.metadata.state import ResourceType
+from headrace.replication.partition import Partition
+from headrace.replication.topic_settings import SettingsOfTopics, TopicSettings
+
+SETTLED_AT_ONCE_MAX: Final = 500
+"""How many partitions are set up together: they share the syncs of their folders."""
+RETRY_SECONDS: Final = 5
+"""How long is waited after a disk refused a new log."""
+TOLD_A_TURN: Final = 200
+"""Of how many partitions it is told that they are gone before others have their turn."""
+MARKED_A_TURN: Final = 2_000
+"""How many partitions are looked at, when all are, before others have their turn."""
+RELEASED_A_TURN: Final = 20
+"""How many logs are closed, for their deletion, before others have their turn."""
+BEGUN_A_TURN: Final = 50
+"""Of how many new logs the settings are looked up before others have their turn."""
+NAMED_MAX: Final = 5
+"""How many partitions a log line names."""
+
+logger = logging.getLogger(__name__)
+
+
+class RoleListener(Protocol):
+    """Who acts on the role of this node for a partition: coordinators, and followers' fetchers."""
+
+    def on_leading(self, partition: Partition) -> None:
+        """This node leads it from now on, in the epoch that the partition has."""
+
+    def on_following(self, partition: Partition) -> None:
+        """Another node leads it from now on."""
+
+    def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
+        """This node has nothing to do with it any more."""
+
+
+class Replicas:
+    """Partitions by name and by id."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        folder: LogFolder,
+        image_of: Callable[[], Image],
+        settings_of: Callable[[TopicName], TopicSettings],
+        counters: Counters,
+    ) -> None:
+        self.listeners: list[RoleListener] = []
+        self.before_deletion: list[Callable[[Log], Awaitable[None]]] = []
+        """Awaited before the files of a log go: who works on them in a thread ends that."""
+        self._node_id = node_id
+        self._folder = folder
+        self._image_of = image_of
+        self._settings = SettingsOfTopics(settings_of, self._partitions_of)
+        self._counters = counters
+        self._by_name: dict[TopicPartition, Partition] = {}
+        self._by_id: dict[tuple[TopicId, int], Partition] = {}
+        self._marked: dict[TopicPartition, None] = {}
+        self._is_all_due = False
+        """Whether everything is to be marked."""
+        self._stopped: deque[tuple[Partition, bool]] = deque()
+        """What is out of service and whose listeners do not know yet; whether it is deleted."""
+        self._telling: asyncio.Handle | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    # Looking up
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def image(self) -> Image:
+        """The image that the partitions follow."""
+        return self._image_of()
+
+    def find(self, topic: TopicName, index: int) -> Partition | None:
+        return self._by_name.get((topic, index))  # type: ignore[arg-type]
+
+    def find_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
+        return self._by_id.get((topic_id, index))
+
+    def find_wanted(self, topic_id: TopicId, topic: TopicName, index: int) -> Partition | None:
+        """Look up by id, or by name if the id is zero."""
+        if topic_id != ZERO_TOPIC_ID:
+            return self._by_id.get((topic_id, index))
+        return self._by_name.get((topic, index))  # type: ignore[arg-type]
+
+    def find_leader(self, topic: TopicName, index: int, leader_epoch: int) -> Partition:
+        """Return a partition that this node leads in an epoch, or raise KafkaError.
+
+        A `leader_epoch` of -1 stands for any.
+        """
+        partition = self.find(topic, index)
+        if partition is None:
+            raise self.explain_missing(topic, index)
+        if (code := partition.check_leader_epoch(leader_epoch)) != ErrorCode.NONE:
+            raise KafkaError(code, f"{partition.name} is in leader epoch {partition.leader_epoch}")
+        if not partition.is_leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is led by {partition.leader}"
+            )
+        return partition
+
+    def explain_missing(self, topic: TopicName, index: int) -> KafkaError:
+        """Say why a partition asked for by name cannot be had here."""
+        image = self._image_of()
+        if image.partition(topic, PartitionIndex(index)) is None:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
+            )
+        if (error := self._folder.offline.get((topic, PartitionIndex(index)))) is not None:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not on node {self._node_id}"
+        )
+
+    def explain_missing_id(self, topic_id: TopicId, index: int) -> KafkaError:
+        """Say why a partition asked for by topic id cannot be had here."""
+        topic = self._image_of().topic_by_id(topic_id)
+        if topic is None:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic_id_text(topic_id)}"
+            )
+        return self.explain_missing(topic.name, index)
+
+    # Changing
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Take note of what an entry of the metadata log changed."""
+        for event in outcome.events:
+            self._take_note(event)
+        if self._telling is None:
+            self._tell_of_stopped()
+        self._settings.apply()
+        if self._marked:
+            self._start_settling()
+
+    def mark_all(self) -> None:
+        """Look at everything: at start, or when the image was replaced."""
+        self._is_all_due = True
+        self._start_settling()
+
+    async def settle(self) -> None:
+        """Wait until every partition is what the image says."""
+        while self._settling is not None:
+            await asyncio.shield(self._settling)
+
+    async def stop(self) -> None:
+        """Change nothing any more."""
+        self._is_stopped = True
+        await self.settle()
+
+    def _take_note(self, event: Event) -> None:
+        match event:
+            case TopicCreated(name=name):
+                topic = self._image_of().topic(name)
+                count = len(topic.partitions) if topic is not None else 0
+                self._mark(name, range(count))
+            case PartitionsAdded(name=name, first=first, end=end):
+                self._mark(name, range(first, end))
+            case (
+                LeaderChanged(name=name, partition=index)
+                | ReplicasChanged(name=name, partition=index)
+            ):
+                self._mark(name, range(index, index + 1))
+            case TopicDeleted(name=name, topic_id=topic_id, partition_count=count):
+                for each in range(count):
+                    self._withdraw(name, topic_id, PartitionIndex(each))
+                self._mark(name, range(count))
+                self._counters.topics.pop(name, None)
+                self._settings.forget(name)
+            case ConfigsChanged(resource_type=ResourceType.TOPIC, resource_name=name):
+                self._settings.note_changed(TopicName(name))
+            case ConfigsChanged(resource_type=ResourceType.BROKER):
+                self._settings.note_all_changed(topic for topic, _ in self._by_name)
+
+    def _mark(self, topic: TopicName, indexes: range) -> None:
+        for index in indexes:
+            self._marked[topic, PartitionIndex(index)] = None
+
+    def _withdraw(
+        self,
+        topic: TopicName,
+        topic_id: TopicId,
+        index: PartitionIndex,
+        *,
+        is_deleted: bool = True,
+    ) -> None:
+        """Take a partition out of service, its log aside."""
+        partition = self._by_id.pop((topic_id, index), None)
+        if partition is None:
+            return
+        del self._by_name[topic, index]
+        partition.stop()
+        self._stopped.append((partition, is_deleted))
+
+    def _tell_of_stopped(self) -> None:
+        """Tell some of those who have to do with partitions that were taken out of service.
+
+        The rest is for the next turn. No partition of the same name takes a role before.
+        """
+        self._telling = None
+        for _ in range(min(len(self._stopped), TOLD_A_TURN)):
+            partition, is_deleted = self._stopped.popleft()
+            partition.tell_of_change()
+            for listener in self.listeners:
+                listener.on_stopped(partition, is_deleted=is_deleted)
+        if self._stopped:
+            self._telling = asyncio.get_running_loop().call_soon(self._tell_of_stopped)
+
+    def _start_settling(self) -> None:
+        if self._settling is None and not self._is_stopped:
+            self._settling = asyncio.get_running_loop().create_task(self._settle_all())
+
+    async def _settle_all(self) -> None:
+        try:
+            while (self._marked or self._is_all_due) and not self._is_stopped:
+                if self._is_all_due:
+                    self._is_all_due = False
+                    await self._mark_everything()
+                keys = list(islice(self._marked, SETTLED_AT_ONCE_MAX))
+                for key in keys:
+                    del self._marked[key]
+                await self._settle_some(keys)
+                await asyncio.sleep(0)
+        finally:
+            self._settling = None
+
+    async def _mark_everything(self) -> None:
+        folder = self._folder
+        for held in (self._by_name, folder.logs, folder.offline, folder.released):
+            self._marked.update(dict.fromkeys(held))
+        looked_at = 0
+        for topic in tuple(self._image_of().topics()):
+            for index, row in enumerate(tuple(topic.partitions)):
+                if self._node_id in row.replicas:
+                    self._marked[topic.name, PartitionIndex(index)] = None
+                looked_at += 1
+                if looked_at % MARKED_A_TURN == 0:
+                    await asyncio.sleep(0)
+
+    async def _settle_some(self, keys: list[TopicPartition]) -> None:
+        """Make partitions what the image says of them."""
+        stale = [key for key in keys if self._is_stale(key)]
+        for key in keys:
+            partition = self._by_name.get(key)
+            if partition is not None and not self._is_wanted(key):
+                is_deleted = self._image_of().topic_by_id(partition.topic_id) is None
+                self._withdraw(*_place(partition), is_deleted=is_deleted)
+        while self._stopped:
+            self._tell_of_stopped()
+            await asyncio.sleep(0)
+        await self._delete_logs(stale)
+        await self._begin_logs([key for key in keys if self._is_missing(key)])
+        await self._name_logs([key for key in keys if self._is_nameless(key)])
+        for key in keys:
+            # Whatever was deleted while files were made is marked again.
+            log = self._folder.logs.get(key)
+            if log is not None and key in self._folder.topic_ids and self._is_wanted(key):
+                self._take_place(key, log)
+
+    def _row(self, key: TopicPartition) -> PartitionRow | None:
+        """Give what the image has of a partition if it belongs here."""
+        row = self._image_of().partition(*key)
+        return row if row is not None and self._node_id in row.replicas else None
+
+    def _is_wanted(self, key: TopicPartition) -> bool:
+        """Whether the log or replica that is here is the one that the image means."""
+        if self._row(key) is None:
+            return False
+        topic = self._image_of().topic(key[0])
+        partition = self._by_name.get(key)
+        known_id = partition.topic_id if partition is not None else self._folder.topic_ids.get(key)
+        return topic is not None and known_id in (None, topic.topic_id)
+
+    def _is_stale(self, key: TopicPartition) -> bool:
+        """Whether there is a folder of that name that must go."""
+        is_released = key in self._folder.released
+        return is_released or (self._is_held(key) and not self._is_wanted(key))
+
+    def _is_held(self, key: TopicPartition) -> bool:
+        """Whether there is a folder of that name, in service or not."""
+        folder = self._folder
+        return key in folder.logs or key in folder.offline or key in folder.released
+
+    def _is_missing(self, key: TopicPartition) -> bool:
+        return self._row(key) is not None and not self._is_held(key)
+
+    def _is_nameless(self, key: TopicPartition) -> bool:
+        """Whether a crash came before it was on disk whose log it is."""
+        is_held = key in self._folder.logs or key in self._folder.offline
+        return is_held and key not in self._folder.topic_ids and self._is_wanted(key)
+
+    async def _delete_logs(self, keys: list[TopicPartition]) -> None:
+        if not keys:
+            return
+        for number, key in enumerate(keys, 1):
+            log = self._folder.logs.get(key)
+            if log is not None:
+                for end_work in self.before_deletion:
+                    await end_work(log)
+                await log.finish_flush()
+            if key not in self._folder.released:
+                self._folder.release(key)
+            if number % RELEASED_A_TURN == 0:
+                await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._folder.set_aside, keys)
+        except OSError as error:
+            left = [key for key in keys if key in self._folder.released]
+            logger.error("files of %d deleted partitions stay for now: %s", len(left), error)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark_again, left)
+        else:
+            names = ", ".join(f"{topic}-{index}" for topic, index in keys[:NAMED_MAX])
+            logger.info("deleted %d partitions: %s", len(keys), names)
+
+    async def _begin_logs(self, keys: list[TopicPartition]) -> None:
+        if not keys:
+            return
+        asked = []
+        for number, key in enumerate(keys, 1):
+            topic = self._image_of().topic(key[0])  # not one that was deleted meanwhile
+            if topic is not None:
+                asked.append((key, topic.topic_id, self._settings.of(key[0]).log))
+            if number % BEGUN_A_TURN == 0:
+                await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        try:
+            logs = await loop.run_in_executor(None, self._folder.begin_all, asked)
+        except OSError as error:
+            self._try_later(keys, error)
+            return
+        for (key, topic_id, _), log in zip(asked, logs, strict=True):
+            self._folder.adopt(key, topic_id, log)
+
+    async def _name_logs(self, keys: list[TopicPartition]) -> None:
+        """Write down whose logs they are; of one that did not open, it is only remembered."""
+        loop = asyncio.get_running_loop()
+        for key in keys:
+            topic = self._image_of().topic(key[0])
+            if topic is None:
+                continue
+            if key in self._folder.offline:
+                self._folder.topic_ids[key] = topic.topic_id
+                continue
+            try:
+                await loop.run_in_executor(None, self._folder.save_topic_id, key, topic.topic_id)
+            except OSError as error:
+                self._try_later([key], error)
+
+    def _try_later(self, keys: list[TopicPartition], error: OSError) -> None:
+        logger.error("%d partitions cannot be set up, to be tried again: %s", len(keys), error)
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark_again, keys)
+
+    def _mark_again(self, keys: list[TopicPartition]) -> None:
+        self._marked.update(dict.fromkeys(keys))
+        self._start_settling()
+
+    def _take_place(self, key: TopicPartition, log: Log) -> None:
+        row, topic = self._row(key), self._image_of().topic(key[0])
+        assert row is not None
+        assert topic is not None
+        partition = self._by_name.get(key) or self._add(key, topic.topic_id, log)
+        self._take_role(partition, row)
+
+    def _add(self, key: TopicPartition, topic_id: TopicId, log: Log) -> Partition:
+        topic, index = key
+        partition = Partition(topic, index, topic_id, log, self._counters.topic(topic))
+        self._settings.configure(partition)
+        self._by_name[key] = partition
+        self._by_id[topic_id, index] = partition
+        return partition
+
+    def _partitions_of(self, topic: TopicName) -> Iterator[Partition]:
+        """Yield the partitions of a topic that are here."""
+        row = self._image_of().topic(topic)
+        for index in range(0 if row is None else len(row.partitions)):
+            partition = self._by_name.get((topic, PartitionIndex(index)))
+            if partition is not None:
+                yield partition
+
+    def _take_role(self, partition: Partition, row: PartitionRow) -> None:
+        was = partition.leader, partition.leader_epoch
+        partition.become(row, self._node_id)
+        if was == (row.leader, row.leader_epoch):
+            return
+        for listener in self.listeners:
+            if partition.is_leader:
+                listener.on_leading(partition)
+            else:
+                listener.on_following(partition)
+
+
+def _place(partition: Partition) -> tuple[TopicName, TopicId, PartitionIndex]:
+    return partition.topic, partition.topic_id, partition.index

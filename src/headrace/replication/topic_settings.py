@@ -1,0 +1,93 @@
+"""What topics' configs come to, and how a change gets to their partitions.
+
+Settings are looked up once for all partitions of a topic. A change costs what it concerns; one that
+concerns many topics, all of them when the broker's own configs change, is brought to the partitions
+in several turns of the loop, at most one part in each. The first part is done at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from headrace.ids import TopicName
+from headrace.log.settings import LogSettings
+from headrace.replication.partition import Partition
+
+PARTITIONS_A_TURN: Final = 1_000
+"""How many partitions get their new settings before others have their turn."""
+LOOKUP_COST: Final = 50
+"""To as many partitions a look-up is counted equal."""
+
+
+class TopicSettings(NamedTuple):
+    """What the configs of a topic, its own before the broker's, come to."""
+
+    log: LogSettings
+    min_insync_replicas: int
+
+
+class SettingsOfTopics:
+    """The settings of topics, as the image has them now."""
+
+    def __init__(
+        self,
+        look_up: Callable[[TopicName], TopicSettings],
+        partitions_of: Callable[[TopicName], Iterable[Partition]],
+    ) -> None:
+        self._look_up = look_up
+        self._partitions_of = partitions_of
+        self._known: dict[TopicName, TopicSettings] = {}
+        self._changed: dict[TopicName, None] = {}
+        """Topics whose partitions have yet to be told."""
+        self._turn: asyncio.Handle | None = None
+
+    def of(self, topic: TopicName) -> TopicSettings:
+        found = self._known.get(topic)
+        if found is None:
+            found = self._known[topic] = self._look_up(topic)
+        return found
+
+    def forget(self, topic: TopicName) -> None:
+        """Forget a topic that is deleted."""
+        self._known.pop(topic, None)
+        self._changed.pop(topic, None)
+
+    def note_changed(self, topic: TopicName) -> None:
+        """Look up again what holds for a topic; `apply` then."""
+        self._known.pop(topic, None)
+        self._changed[topic] = None
+
+    def note_all_changed(self, topics: Iterable[TopicName]) -> None:
+        """Look up again what holds for any topic; partitions of these are told by `apply`."""
+        self._known.clear()
+        self._changed.update(dict.fromkeys(topics))
+
+    def apply(self) -> None:
+        """Let the partitions of changed topics have their settings, some now and others soon."""
+        if self._turn is None:
+            self._apply_some()
+
+    def configure(self, partition: Partition) -> None:
+        """Let one partition have the settings of its topic."""
+        _configure(partition, self.of(partition.topic))
+
+    def _apply_some(self) -> None:
+        self._turn = None
+        left = PARTITIONS_A_TURN
+        if not self._changed:
+            return
+        while self._changed and left > 0:
+            topic = next(iter(self._changed))
+            del self._changed[topic]
+            left -= LOOKUP_COST
+            settings = self.of(topic)
+            for partition in self._partitions_of(topic):
+                _configure(partition, settings)
+                left -= 1
+        # Also if nothing is left: what changes within this turn is for the next.
+        self._turn = asyncio.get_running_loop().call_soon(self._apply_some)
+
+
+def _configure(partition: Partition, settings: TopicSettings) -> None:
+    partition.log.change_settings(settings.log)
+    partition.require_in_sync(settings.min_insync_replicas)

@@ -1,0 +1,87 @@
+"""What handlers see of their node."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.config import Settings
+from headrace.groups.coordinator import Groups
+from headrace.ids import BrokerId
+from headrace.log.folder import LogFolder
+from headrace.loop.clock import Clock
+from headrace.loop.counters import Counters
+from headrace.loop.inflating import Inflating
+from headrace.loop.turns import Turns
+from headrace.metadata.image import Image
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.state import ResourceType
+from headrace.replication.fetch_sessions import FetchSessions
+from headrace.replication.replicas import Replicas
+from headrace.server.telemetry import Telemetry
+from headrace.share.coordinator import ShareStateCoordinator
+from headrace.share.led_partitions import SharePartitions
+from headrace.share.ports import Persister
+from headrace.txn.coordinator import Transactions
+from headrace.txn.markers import MarkerWriter
+from headrace.txn.offset_verification import OffsetVerifier, nobody_coordinates
+from headrace.txn.producer_ids import ProducerIds
+from headrace.txn.verification import Verification
+from headrace.wire import Api
+
+COLD_READS_MAX: Final = 4
+"""How many threads read for fetches at the same time."""
+
+
+@dataclass(slots=True)
+class Broker:
+    """The parts of a running node, put together by `node`.
+
+    Handlers read the image, propose changes to the quorum, and reach partitions through the
+    replicas; they keep no state of their own.
+    """
+
+    node_id: BrokerId
+    settings: Settings
+    quorum: MetadataQuorum
+    folder: LogFolder
+    replicas: Replicas
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    telemetry: Telemetry
+    inflating: Inflating
+    groups: Groups
+    transactions: Transactions
+    markers: MarkerWriter
+    verification: Verification
+    share_states: ShareStateCoordinator
+    persister: Persister
+    share_partitions: SharePartitions
+    turns: Turns
+    """What is due in large numbers at once."""
+    fetch_bytes_max: int
+    """The most that one answer to a fetch holds."""
+    data_path: str
+    """Where the logs are, as the operator named it."""
+    clock: Clock = field(default_factory=Clock)
+    counters: Counters = field(default_factory=Counters)
+    verify_offsets: OffsetVerifier = nobody_coordinates
+    """Whether offsets may be committed in a transaction."""
+    served_apis: tuple[Api, ...] = ()
+    """What clients may ask for; the dispatcher says."""
+    cold_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COLD_READS_MAX))
+    """Held while a thread reads for fetches: other work needs threads too."""
+    cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)
+    """Fetches that wait for the disk."""
+    topic_creations: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """Topics that are being created for groups, whose members do not wait for it."""
+
+    @property
+    def image(self) -> Image:
+        return self.quorum.image
+
+    def current_settings(self) -> Settings:
+        """Give what holds now, with what was changed since the node started."""
+        return self.settings.with_dynamic(
+            self.image.configs(ResourceType.BROKER, ""),
+            self.image.configs(ResourceType.BROKER, str(self.node_id)),
+        )

@@ -1,0 +1,346 @@
+"""A connection of a client: frames in, responses out in the order of the requests.
+
+Requests of one connection take effect in order, as in Kafka: each is handled when the one before it
+is answered. Produces alone overlap, since their records are in the log when the handler returns:
+what they wait for is replicas and the disk. Nothing is copied: frames are views of the memory that
+the socket was read into, responses are written as the parts that they are made of.
+
+What a client can make us hold is bounded: a frame by socket.request.max.bytes, the requests under
+way by headrace.connection.requests.max, responses by not reading on while they are not taken, and
+those of all clients together by headrace.unsent.responses.max.bytes (`traffic`). Many small
+requests in one read are handled over several turns of the loop.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Final, cast
+
+from headrace.server.dispatch import Dispatcher, Undecodable
+from headrace.server.request import Request
+from headrace.server.traffic import Traffic
+from headrace.wire import ApiKey, FrameReader, WireError
+from headrace.wire.frames import SIZE_BYTES
+
+TLS_HANDSHAKE: Final = b"\x16\x03"
+HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
+PRODUCE: Final = int(ApiKey.PRODUCE)
+TURN_NS_MAX: Final = 5_000_000
+"""How long the requests of one connection are handled before others have their turn."""
+DIRECT_MAX: Final = 16
+"""How many small requests of one read are handled without a look at the clock."""
+SMALL_FRAME_BYTES_MAX: Final = 1024
+INLINE_FRAME_BYTES_MAX: Final = 64 * 1024
+"""A larger request, unless it is a produce, whose bytes are records, is decoded in a thread."""
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client, until either side ends it."""
+
+    def __init__(self, listener: str, dispatcher: Dispatcher, traffic: Traffic) -> None:
+        self.listener = listener
+        self.address = ""
+        self.client_software = ""
+        self.is_closed = False
+        self.on_close: set[Callable[[], None]] = set()
+        self.active_ns = monotonic_ns()
+        """When it last sent something."""
+        self._dispatcher = dispatcher
+        self._traffic = traffic
+        self._reader = FrameReader(traffic.request_bytes_max)
+        self._waiting: deque[Request] = deque()
+        """Requests that are not answered yet, in the order in which they came."""
+        self._backlog: deque[memoryview] = deque()
+        """Frames that arrived while no more requests could be taken."""
+        self.drained = asyncio.Event()
+        """Set once everything that was asked is answered, and the connection is ending."""
+        self._reserved_bytes = 0
+        """What the frame that is not whole yet will take, once the node has let it begin."""
+        self._is_writable = True
+        self._is_reading = True
+        """Whether frames are taken as they arrive; else they go to the backlog."""
+        self._is_taking = False
+        self._decoding_bytes = 0
+        """The size of the request that a thread decodes; nothing behind it is taken meanwhile."""
+        self._next_turn: asyncio.Handle | None = None
+        self._is_draining = False
+        self._transport: asyncio.Transport
+
+    # What the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = f"{peer[0]}:{peer[1]}" if peer else "(unknown)"
+        if (refusal := self._traffic.admit(self)) is not None:
+            logger.warning("connection from %s refused: %s", self.address, refusal)
+            self.is_closed = True
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        self.active_ns = now_ns = monotonic_ns()
+        try:
+            frames = self._reader.advance(count)
+        except WireError as error:
+            self._refuse_bytes(error)
+            return
+        if self._traffic.is_bounded:
+            self._account(frames, now_ns)
+            if self.is_closed:
+                return
+        taken = 0
+        if self._is_reading:
+            for frame in frames:
+                if taken == DIRECT_MAX or not self._may_take(frame):
+                    break
+                self._take(frame, now_ns)
+                taken += 1
+                if self.is_closed:
+                    return
+                if len(frame) > SMALL_FRAME_BYTES_MAX or not self._is_reading:
+                    break
+        if taken < len(frames):
+            self._backlog.extend(frames[taken:])
+            self.look_at_limits()
+        elif self._traffic.is_bounded:
+            self.look_at_limits()
+
+    def eof_received(self) -> bool:
+        return False  # close, as a client that will not read answers has no use for them
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self._traffic.on_unsent(self)
+        self.look_at_limits()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._traffic.on_sent(self)
+        self.look_at_limits()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        unanswered_bytes = sum(request.size_bytes for request in self._waiting)
+        held_bytes = unanswered_bytes + self._reserved_bytes + self._decoding_bytes
+        self._traffic.forget(self, held_bytes)
+        self._waiting.clear()
+        self._backlog.clear()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        self.drained.set()
+        for callback in tuple(self.on_close):
+            callback()
+        self.on_close.clear()
+
+    # What the node calls
+
+    def close(self, reason: str) -> None:
+        """End the connection from this side; one log line says why."""
+        if not self.is_closed:
+            logger.info("connection from %s closed: %s", self.address, reason)
+            self.is_closed = True
+            self._transport.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of its responses the client has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether something that was asked has no answer yet."""
+        return bool(self._decoding_bytes or self._waiting)
+
+    def drain(self) -> None:
+        """Take no more requests, and end once those under way are answered.
+
+        Those that wait for records or for other members are answered now.
+        """
+        self._is_draining = True
+        self._backlog.clear()
+        self.look_at_limits()
+        self._answer_waiting()
+        self._end_if_drained()
+
+    def _answer_waiting(self) -> None:
+        for request in tuple(self._waiting):
+            if request.on_drain is not None:
+                request.on_drain()
+
+    def _end_if_drained(self) -> None:
+        if self.is_closed or not self.has_unanswered:
+            self.drained.set()
+            if not self.is_closed:
+                self._transport.close()
+
+    # Requests
+
+    def _may_take(self, frame: memoryview) -> bool:
+        """Return whether a request may be handled now: it sees what every earlier one has done."""
+        waiting = self._waiting
+        if self._decoding_bytes:
+            return False
+        if not waiting:
+            return True
+        last = waiting[-1]
+        return last.api_key == PRODUCE and not last.is_holding and is_produce(frame)
+
+    def _take(self, frame: memoryview, now_ns: int) -> None:
+        request: Request | None = None
+        if len(frame) <= INLINE_FRAME_BYTES_MAX or is_produce(frame):
+            try:
+                request = self._dispatcher.read(self, frame, now_ns)
+            except Undecodable as error:
+                self.close(str(error))
+                return
+        if request is not None:
+            self._handle(request)
+            return
+        # Nothing is read meanwhile: a client that hangs up is to be noticed when it is handled.
+        self._is_reading = False
+        self._transport.pause_reading()
+        self._decoding_bytes = len(frame)
+        self._traffic.in_flight_bytes += len(frame)
+        reading = self._dispatcher.read_in_thread(self, frame, now_ns)
+        reading.add_done_callback(self._on_decoded)
+
+    def _on_decoded(self, decoding: "asyncio.Future[Request]") -> None:
+        if self.is_closed or decoding.cancelled():
+            return
+        self._traffic.in_flight_bytes -= self._decoding_bytes
+        self._decoding_bytes = 0
+        error = decoding.exception()
+        if error is not None:
+            if not isinstance(error, Undecodable):
+                logger.error("a request from %s cannot be read", self.address, exc_info=error)
+            self.close(str(error))
+            return
+        self._handle(decoding.result())
+        self.look_at_limits()
+        if self._is_draining:
+            self._answer_waiting()
+            self._end_if_drained()
+
+    def _handle(self, request: Request) -> None:
+        traffic = self._traffic
+        traffic.in_flight_bytes += request.size_bytes
+        waiting = self._waiting
+        waiting.append(request)
+        self._dispatcher.dispatch(request)
+        if len(waiting) >= traffic.requests_max or traffic.is_full:
+            self.look_at_limits()
+
+    def on_answered(self, request: Request) -> None:
+        """Send every response that no earlier request holds up."""
+        waiting = self._waiting
+        if self.is_closed or request is not waiting[0]:
+            return
+        traffic = self._traffic
+        while waiting and (parts := waiting[0].parts) is not None:
+            answered = waiting.popleft()
+            traffic.in_flight_bytes -= answered.size_bytes
+            traffic.counters.answered(answered.api_key, answered.received_ns)
+            if parts:
+                self._transport.writelines(parts)
+        if not self._is_reading:
+            self.look_at_limits()
+        if self._is_draining:
+            self._end_if_drained()
+        if traffic.starved:
+            traffic.feed_starved()
+
+    def on_released(self) -> None:
+        if not self._is_reading:
+            self.look_at_limits()
+
+    def on_failed(self, request: Request, error: Exception) -> None:
+        self._dispatcher.fail(request, error)
+
+    def look_at_limits(self) -> None:
+        """Take the frames that may be taken by now, and read on once none is left."""
+        if self._is_taking:
+            return  # the loop below is at it
+        backlog = self._backlog
+        self._is_taking = True
+        try:
+            turn_ends_ns = monotonic_ns() + TURN_NS_MAX if backlog else 0
+            while (
+                backlog and not self.is_closed and self._may_read() and self._may_take(backlog[0])
+            ):
+                if monotonic_ns() > turn_ends_ns:
+                    self._take_on_next_turn()
+                    break
+                self._take(backlog.popleft(), self.active_ns)
+        finally:
+            self._is_taking = False
+        if self.is_closed:
+            return
+        self._is_reading = not backlog and self._may_read()
+        if self._is_reading:
+            self._reserve()
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _take_on_next_turn(self) -> None:
+        if self._next_turn is None:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        self._next_turn = None
+        self.look_at_limits()
+
+    def _account(self, frames: list[memoryview], now_ns: int) -> None:
+        """Take the frame that room was kept for; the others only if there is room."""
+        traffic = self._traffic
+        if frames and self._reserved_bytes:
+            traffic.in_flight_bytes -= self._reserved_bytes
+            self._reserved_bytes = 0
+            if self._is_reading and not self._backlog and self._may_take(frames[0]):
+                self._take(frames.pop(0), now_ns)
+        if traffic.is_full and self._is_reading:
+            self.look_at_limits()
+
+    def _reserve(self) -> None:
+        """Keep room for the rest of a frame that has begun, so that what has begun can end."""
+        traffic = self._traffic
+        if traffic.is_bounded and not self._reserved_bytes:
+            start = self._reader.pending()[:SIZE_BYTES]
+            if len(start) == SIZE_BYTES:
+                self._reserved_bytes = int.from_bytes(start)
+                traffic.in_flight_bytes += self._reserved_bytes
+
+    def _may_read(self) -> bool:
+        traffic = self._traffic
+        if traffic.is_full and not self._reserved_bytes:
+            traffic.starved.add(self)
+            return False
+        return (
+            self._is_writable
+            and not self._decoding_bytes
+            and not self._is_draining
+            and len(self._waiting) < traffic.requests_max
+        )
+
+    def _refuse_bytes(self, error: WireError) -> None:
+        """Close, and say what a client is most likely doing wrong."""
+        start = bytes(self._reader.pending()[:4])
+        if start in HTTP_METHODS:
+            reason = f"an HTTP request on a Kafka port; {error}"
+        elif start.startswith(TLS_HANDSHAKE):
+            reason = f"a TLS handshake on a listener without TLS; {error}"
+        else:
+            reason = str(error)
+        self.close(reason)
+
+
+def is_produce(frame: memoryview) -> bool:
+    """Return whether a frame is a produce, by its first two bytes."""
+    return len(frame) > 1 and frame[0] == frame[1] == PRODUCE

@@ -1,0 +1,237 @@
+"""From a frame to a handler: the one table of what is served, and what happens when one fails."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from struct import Struct as Layout
+from types import CoroutineType
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.server.failures import failure_response
+from headrace.server.request import LATER, Handler, Peer, Request
+from headrace.wire import APIS, Api, ApiKey, WireError, decode_from, read_request_start
+from headrace.wire.codec import prepare
+from headrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+BROKER_LISTENER: Final = "broker"
+INLINE_OBJECT_BYTES_MAX: Final = 512 * 1024
+"""What the objects of a request may take in memory that is decoded on the loop: some thousand."""
+_KEY_AND_VERSION: Final = Layout(">hh")
+
+Reading: TypeAlias = "asyncio.Future[Request]"
+
+logger = logging.getLogger(__name__)
+
+
+class Undecodable(HeadraceError):
+    """A frame that is no request which is served here: the connection is of no more use."""
+
+
+class Fault(Protocol):
+    """Stands before a handler, for tests: see `headrace.testing.faults`."""
+
+    def __call__(self, request: Request, go_on: Callable[[], None]) -> None:
+        """Call `go_on`, now or later, or answer the request in another way."""
+
+
+class Dispatcher:
+    """Calls the handler of each request and sees to it that there is an answer."""
+
+    def __init__(
+        self, broker: "Broker", served: Iterable[ApiKey], load: Callable[[ApiKey], Handler]
+    ) -> None:
+        """`load` gives the handler of an API when it is first asked for: most never are."""
+        self.faults: dict[int, Fault] = {}
+        self._broker = broker
+        self._load = load
+        self._handlers: dict[int, Handler] = {}
+        self._ready: dict[tuple[int, int], type[Message]] = {}
+        """Versions of APIs that were used before, and their requests."""
+        self._versions = {int(key): served_versions(APIS[key]) for key in served}
+        broker.served_apis = tuple(APIS[key] for key in sorted(self._versions))
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="headrace-prepare")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._incidents = count(1)
+
+    def read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request | None:
+        """Return the request in a frame; raise Undecodable if there is none that can be answered.
+
+        None if this version of its API was never used before, or if it has very many elements:
+        what that takes would hold up the loop, so use `read_in_thread`.
+        """
+        try:
+            api, version, correlation_id, client_id, position = read_request_start(frame)
+            key = int(api.key)
+            kind = self._ready.get((key, version))
+            if kind is not None:
+                # What follows the body is ignored, as Kafka does.
+                try:
+                    body, _ = decode_from(kind, frame, version, position, INLINE_OBJECT_BYTES_MAX)
+                except WireError:
+                    return None  # it has very many elements, or is none: a thread finds out
+            else:
+                versions = self._versions.get(key)
+                if versions is not None and version in versions:
+                    return None
+                if key != ApiKey.API_VERSIONS:
+                    raise self._refuse(peer, api, version, client_id)
+                # Version 0 is the only one that any client can read (KIP-511); its empty body
+                # is how the handler knows.
+                version, body = 0, None
+        except (WireError, UnicodeDecodeError) as error:
+            raise self._undecodable(peer, error) from None
+        return Request(peer, key, version, correlation_id, client_id, body, len(frame), now_ns)
+
+    def read_in_thread(self, peer: Peer, frame: memoryview, now_ns: int) -> "Reading":
+        """Read a request that is large or of a new kind; new ones in the order in which they came.
+
+        A kind counts as known when its first request is about to be handled: none overtakes it.
+        """
+        key_and_version = _KEY_AND_VERSION.unpack_from(frame) if len(frame) >= 4 else (-1, -1)
+        is_known = key_and_version in self._ready
+        reading: Reading = asyncio.get_running_loop().run_in_executor(
+            None if is_known else self._preparing, self._prepare_and_read, peer, frame, now_ns
+        )
+        if not is_known:
+            reading.add_done_callback(partial(self._on_prepared, key_and_version))
+        return reading
+
+    def _prepare_and_read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request:
+        try:
+            api, version, correlation_id, client_id, position = read_request_start(frame)
+            if version not in self._versions.get(int(api.key), ()):
+                raise self._refuse(peer, api, version, client_id)
+            self._prepare(api, version)
+            body, _ = decode_from(api.request, frame, version, position)
+        except (WireError, UnicodeDecodeError) as error:
+            raise self._undecodable(peer, error) from None
+        size_bytes = len(frame)
+        return Request(
+            peer, int(api.key), version, correlation_id, client_id, body, size_bytes, now_ns
+        )
+
+    def _prepare(self, api: Api, version: int) -> None:
+        """Load and compile what a version of an API needs."""
+        key = int(api.key)
+        if key not in self._handlers:
+            self._handlers[key] = self._load(api.key)
+        prepare(api.request, api.response, version)
+
+    def _on_prepared(self, key_and_version: tuple[int, int], reading: "Reading") -> None:
+        if not reading.cancelled() and reading.exception() is None:
+            self._ready[key_and_version] = APIS[key_and_version[0]].request
+
+    def prepare_all(self) -> None:
+        """Load and compile everything at once, for tests without a loop."""
+        for key, versions in self._versions.items():
+            for version in versions:
+                self._prepare(APIS[key], version)
+                self._ready[key, version] = APIS[key].request
+
+    def _undecodable(self, peer: Peer, error: Exception) -> Undecodable:
+        self._broker.counters.undecodable_requests += 1
+        return Undecodable(f"{error} (from {_name(peer)})")
+
+    def dispatch(self, request: Request) -> None:
+        """Have a request handled; its answer may be there when this returns, or come later."""
+        if self.faults and (fault := self.faults.get(request.api_key)) is not None:
+            request.hold()
+            fault(request, lambda: self._handle_held(request))
+        else:
+            self._handle(request)
+
+    def _handle_held(self, request: Request) -> None:
+        """Handle what a fault let through, before any request behind it."""
+        request.is_holding = False
+        self._handle(request)
+        if not request.is_holding:
+            request.peer.on_released()
+
+    async def drain(self) -> None:
+        """Wait until no task of a handler runs."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def close(self) -> None:
+        """End the thread that prepares requests of a new kind."""
+        self._preparing.shutdown(wait=False)
+
+    def _handle(self, request: Request) -> None:
+        try:
+            handler = self._handlers.get(request.api_key)
+            if handler is None:
+                handler = self._handlers[request.api_key] = self._load(ApiKey(request.api_key))
+            answer = handler(self._broker, request)
+            if answer is LATER:
+                return
+            if type(answer) is CoroutineType:
+                task = asyncio.get_running_loop().create_task(self._await(request, answer))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                return
+            request.answer(answer)  # type: ignore[arg-type]
+        except Exception as error:
+            self.fail(request, error)
+
+    async def _await(self, request: Request, answer: Awaitable[Message]) -> None:
+        try:
+            request.answer(await answer)
+        except Exception as error:
+            self.fail(request, error)
+
+    def fail(self, request: Request, error: Exception) -> None:
+        """Answer a request that its handler gave up on."""
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            incident = next(self._incidents)
+            self._broker.counters.apis[request.api_key].errors += 1
+            api = APIS[request.api_key]
+            logger.error(
+                "incident %d: %s v%d from %s failed",
+                *(incident, api.name, request.version, _name(request.peer)),
+                exc_info=error,
+            )
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            message = (
+                f"the broker failed at this request; its log has the reason as incident {incident}"
+            )
+        if request.peer.is_closed:
+            return
+        response = failure_response(request, code, message)
+        request.answer(response)
+        if response is None:
+            request.peer.close(f"a request without an answer failed: {message}")
+
+    def _refuse(self, peer: Peer, api: Api, version: int, client_id: str | None) -> Undecodable:
+        self._broker.counters.undecodable_requests += 1
+        who = f"client {client_id!r}, {_name(peer)}"
+        if api.key not in self._versions:
+            return Undecodable(f"{api.name} is not served here, {who} asked for it")
+        versions = served_versions(api)
+        return Undecodable(
+            f"{api.name} v{version} is not served, {versions.start} to {versions.stop - 1} are; "
+            f"{who} asked for it"
+        )
+
+
+def served_versions(api: Api) -> range:
+    """Give the versions of an API that clients may use: those that may not change any more."""
+    return _VERSIONS[api.key]
+
+
+def _name(peer: Peer) -> str:
+    return f"{peer.client_software or 'unnamed software'} at {peer.address}"
+
+
+_VERSIONS: Final = {
+    key: range(api.versions.first, api.versions.last + (not api.is_newest_unstable))
+    for key, api in APIS.items()
+}

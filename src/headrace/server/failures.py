@@ -1,0 +1,173 @@
+"""The response that says of everything in a request that it failed.
+
+Kafka's responses have no common place for an error. Where a version has one code for the whole
+request, that is it; else each topic, partition or resource that was asked for is named with the
+code. tests/jvm/test_failures.py compares with what Kafka answers.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from headrace.errors import ErrorCode
+from headrace.server.request import Request
+from headrace.wire import APIS, ApiKey
+from headrace.wire.messages.fetch_response import FetchResponse
+from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
+from headrace.wire.plan import STRUCT, StructPlan, plan_message
+from headrace.wire.schema import Message, Struct
+
+_CODES: Final = frozenset({"error_code", "partition_error_code"})
+
+_TOPICS_TOO: Final = {
+    ApiKey.FETCH: range(7, 13),
+    ApiKey.METADATA: range(13, 14),
+    ApiKey.ELECT_LEADERS: range(1, 3),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: range(2),
+}
+"""Versions that have a code for the whole request, and name what was asked all the same."""
+
+_NAMES: Final = {
+    "responses": ("topic_data", "topics", "topic_names", "resources"),
+    "results": ("topics", "resources", "creations", "groups_names", "feature_updates"),
+    "partition_responses": ("partition_data",),
+    "partitions": ("partition_indexes",),
+    "results_by_topic_v3_and_below": ("v3_and_below_topics",),
+    "results_by_partition": ("partitions",),
+    "filter_results": ("filters",),
+    "groups": ("group_ids",),
+    "coordinators": ("coordinator_keys",),
+    "transaction_states": ("transactional_ids",),
+    "replica_election_results": ("topic_partitions",),
+    "partition_result": ("partitions",),
+    "topic_name": ("name",),
+    "partition_index": ("partition",),
+    "user": ("name",),
+}
+"""What a request calls a list or a key of the response, where it is not the same."""
+
+_LISTS: Final[dict[tuple[ApiKey, str], Callable[[Any], Iterable[Any]]]] = {
+    (ApiKey.DESCRIBE_LOG_DIRS, "results"): lambda body: (),  # directories, which nobody named
+    (ApiKey.ALTER_REPLICA_LOG_DIRS, "results"): lambda body: (
+        topic for directory in body.dirs for topic in directory.topics
+    ),
+    (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "results"): lambda body: {
+        row.name: row for row in (*body.deletions, *body.upsertions)
+    }.values(),
+}
+"""Where the request has no list that is one of the response's."""
+
+_KEYS: Final = frozenset(
+    {"entity", "group_id", "index", "key", "name", "partition", "partition_id", "partition_index"}
+    | {"producer_id", "resource_name", "resource_type", "topic", "topic_id", "topic_name"}
+    | {"transactional_id", "user"}
+)
+"""Fields by which an element of a response says what it is about."""
+
+_UNKNOWN: Final[dict[str, Any]] = {
+    "base_offset": -1,
+    "committed_offset": -1,
+    "high_watermark": -1,
+    "low_watermark": -1,
+    "node_id": -1,
+    "port": -1,
+    "records": b"",
+}
+"""Fields that hold something else than their default where nothing is known."""
+
+
+def failure_response(request: Request, code: ErrorCode, message: str) -> Message | None:
+    """Give the response to `request` that has `code` wherever Kafka would have it.
+
+    None for a produce with acks=0, which has no response: end the connection, as that is the one
+    thing that tells the client.
+    """
+    api = APIS[request.api_key]
+    if api.key == ApiKey.PRODUCE and request.body.acks == 0:
+        return None
+    response = api.response()
+    topics_too = request.version in _TOPICS_TOO.get(api.key, ())
+    failure = _Failure(api.key, code, message, topics_too)
+    failure.fill(response, request.body, _plan(api.response, request.version))
+    match response:
+        case FetchResponse():
+            response.session_id = request.body.session_id
+        case InitProducerIdResponse():
+            response.producer_epoch = -1
+    return response
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    key: ApiKey
+    code: int
+    message: str
+    topics_too: bool
+
+    def fill(self, answer: Struct, asked: Any, plan: StructPlan) -> None:
+        """Make `answer` the failure of `asked`: a request, a part of one, or a bare key."""
+        names = {field.name for field in plan.present}
+        for name in names & _CODES:
+            setattr(answer, name, self.code)
+        if "error_message" in names:
+            answer.error_message = self.message  # type: ignore[attr-defined]
+        for name in names & _UNKNOWN.keys():
+            setattr(answer, name, _UNKNOWN[name])
+        if self.topics_too or not names & _CODES:
+            self._fill_lists(answer, asked, plan)
+
+    def _fill_lists(self, answer: Struct, asked: Any, plan: StructPlan) -> None:
+        for field in plan.present:
+            if field.is_array and field.kind == STRUCT and _holds_code(field.inner):
+                elements = []
+                for each in self._asked_for(asked, field.name):
+                    element = field.inner.type()
+                    _name(element, each, field.inner)
+                    self.fill(element, each, field.inner)
+                    elements.append(element)
+                setattr(answer, field.name, elements)
+
+    def _asked_for(self, asked: Any, name: str) -> Iterable[Any]:
+        if (find := _LISTS.get((self.key, name))) is not None:
+            return find(asked)
+        return _find(asked, name) or ()
+
+
+def _name(element: Struct, asked: Any, plan: StructPlan) -> None:
+    """Say what an element is about, as the request says it."""
+    for field in plan.present:
+        if field.name not in _KEYS:
+            continue
+        if isinstance(asked, Struct):
+            value = _find(asked, field.name)
+        else:  # a bare name or number
+            value = asked if type(asked) is type(field.default) else None
+        if field.is_array:  # a quota's entity, the one key that is not a single value
+            value = [_copy(part, field.inner.type) for part in value]
+        if value is not None:
+            setattr(element, field.name, value)
+
+
+def _copy(part: Struct, kind: type[Struct]) -> Struct:
+    return kind(**{name: getattr(part, name) for name in part.__struct_fields__})
+
+
+def _find(asked: Any, name: str) -> Any:
+    """Give what a request has for a field of its response, or None."""
+    for candidate in (name, *_NAMES.get(name, ())):
+        if value := getattr(asked, candidate, None):
+            return value
+    return getattr(asked, name, None)
+
+
+@cache
+def _plan(message: type[Message], version: int) -> StructPlan:
+    return plan_message(message, version)
+
+
+def _holds_code(plan: StructPlan) -> bool:
+    return any(
+        field.name in _CODES or (field.kind == STRUCT and _holds_code(field.inner))
+        for field in plan.present
+    )

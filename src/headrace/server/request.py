@@ -1,0 +1,164 @@
+"""One request of a connection, and the three ways in which a handler answers it.
+
+A handler is a function of the broker and the request. It
+
+- returns the response: the usual way, and the quick one;
+- is `async def`: a task runs it, and its result is the response;
+- returns `LATER` and calls `request.answer` when the time has come: for what waits often, as a
+  fetch for new records does, and should not cost a task.
+
+The next request of the connection is handled when this one is answered. A produce is different: a
+produce behind it is handled as soon as its handler has returned, unless it called `request.hold`,
+until it calls `request.release`.
+
+What a handler raises is the dispatcher's matter: the client gets UNKNOWN_SERVER_ERROR, the log a
+line.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from headrace.wire import ApiKey, response_parts
+from headrace.wire.codec import Part
+from headrace.wire.elements import has_elements
+from headrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+INLINE_ELEMENTS_MAX: Final = 2000
+"""A response with more elements, some milliseconds of work, is encoded in a thread."""
+SMALL_RESPONSES: Final = frozenset(
+    {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.HEARTBEAT}
+)
+"""The hot APIs: to small requests they have small responses, whose elements are not counted."""
+SMALL_REQUEST_BYTES: Final = 64 * 1024
+
+
+class Peer(Protocol):
+    """What a request knows of its connection."""
+
+    listener: str
+    """The name of the listener that it came through."""
+    address: str
+    """Where it comes from, as `host:port`."""
+    client_software: str
+    """What the client said it is (KIP-511), with its version; empty if it said nothing."""
+    is_closed: bool
+    on_close: set[Callable[[], None]]
+    """Called once when the connection ends."""
+
+    def on_answered(self, request: "Request") -> None:
+        """Send what is answered, in the order in which it was asked."""
+
+    def on_released(self) -> None:
+        """Handle the produces that waited for one to take effect."""
+
+    def on_failed(self, request: "Request", error: Exception) -> None:
+        """Answer a request that failed after its handler had returned `LATER`."""
+
+    def close(self, reason: str) -> None:
+        """End the connection; one log line says why."""
+
+
+class Request:
+    """One request, from its bytes to its answer."""
+
+    __slots__ = (
+        "api_key",
+        "body",
+        "client_id",
+        "correlation_id",
+        "is_holding",
+        "on_drain",
+        "parts",
+        "peer",
+        "received_ns",
+        "size_bytes",
+        "version",
+    )
+
+    def __init__(  # noqa: PLR0917  one a request: no keywords on the hot path
+        self,
+        peer: Peer,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Any,
+        size_bytes: int,
+        received_ns: int,
+    ) -> None:
+        self.peer = peer
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        """The decoded message; the handler knows its type."""
+        self.size_bytes = size_bytes
+        self.received_ns = received_ns
+        self.is_holding = False
+        """Whether produces behind this one have to wait: it has not taken effect."""
+        self.on_drain: Callable[[], None] | None = None
+        """Answers a request that waits for something that may not come soon: the node stops. Set by
+        handlers that return `LATER`, and void once there is an answer."""
+        self.parts: list[Part] | None = None
+        """The bytes of the answer once there is one; empty if the client wants none."""
+
+    def hold(self) -> None:
+        """Keep the produces behind this one waiting: it takes effect after its handler returns."""
+        self.is_holding = True
+
+    def release(self) -> None:
+        """Let the produces behind this one go on: it has taken effect."""
+        self.is_holding = False
+        self.peer.on_released()
+
+    def answer(self, body: Message | None, *, is_large: bool = False) -> None:
+        """Send the response, or with None record that there is none. Call it once.
+
+        `is_large` is for what has many elements although its request is small.
+        """
+        self.on_drain = None
+        if body is None:
+            self.parts = []
+        elif is_large or (
+            (self.api_key not in SMALL_RESPONSES or self.size_bytes > SMALL_REQUEST_BYTES)
+            and has_elements(body, INLINE_ELEMENTS_MAX)
+        ):
+            self._answer_from_thread(body)
+            return
+        else:
+            self.parts = response_parts(self.api_key, self.version, self.correlation_id, body)
+        self.peer.on_answered(self)
+
+    def _answer_from_thread(self, body: Message) -> None:
+        """Encode a large response where it does not hold up other clients."""
+        encoding = asyncio.get_running_loop().run_in_executor(
+            None, response_parts, self.api_key, self.version, self.correlation_id, body
+        )
+        encoding.add_done_callback(self._on_encoded)
+
+    def _on_encoded(self, encoding: "asyncio.Future[list[Part]]") -> None:
+        if self.peer.is_closed or encoding.cancelled():
+            return
+        error = encoding.exception()
+        if isinstance(error, Exception):
+            self.peer.on_failed(self, error)
+        else:
+            self.parts = encoding.result()
+            self.peer.on_answered(self)
+
+
+class _Later:
+    """The type of `LATER`."""
+
+
+LATER: Final = _Later()
+"""What a handler returns that calls `Request.answer` by itself."""
+
+Answer: TypeAlias = Message | _Later | None
+"""None is for requests that get no answer: a produce with acks=0."""
+Handler: TypeAlias = Callable[["Broker", Request], Answer | Coroutine[Any, Any, Message]]

@@ -1,0 +1,173 @@
+"""All connections of a node together: how many there are, and what they may make it hold."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import islice
+from socket import getaddrinfo
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final
+
+from headrace.config import (
+    MAX_CONNECTIONS_PER_IP_OVERRIDES,
+    UNSENT_RESPONSES_MAX_BYTES,
+    Settings,
+)
+from headrace.loop.counters import Counters
+
+if TYPE_CHECKING:
+    from headrace.server.connection import Connection
+
+UNBOUNDED: Final = -1
+TURN_NS_MAX: Final = 5_000_000
+"""How long connections that waited are served before others have their turn."""
+FETCH_BYTES_FLOOR: Final = 64 * 1024
+"""What a fetch may return when clients leave more unread than they should."""
+LOOKS_MAX: Final = 8
+"""How many connections are looked at when one more leaves its response unread."""
+STUCK_NS: Final = 5_000_000_000
+"""How long a client that reads nothing is left alone when memory is short."""
+
+
+class Traffic:
+    """The limits that connections share, and what is under way."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        *,
+        request_bytes_max: int,
+        requests_max: int,
+        queued_bytes_max: int = UNBOUNDED,
+        connections_max: int = 2**31 - 1,
+        connections_per_ip_max: int = 2**31 - 1,
+        unsent_bytes_max: int = UNSENT_RESPONSES_MAX_BYTES.default,
+    ) -> None:
+        self.counters = counters
+        self.request_bytes_max = request_bytes_max
+        self.requests_max = requests_max
+        """How many requests of one connection may be unanswered."""
+        self.queued_bytes_max = queued_bytes_max
+        self.is_bounded = queued_bytes_max >= 0
+        """Whether there is a limit to the bytes of requests at all."""
+        self.connections_max = connections_max
+        self.connections_per_ip_max = connections_per_ip_max
+        self.connections_max_of: Mapping[str, int] = {}
+        """Other limits for some addresses."""
+        self.connections: set[Connection] = set()
+        self.in_flight_bytes = 0
+        """Of requests that are not answered; if bounded, of those too that are still coming."""
+        self.starved: set[Connection] = set()
+        """Those that do not read as the node holds too much already."""
+        self.unsent_bytes_max = unsent_bytes_max
+        self.unsent_bytes = 0
+        """Of responses that their clients have not taken, when they were last looked at."""
+        self.on_room_changed: Callable[[], None] = lambda: None
+        """Called when `unsent_bytes` has changed."""
+        self._unsent: dict[Connection, tuple[int, int]] = {}
+        """Those that leave responses unread: how many bytes, and when that was looked at last."""
+        self._per_host: dict[str, int] = {}
+        self._is_feeding = False
+
+    @property
+    def is_full(self) -> bool:
+        return 0 <= self.queued_bytes_max <= self.in_flight_bytes
+
+    def admit(self, connection: "Connection") -> str | None:
+        """Take a connection in, or say why not."""
+        counters = self.counters
+        if len(self.connections) >= self.connections_max:
+            counters.connections_refused += 1
+            return f"there are {self.connections_max} already (max.connections)"
+        host = connection.address.rpartition(":")[0]
+        count = self._per_host.get(host, 0)
+        if count >= self.connections_max_of.get(host, self.connections_per_ip_max):
+            counters.connections_refused += 1
+            return f"{host} has {count} already (max.connections.per.ip)"
+        self._per_host[host] = count + 1
+        self.connections.add(connection)
+        counters.connections_accepted += 1
+        return None
+
+    def forget(self, connection: "Connection", unanswered_bytes: int) -> None:
+        """Take note that a connection has ended."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self.starved.discard(connection)
+        self.on_sent(connection)
+        self.in_flight_bytes -= unanswered_bytes
+        host = connection.address.rpartition(":")[0]
+        if self._per_host[host] == 1:
+            del self._per_host[host]
+        else:
+            self._per_host[host] -= 1
+        self.feed_starved()
+
+    def fetch_bytes_max(self, configured: int) -> int:
+        """Return what the response to one fetch may hold, given what clients leave unread."""
+        room = self.unsent_bytes_max - self.unsent_bytes
+        return min(configured, max(room, FETCH_BYTES_FLOOR))
+
+    def on_unsent(self, connection: "Connection") -> None:
+        """Count a response that a client does not take; close stuck clients if memory is short."""
+        self.on_sent(connection)
+        unsent_bytes = connection.unsent_bytes
+        self._unsent[connection] = unsent_bytes, monotonic_ns()
+        self.unsent_bytes += unsent_bytes
+        if self.unsent_bytes > self.unsent_bytes_max // 2:
+            self._close_stuck()
+        self.on_room_changed()
+
+    def on_sent(self, connection: "Connection") -> None:
+        """Forget what a client had not taken: it has, or it is gone."""
+        if (unsent := self._unsent.pop(connection, None)) is not None:
+            self.unsent_bytes -= unsent[0]
+            self.on_room_changed()
+
+    def _close_stuck(self) -> None:
+        """Close connections that read nothing; one that reads, however slowly, is left alone."""
+        now_ns = monotonic_ns()
+        for connection in tuple(islice(self._unsent, LOOKS_MAX)):
+            before_bytes, looked_ns = self._unsent[connection]
+            if now_ns - looked_ns < STUCK_NS:
+                return  # the others were looked at later still
+            unsent_bytes = self.unsent_bytes
+            self.on_sent(connection)
+            if connection.unsent_bytes < before_bytes:
+                self._unsent[connection] = connection.unsent_bytes, now_ns
+                self.unsent_bytes += connection.unsent_bytes
+                continue
+            self.counters.connections_stuck_closed += 1
+            connection.close(
+                f"it leaves {before_bytes} bytes of responses unread, all clients together "
+                f"{unsent_bytes} of the {self.unsent_bytes_max} that they may "
+                "(headrace.unsent.responses.max.bytes)"
+            )
+
+    def feed_starved(self) -> None:
+        """Let those read on that waited for others' requests to be answered."""
+        if self._is_feeding:  # one that reads on may be answered at once, which ends up here
+            return
+        self._is_feeding = True
+        turn_ends_ns = monotonic_ns() + TURN_NS_MAX
+        try:
+            while self.starved and not self.is_full:
+                self.starved.pop().look_at_limits()
+                if monotonic_ns() > turn_ends_ns:
+                    asyncio.get_running_loop().call_soon(self.feed_starved)
+                    break
+        finally:
+            self._is_feeding = False
+
+
+def connection_limits(settings: Settings) -> dict[str, int]:
+    """Give the addresses that max.connections.per.ip.overrides names, in every form they have."""
+    limits = {}
+    for pair in filter(None, settings[MAX_CONNECTIONS_PER_IP_OVERRIDES].split(",")):
+        host, _, count = pair.strip().rpartition(":")
+        with suppress(OSError):  # a name that nobody knows
+            for *_, address in getaddrinfo(host, None):
+                limits[str(address[0])] = int(count)
+        limits[host] = int(count)
+    return limits

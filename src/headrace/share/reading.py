@@ -1,0 +1,166 @@
+"""Reading a share partition: batches of the log by their headers, and the bytes that hold them."""
+
+import logging
+from bisect import bisect_left
+from operator import attrgetter
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+
+from headrace.log.transactions import AbortedRanges
+from headrace.records.compression import Compression, inflated_bytes_bound
+from headrace.records.errors import CorruptBatch
+from headrace.records.header import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
+from headrace.records.scan import RECORD_BYTES_MIN
+from headrace.share.led_partition import LedSharePartition
+from headrace.share.partition.types import Acquired, FetchedBatch
+
+CHUNK_BYTES_MIN: Final = 4 * 1024
+CHUNK_GROWTH: Final = 4
+_EMPTY: Final = memoryview(b"")
+
+logger = logging.getLogger(__name__)
+
+
+class ShareRead(NamedTuple):
+    """What of a share partition could be acquired, and its bytes."""
+
+    led: LedSharePartition
+    offset: int
+    """Where the reading began."""
+    records: memoryview
+    ends: list[int]
+    """Where each batch ends in the bytes."""
+    fetched: list[FetchedBatch]
+
+
+def read_share(
+    led: LedSharePartition,
+    offset: int,
+    now_ms: int,
+    *,
+    bytes_max: int,
+    records_max: int,
+    is_first: bool,
+    may_block: bool,
+) -> ShareRead | None:
+    """Read from `offset` on, as `next_offset` returned it; None if that would wait for the disk.
+
+    Whole batches, up to the one with which `records_max` offsets can be acquired, however many
+    that others hold lie between them. `is_first` lets the first batch be larger than `bytes_max`,
+    or nobody could ever have it.
+    """
+    log, settings = led.partition.log, led.configs.known
+    up_to = log.last_stable_offset if settings.is_committed else log.high_watermark
+    enough_offset = led.machine.reach(offset, records_max, now_ms)
+    # What a client is ready to take is most often far more than its number of records needs.
+    chunk_bytes = led.bytes_a_record * (enough_offset - offset + 1) + CHUNK_BYTES_MIN
+    chunk_bytes = min(bytes_max, chunk_bytes)
+    while True:
+        records = log.read(
+            offset, chunk_bytes, up_to=up_to, is_first_whole=is_first, may_block=may_block
+        )
+        if records is None:
+            return None
+        ends, fetched, transactional = _batches(records, enough_offset)
+        is_enough = bool(fetched) and fetched[-1].last_offset >= enough_offset
+        if is_enough or len(records) < chunk_bytes or chunk_bytes >= bytes_max:
+            break
+        chunk_bytes = min(chunk_bytes * CHUNK_GROWTH, bytes_max)
+    if fetched:
+        last_offset = fetched[-1].last_offset
+        led.bytes_a_record = ends[-1] // (last_offset - fetched[0].first_offset + 1) + 1
+        if transactional and settings.is_committed:
+            aborted = log.aborted_transactions(offset, min(last_offset + 1, up_to))
+            _withhold(fetched, transactional, AbortedRanges(aborted))
+    return ShareRead(led, offset, records, ends, fetched)
+
+
+def covering(read: ShareRead, acquired: list[Acquired]) -> memoryview:
+    """Give the bytes of the batches from the first to the last that was acquired."""
+    if not acquired:
+        return _EMPTY
+    fetched, ends = read.fetched, read.ends
+    first = bisect_left(fetched, acquired[0].first_offset, key=_last_offset)
+    last = bisect_left(fetched, acquired[-1].last_offset, first, key=_last_offset)
+    begin = ends[first - 1] if first else 0
+    return read.records[begin : ends[min(last, len(ends) - 1)]]
+
+
+def _batches(
+    records: memoryview, enough_offset: int
+) -> tuple[list[int], list[FetchedBatch], list[tuple[int, int]]]:
+    """Give where each whole batch ends, and the batches up to the one that has `enough_offset`.
+
+    Then, of those with records of transactions, their numbers in the list and their producers.
+    Only the fields that count are read: there may be as many batches as there are records.
+    CorruptBatch if the first is none.
+    """
+    ends: list[int] = []
+    fetched: list[FetchedBatch] = []
+    transactional: list[tuple[int, int]] = []
+    position, size_bytes = 0, len(records)
+    while position + HEADER_BYTES <= size_bytes:
+        first, length, magic, attributes, delta, producer_id, count = _FIELDS.unpack_from(
+            records, position
+        )
+        if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            if fetched:
+                break  # what lies before the damage can be had
+            raise CorruptBatch(f"at offset {first}: magic {magic}, batch length {length}")
+        begin, position = position, position + length + LENGTH_PREFIX_BYTES
+        if position > size_bytes:
+            break
+        # Markers of transactions are acquired, as in Kafka: clients acknowledge them as gaps.
+        if attributes & _TRANSACTION_BITS == TRANSACTIONAL_BIT:
+            transactional.append((len(ends), producer_id))
+        ends.append(position)
+        last = first + delta
+        if count > length and not _is_possible(records[begin:position], attributes, count):
+            logger.error(
+                "offsets %d to %d cannot be read: %d bytes do not hold %d records; share groups "
+                "pass them over",
+                *(first, last, length, count),
+            )
+            fetched.append(FetchedBatch(first, last, is_deliverable=False, is_readable=False))
+        else:
+            fetched.append(FetchedBatch(first, last))
+        if last >= enough_offset:
+            break
+    return ends, fetched, transactional
+
+
+def _is_possible(batch: memoryview, attributes: int, count: int) -> bool:
+    """Return whether a batch can hold as many records, given what it could inflate to at most.
+
+    What is produced now is checked; older versions took any number, and one small batch would keep
+    the members of a group busy for hours with offsets that have no records.
+    """
+    code = attributes & COMPRESSION_MASK
+    if code > max(Compression):
+        return False
+    return (
+        count <= inflated_bytes_bound(Compression(code), batch[HEADER_BYTES:]) // RECORD_BYTES_MIN
+    )
+
+
+def _withhold(
+    fetched: list[FetchedBatch], transactional: list[tuple[int, int]], aborted: AbortedRanges
+) -> None:
+    """Say of the batches of aborted transactions that nobody may have them."""
+    for number, producer_id in transactional:
+        batch = fetched[number]
+        if aborted.hold(producer_id, batch.first_offset):
+            fetched[number] = batch._replace(is_deliverable=False)
+
+
+_FIELDS: Final = Layout(">qi4xb4xhi16xq6xi")
+"""Of a header: base offset, length, magic, attributes, last offset delta, producer id, count."""
+_TRANSACTION_BITS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
+_last_offset: Final = attrgetter("last_offset")

@@ -1,0 +1,78 @@
+"""The configs of a topic that is about to be created: whether they may be, and all that hold."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from headrace.config import ConfigSource, InvalidSetting, effective_topic_configs
+from headrace.config.effective import topic_candidates
+from headrace.config.topic import TOPIC_CONFIGS
+from headrace.config.topic_checks import check_topic_configs
+from headrace.errors import ErrorCode, KafkaError
+from headrace.metadata.state import ResourceType
+from headrace.server.broker import Broker
+from headrace.wire.messages.create_topics_response import CreatableTopicConfigs
+
+CLUSTER_DEFAULT: Final = ""
+"""The name of the broker whose dynamic configs are every broker's default."""
+
+
+def checked_configs(broker: Broker, configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Return what a client wants set, the last value of a name; INVALID_CONFIG if it cannot be."""
+    own: dict[str, str] = {}
+    for name, value in configs:
+        if value is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{name} has no value: leave it out for the default"
+            )
+        own[name] = value
+    if own:
+        cluster_dynamic, broker_dynamic = _dynamic(broker)
+        inherited = effective_topic_configs({}, cluster_dynamic, broker_dynamic, broker.settings)
+        try:
+            check_topic_configs(own, inherited)
+        except InvalidSetting as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return own
+
+
+class TopicConfigRows:
+    """The configs of new topics in one response. Topics that are configured alike share theirs."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._shared: dict[object, list[CreatableTopicConfigs]] = {}
+
+    def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Return every config that a topic has, with where it is from; its own as written."""
+        key = tuple(own.items())
+        found = self._shared.get(key)
+        if found is None:
+            found = self._shared[key] = _topic_config_rows(self._broker, own)
+        return found
+
+
+def _topic_config_rows(broker: Broker, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    cluster_dynamic, broker_dynamic = _dynamic(broker)
+    rows = []
+    for name, setting in sorted(TOPIC_CONFIGS.items()):
+        found = topic_candidates(name, own, cluster_dynamic, broker_dynamic, broker.settings)
+        if setting.is_internal or not found:
+            continue
+        holds = found[0]
+        rows.append(
+            CreatableTopicConfigs(
+                name=name,
+                value=own[name] if holds.source is ConfigSource.TOPIC else holds.text,
+                config_source=holds.source,
+                is_sensitive=setting.is_sensitive,
+            )
+        )
+    return rows
+
+
+def _dynamic(broker: Broker) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    image = broker.image
+    return (
+        image.configs(ResourceType.BROKER, CLUSTER_DEFAULT),
+        image.configs(ResourceType.BROKER, str(broker.node_id)),
+    )

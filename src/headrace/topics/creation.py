@@ -1,0 +1,233 @@
+"""From what is asked of a new topic to the change that creates it: checks, defaults, placement.
+
+CreateTopics, creation on demand (Metadata) and the coordinators, which need topics of their own,
+all come through here. Nothing is proposed: that is the caller's part.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from random import randrange
+from typing import Final
+
+from msgspec import Struct
+
+from headrace import config
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId, TopicId, TopicName, topic_id_text
+from headrace.loop.slices import Slice, Slices, run_whole
+from headrace.metadata.ddl import Assignment, CreateTopic
+from headrace.metadata.image import Image
+from headrace.server.broker import Broker
+from headrace.topics.assignment import Candidate, Placement
+from headrace.topics.configs import checked_configs
+from headrace.topics.validation import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    Collisions,
+    check_assignments,
+    check_counts,
+    check_name,
+    ordered_assignments,
+)
+
+_PLACED_AT_ONCE: Final = 100
+_PLAN_UNITS: Final = 10
+_UNITS_PER_CONFIG: Final = 10
+DEFAULT_COUNT: Final = -1
+"""Stands for the broker's own number of partitions or replicas."""
+
+
+class NewTopic(Struct, frozen=True, kw_only=True):
+    """What is asked for."""
+
+    name: str
+    partitions: int = DEFAULT_COUNT
+    replication_factor: int = DEFAULT_COUNT
+    assignments: tuple[tuple[int, list[int]], ...] = ()
+    """Partitions with their brokers, if the client chooses them; both counts are -1 then."""
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+def plan_topic(broker: Broker, asked: NewTopic, collisions: Collisions) -> CreateTopic:
+    """Return the change that creates a topic of few partitions, as `planning` does."""
+    return run_whole(planning(broker, asked, collisions, Slice()))
+
+
+def planning(
+    broker: Broker, asked: NewTopic, collisions: Collisions, current: Slice
+) -> Slices[CreateTopic]:
+    """Return the change that creates a topic; KafkaError if it cannot be created as asked for.
+
+    The order of the checks is Kafka's: of several mistakes a client hears of the same one.
+    """
+    image, name = broker.image, asked.name
+    if current.spend(_PLAN_UNITS + _UNITS_PER_CONFIG * len(asked.configs)):
+        yield
+    check_creatable(image, name, collisions)
+    configs = checked_configs(broker, asked.configs)
+    if asked.assignments:
+        place = _chosen_replicas(image, asked)
+        count = len(asked.assignments)
+    else:
+        check_counts(asked.partitions, asked.replication_factor)
+        count, replication_factor = with_defaults(broker, asked)
+        place = Placement(candidates(image), replication_factor, start=randrange(2**16)).place
+    assigned: list[Assignment] = []
+    while len(assigned) < count:
+        replicas = place(min(count - len(assigned), _PLACED_AT_ONCE))
+        assigned += with_roles(image, replicas)
+        if current.spend(2 * len(replicas) * len(replicas[0])):
+            yield
+    return CreateTopic(
+        TopicName(name),
+        new_topic_id(),
+        tuple(assigned),
+        configs,
+        is_internal=name in INTERNAL_TOPICS,
+    )
+
+
+def check_creatable(image: Image, name: str, collisions: Collisions) -> None:
+    """Refuse a name that is taken, reserved or no name."""
+    if name == METADATA_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the metadata log and cannot be created"
+        )
+    check_name(name)
+    if image.topic(TopicName(name)) is not None:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    collisions.check(name)
+
+
+def with_defaults(broker: Broker, asked: NewTopic) -> tuple[int, int]:
+    """Give the number of partitions and of replicas, the broker's where none is asked for."""
+    settings = broker.settings
+    partitions, replication_factor = asked.partitions, asked.replication_factor
+    if partitions == DEFAULT_COUNT:
+        partitions = settings[config.NUM_PARTITIONS]
+    if replication_factor == DEFAULT_COUNT:
+        replication_factor = settings[config.DEFAULT_REPLICATION_FACTOR]
+    return partitions, replication_factor
+
+
+def candidates(image: Image) -> list[Candidate]:
+    """Give the brokers that new replicas may go to."""
+    return [
+        Candidate(each.broker_id, each.rack, is_up=not (each.is_fenced or each.is_shutting_down))
+        for each in image.brokers()
+    ]
+
+
+def brokers_up(image: Image) -> set[BrokerId]:
+    """Give the brokers that can be in sync and lead."""
+    return {each.broker_id for each in candidates(image) if each.is_up}
+
+
+def with_roles(image: Image, placed: Iterable[tuple[BrokerId, ...]]) -> tuple[Assignment, ...]:
+    """Give each new partition its ISR, which is who is up, and its leader, the first of them.
+
+    KafkaError if of one nobody is up: there would be no leader to begin with.
+    """
+    up = brokers_up(image)
+    made: dict[tuple[BrokerId, ...], Assignment] = {}
+    assigned = []
+    for replicas in placed:
+        assignment = made.get(replicas)
+        if assignment is None:
+            isr = tuple(each for each in replicas if each in up)
+            if not isr:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"none of the brokers {list(replicas)} is up: a new partition needs one",
+                )
+            assignment = made[replicas] = Assignment(replicas, isr, isr[0])
+        assigned.append(assignment)
+    return tuple(assigned)
+
+
+def new_topic_id() -> TopicId:
+    """Give an id that no topic has.
+
+    None that is written with a dash at first: on a command line it would be an option.
+    """
+    while topic_id_text(topic_id := TopicId(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return topic_id
+
+
+def on_demand(broker: Broker, name: str) -> NewTopic:
+    """Give what a topic is that a client uses before anybody created it.
+
+    The topics of the coordinators are as their settings say, whoever asks first.
+    """
+    spec = _INTERNAL_SPECS.get(name)
+    if spec is None:
+        return NewTopic(name=name)
+    settings = broker.settings
+    partitions, replication_factor, configs = spec
+    return NewTopic(
+        name=name,
+        partitions=settings[partitions],
+        replication_factor=settings[replication_factor],
+        configs=tuple(
+            (key, value if isinstance(value, str) else str(settings[value]))
+            for key, value in configs.items()
+        ),
+    )
+
+
+def _chosen_replicas(image: Image, asked: NewTopic) -> Callable[[int], list[tuple[BrokerId, ...]]]:
+    """Return what gives the replicas of the next partitions that a client chose them for."""
+    if asked.replication_factor != DEFAULT_COUNT or asked.partitions != DEFAULT_COUNT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "brokers are chosen for the partitions, so their number and the replication factor "
+            f"must be -1, not {asked.partitions} and {asked.replication_factor}",
+        )
+    chosen = ordered_assignments(asked.assignments)
+    rest = iter(chosen)
+
+    def place(partitions: int) -> list[tuple[BrokerId, ...]]:
+        return check_assignments(islice(rest, partitions), image, len(chosen[0]))
+
+    return place
+
+
+_IntSetting = config.Setting[int]
+_INTERNAL_SPECS: Final[
+    Mapping[str, tuple[_IntSetting, _IntSetting, Mapping[str, str | _IntSetting]]]
+] = {
+    "__consumer_offsets": (
+        config.OFFSETS_TOPIC_NUM_PARTITIONS,
+        config.OFFSETS_TOPIC_REPLICATION_FACTOR,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": config.OFFSETS_TOPIC_SEGMENT_BYTES,
+        },
+    ),
+    "__transaction_state": (
+        config.TRANSACTION_STATE_LOG_NUM_PARTITIONS,
+        config.TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": config.TRANSACTION_STATE_LOG_MIN_ISR,
+            "segment.bytes": config.TRANSACTION_STATE_LOG_SEGMENT_BYTES,
+            "unclean.leader.election.enable": "false",
+        },
+    ),
+    "__share_group_state": (
+        config.SHARE_COORDINATOR_STATE_TOPIC_NUM_PARTITIONS,
+        config.SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR,
+        {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": config.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR,
+            "retention.ms": "-1",
+            "segment.bytes": config.SHARE_COORDINATOR_STATE_TOPIC_SEGMENT_BYTES,
+        },
+    ),
+}
+"""Of each topic of a coordinator: partitions, replicas, configs; as a fresh Kafka creates them."""

@@ -1,0 +1,67 @@
+"""Topics of dead letters: which a group may name, and creating them with the first letter."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from headrace import config
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName
+from headrace.server.proposals import propose_each
+from headrace.share.led_partition import LedSharePartition
+from headrace.topics.creation import on_demand, plan_topic
+from headrace.topics.validation import Collisions
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+CREATION_TIMEOUT_MS: Final = 15_000
+
+logger = logging.getLogger(__name__)
+
+
+async def create_dead_letter_topic(broker: "Broker", name: str) -> None:
+    """Create a topic with the broker's defaults; KafkaError if it may not, or cannot, be."""
+    setting = config.DEAD_LETTER_AUTO_CREATE
+    if not broker.current_settings()[setting]:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there is no topic {name}, and {setting.name}=false: create it",
+        )
+    change = plan_topic(broker, on_demand(broker, name), Collisions(broker.image))
+    (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS)
+    if refused is None:
+        logger.info("topic %s was created for dead letters", name)
+    elif refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise refused
+
+
+def refuse_dead_letter_topic(broker: "Broker", led: LedSharePartition, name: str) -> str | None:
+    """Say why records of a share partition cannot have their letters in a topic, if they cannot.
+
+    Letters that come back to the group that gave their records up would go round for ever.
+    """
+    group_id = led.key.group_id
+    if name == led.partition.topic:
+        return f"topic {name} would be its own dead-letter topic"
+    topic = broker.image.topic(TopicName(name))
+    if topic is not None and topic.is_internal:
+        return f"topic {name} is internal"
+    if broker.share_partitions.has_group_read(group_id, name) or _is_subscribed(
+        broker, group_id, name
+    ):
+        return f"group {group_id!r} reads topic {name}, which it names for its dead letters"
+    return None
+
+
+def _is_subscribed(broker: "Broker", group_id: str, name: str) -> bool:
+    """Whether a group that is coordinated here has a member that reads a topic."""
+    try:
+        groups = broker.groups.shard(group_id).machine.state.groups
+    except KafkaError:
+        return False
+    # Not above: they come with the first shard.
+    from headrace.groups.share.group import ShareGroup  # noqa: PLC0415
+    from headrace.groups.state import GroupId  # noqa: PLC0415
+
+    group = groups.get(GroupId(group_id))
+    return isinstance(group, ShareGroup) and group.is_subscribed_to(name)

@@ -1,0 +1,57 @@
+"""Topics of the coordinators: created when somebody first asks for a coordinator.
+
+They are as Kafka's settings say, but for the number of replicas: no more than there are brokers
+that are up. A cluster of one node has coordinators too, without a setting to remember.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import TopicName
+from headrace.server.proposals import propose_each
+from headrace.topics.creation import NewTopic, brokers_up, on_demand, plan_topic
+from headrace.topics.validation import Collisions
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+CREATION_TIMEOUT_MS: Final = 15_000
+"""How long who asks waits for the topic: half of what clients wait for an answer."""
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+
+logger = logging.getLogger(__name__)
+
+
+async def create_internal_topic(broker: "Broker", name: TopicName) -> None:
+    """Create a coordinators' topic; KafkaError COORDINATOR_NOT_AVAILABLE if that does not work.
+
+    Others may ask at the same time: who is second finds the topic there, which is as good.
+    """
+    if broker.image.topic(name) is not None:
+        return
+    try:
+        change = plan_topic(broker, _bounded(broker, name), Collisions(broker.image))
+        (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS)
+    except KafkaError as error:
+        refused = error
+    if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        logger.error("topic %s cannot be created: %s", name, refused)
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"the topic {name} cannot be created: {refused.message}",
+        )
+
+
+def _bounded(broker: "Broker", name: TopicName) -> NewTopic:
+    """Give what the topic is to be, with replicas for brokers that there are."""
+    asked = on_demand(broker, name)
+    replicas = max(min(asked.replication_factor, len(brokers_up(broker.image))), 1)
+    configs = tuple(
+        # As many as are asked for could not be in sync, and nothing could be written.
+        (key, str(min(int(value), replicas)) if key == MIN_INSYNC_REPLICAS and value else value)
+        for key, value in asked.configs
+    )
+    return msgspec.structs.replace(asked, replication_factor=replicas, configs=configs)

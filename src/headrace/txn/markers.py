@@ -1,0 +1,110 @@
+"""The ends of transactions in the logs of partitions: one control batch each.
+
+A partition of `__consumer_offsets` gets its marker through the coordinator of groups, which has to
+know that offsets count from then on.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from headrace.coordinator.coordinator import Coordinator
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import GROUPS_TOPIC, TopicName
+from headrace.log.log import Appended
+from headrace.loop.clock import Clock
+from headrace.records.builder import NO_LEADER_EPOCH
+from headrace.records.control import build_end_transaction_marker
+from headrace.replication.partition import Partition
+from headrace.replication.replicas import Replicas
+from headrace.txn.state import Place
+
+OnWritten = Callable[[KafkaError | None], None]
+
+
+class Marker(NamedTuple):
+    """How the transaction of a producer ended."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class MarkerWriter:
+    """Writes markers to the partitions that this node leads."""
+
+    def __init__(self, replicas: Replicas, groups: Coordinator[Any], clock: Clock) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+
+    def write(self, place: Place, marker: Marker, on_written: OnWritten) -> None:
+        """Append a marker; `on_written` is told once it is committed, or why it is not.
+
+        UNKNOWN_TOPIC_OR_PARTITION if there is no such partition, NOT_LEADER_OR_FOLLOWER if this
+        node does not lead it, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the
+        producer or its coordinator was replaced.
+        """
+        topic, index = TopicName(place[0]), place[1]
+        partition = self._replicas.find(topic, index)
+        try:
+            if partition is None or not partition.is_leader:
+                raise self._replicas.explain_missing(topic, index)
+            appended = self._append(partition, marker)
+        except KafkaError as error:
+            on_written(error)
+            return
+        if partition.log.high_watermark > appended.last_offset:
+            on_written(None)
+        else:
+            partition.produce_waiters.add(_Uncommitted(partition, appended, on_written))
+
+    def leader_epoch(self, topic: TopicName, index: int) -> int:
+        """Give the epoch in which this node leads a partition, -1 if it does not have it."""
+        partition = self._replicas.find(topic, index)
+        return NO_LEADER_EPOCH if partition is None else partition.leader_epoch
+
+    def _append(self, partition: Partition, marker: Marker) -> Appended:
+        batch = memoryview(
+            build_end_transaction_marker(
+                self._clock.now_ms(),
+                is_commit=marker.is_commit,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+        )
+        version = marker.transaction_version
+        if partition.topic != GROUPS_TOPIC:
+            return partition.append_own(batch, transaction_version=version)
+        shard = self._groups.shard_at(partition.index)
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"this node does not coordinate {partition.name}"
+            )
+        return shard.end_transaction(batch, transaction_version=version)
+
+
+class _Uncommitted:
+    """A marker that waits for the high watermark."""
+
+    __slots__ = ("_leader_epoch", "_offset", "_on_written", "_partition")
+
+    def __init__(self, partition: Partition, appended: Appended, on_written: OnWritten) -> None:
+        self._partition = partition
+        self._leader_epoch = partition.leader_epoch
+        self._offset = appended.last_offset
+        self._on_written = on_written
+
+    def on_progress(self) -> None:
+        partition = self._partition
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            partition.produce_waiters.discard(self)
+            name = partition.name
+            self._on_written(
+                KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} has another leader now")
+            )
+        elif partition.log.high_watermark > self._offset:
+            partition.produce_waiters.discard(self)
+            self._on_written(None)

@@ -1,0 +1,127 @@
+"""StreamsGroupHeartbeat and StreamsGroupDescribe, and the topics that groups have created."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.config import load_settings
+from headrace.errors import ErrorCode
+from headrace.groups.streams.topology import StatusCode
+from headrace.ids import TopicName
+from headrace.metadata.state import ResourceType
+from headrace.server.operations import GROUP_OPERATIONS
+from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.messages.streams_group_describe_request import StreamsGroupDescribeRequest
+from headrace.wire.messages.streams_group_heartbeat_request import (
+    KeyValue,
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
+from tests.unit.harness import Harness
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+}
+pytestmark = pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
+
+
+@pytest.fixture
+def node(harness: Harness) -> Any:
+    """Have a coordinator, and a topic `in` of three partitions."""
+    harness.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    harness.run(_load(harness))
+    harness.create_topic("in", 3)
+    return harness
+
+
+async def _load(harness: Harness) -> None:
+    for shard in harness.broker.groups:
+        await shard.loaded()
+
+
+def join(node: Harness, *changelogs: TopicInfo, source: str = "in") -> Any:
+    part = Subtopology("0", source_topics=[source], state_changelog_topics=list(changelogs))
+    return node.ask(
+        StreamsGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            rebalance_timeout_ms=1000,
+            topology=Topology(0, [part]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+            process_id="p",
+        ),
+        0,
+    )
+
+
+def beat(node: Harness, epoch: int) -> Any:
+    return node.ask(
+        StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch), 0
+    )
+
+
+async def _creations(node: Harness) -> None:
+    if tasks := set(node.broker.topic_creations.values()):
+        await asyncio.wait(tasks)
+
+
+def test_member_gets_tasks_and_the_group_is_described(node: Harness) -> None:
+    answer = join(node)
+    assert answer.error_code == ErrorCode.NONE
+    assert [each.partitions for each in answer.active_tasks] == [[0, 1, 2]]
+    described = node.ask(
+        StreamsGroupDescribeRequest(group_ids=["g", "x", ""], include_authorized_operations=True), 0
+    )
+    row, missing, unnamed = described.groups
+    assert (row.group_state, len(row.members)) == ("Stable", 1)
+    assert row.authorized_operations == GROUP_OPERATIONS
+    assert row.members[0].client_id == "test"
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert unnamed.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_internal_topics_are_created_while_members_go_on(node: Harness) -> None:
+    log = TopicInfo("log", topic_configs=[KeyValue("cleanup.policy", "compact")])
+    answer = join(node, log)
+    assert [each.status_code for each in answer.status] == [StatusCode.MISSING_INTERNAL_TOPICS]
+    node.run(_creations(node))
+    assert len(node.topic(TopicName("log")).partitions) == 3
+    assert node.broker.image.configs(ResourceType.TOPIC, "log") == {"cleanup.policy": "compact"}
+    answer = beat(node, answer.member_epoch)
+    assert (answer.status, [each.partitions for each in answer.active_tasks]) == ([], [[0, 1, 2]])
+
+
+def test_topic_that_cannot_be_created_is_named_with_the_reason(node: Harness) -> None:
+    answer = join(node, TopicInfo("log", replication_factor=9))
+    node.run(_creations(node))
+    (status,) = beat(node, answer.member_epoch).status
+    assert status.status_code == StatusCode.MISSING_INTERNAL_TOPICS
+    assert "log (" in status.status_detail
+    assert "9" in status.status_detail
+
+
+@pytest.mark.parametrize("source", ["no name", "__consumer_offsets"])
+def test_names_that_no_application_may_use_are_refused(node: Harness, source: str) -> None:
+    assert join(node, source=source).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+
+
+def test_group_is_there_after_a_restart(node: Harness) -> None:
+    epoch = join(node).member_epoch
+    node.restart()
+    node.run(_load(node))
+    assert beat(node, epoch).error_code == ErrorCode.NONE
+
+
+def test_protocol_that_is_turned_off_is_unsupported(node: Harness) -> None:
+    protocols = {"group.coordinator.rebalance.protocols": "classic,consumer"}
+    node.broker.settings = load_settings(overrides=SETTINGS | protocols)
+    assert join(node).error_code == ErrorCode.UNSUPPORTED_VERSION
+    described = node.ask(StreamsGroupDescribeRequest(group_ids=["g"]), 0)
+    assert described.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION

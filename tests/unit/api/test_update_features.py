@@ -1,0 +1,107 @@
+"""UpdateFeatures: what may change, to where, and that all change or none does."""
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import ErrorCode
+from headrace.metadata.features import BOOTSTRAP_LEVELS
+from headrace.wire.messages.update_features_request import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+)
+from tests.unit.harness import Harness
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+
+
+def update(
+    harness: Harness, *updates: tuple[str, int, int], version: int = 2, is_dry: bool = False
+) -> Any:
+    keys = []
+    for name, level, upgrade_type in updates:
+        key = FeatureUpdateKey(feature=name, max_version_level=level)
+        if version == 0:
+            key.allow_downgrade = upgrade_type != UPGRADE
+        else:
+            key.upgrade_type = upgrade_type
+        keys.append(key)
+    request = UpdateFeaturesRequest(timeout_ms=1000, feature_updates=keys, validate_only=is_dry)
+    return harness.ask(request, version)
+
+
+def levels(harness: Harness) -> dict[str, int]:
+    return dict(harness.broker.image.state.features)
+
+
+def test_a_new_cluster_has_the_levels_of_a_new_kafka(harness: Harness) -> None:
+    assert levels(harness) == dict(BOOTSTRAP_LEVELS)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_feature_goes_down_and_up_again(harness: Harness, version: int) -> None:
+    assert update(harness, ("group.version", 0, SAFE), version=version).error_code == 0
+    assert "group.version" not in levels(harness)
+    assert update(harness, ("group.version", 1, UPGRADE), version=version).error_code == 0
+    assert levels(harness) == dict(BOOTSTRAP_LEVELS)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_old_versions_have_a_row_for_each_feature(harness: Harness, version: int) -> None:
+    answer = update(
+        harness, ("group.version", 1, UPGRADE), ("share.version", 1, UPGRADE), version=version
+    )
+    rows = [(row.feature, row.error_code, row.error_message) for row in answer.results]
+    assert rows == [("group.version", 0, "NONE"), ("share.version", 0, "NONE")]
+
+
+def test_a_dry_run_changes_nothing(harness: Harness) -> None:
+    answer = update(harness, ("transaction.version", 1, SAFE), is_dry=True)
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert levels(harness) == dict(BOOTSTRAP_LEVELS)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("group.version", 0, UPGRADE),
+        ("group.version", 2, UPGRADE),
+        ("group.version", -1, UNSAFE),
+        ("group.version", 0, 0),
+        ("group.version", 0, 9),
+        ("metadata.version", 29, SAFE),
+        ("metadata.version", 29, UNSAFE),
+        ("metadata.version", 6, UNSAFE),
+        ("metadata.version", 31, UPGRADE),
+        ("kraft.version", 0, SAFE),
+        ("nothing", 1, UPGRADE),
+        ("nothing", 0, SAFE),
+        ("", 1, UPGRADE),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_one_that_cannot_change_keeps_the_others_from_it(
+    harness: Harness, version: int, wrong: tuple[str, int, int]
+) -> None:
+    answer = update(harness, ("share.version", 0, SAFE), wrong, version=version)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert wrong[0] in answer.error_message
+    assert answer.results == []
+    assert levels(harness) == dict(BOOTSTRAP_LEVELS)
+
+
+def test_version_zero_never_goes_down(harness: Harness) -> None:
+    answer = update(harness, ("streams.version", 0, SAFE), version=0)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_levels_outlive_a_restart(harness: Harness) -> None:
+    update(harness, ("streams.version", 0, SAFE))
+    harness.restart()
+    assert levels(harness) == {
+        name: level for name, level in BOOTSTRAP_LEVELS.items() if name != "streams.version"
+    }
+
+
+def test_no_update_is_no_error(harness: Harness) -> None:
+    assert update(harness).error_code == 0

@@ -1,0 +1,36 @@
+"""Answers that are put together from those of several shards."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace.coordinator.replies import tell
+from headrace.errors import ErrorCode, KafkaError
+from headrace.server.gathering import Gathering
+
+
+def test_answers_come_together_in_the_order_in_which_they_were_asked_for() -> None:
+    responses: list[Any] = []
+    gathering = Gathering(2, responses.append)
+    gathering.take(1, "b")
+    assert not responses
+    gathering.take(0, "a")
+    assert responses == [["a", "b"]]
+
+
+def test_a_response_that_cannot_be_sent_fails_for_all_that_it_is_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    responses: list[Any] = []
+
+    def respond(answers: list[Any]) -> None:
+        if not all(isinstance(each, KafkaError) for each in answers):
+            raise ValueError("too long a text")
+        responses.append([each.code for each in answers])
+
+    gathering = Gathering(2, respond)
+    for position in range(2):
+        tell(partial(gathering.take, position), "x")
+    assert responses == [[ErrorCode.UNKNOWN_SERVER_ERROR] * 2]
+    assert "too long a text" in caplog.text

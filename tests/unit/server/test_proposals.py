@@ -1,0 +1,68 @@
+"""Many changes at once: each has its own answer."""
+
+import asyncio
+
+import pytest
+
+from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.metadata.ddl import Assignment, CreateTopic
+from headrace.raft.errors import NotLeader
+from headrace.server import proposals
+from headrace.server.proposals import propose_each
+from tests.unit.harness import Harness
+
+
+def new_topic(harness: Harness, name: str, configs: dict[str, str] | None = None) -> CreateTopic:
+    me = BrokerId(harness.broker.node_id)
+    topic_id = TopicId(name.encode().ljust(16, b"."))
+    return CreateTopic(TopicName(name), topic_id, (Assignment((me,), (me,), me),), configs or {})
+
+
+def test_a_change_that_is_refused_does_not_hold_up_the_others(harness: Harness) -> None:
+    changes = [new_topic(harness, name) for name in ("a", "a", "b")]
+    first, again, other = harness.run(propose_each(harness.broker, changes, 5000))
+    assert (first, other) == (None, None)
+    assert again is not None
+    assert again.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert harness.partition("b", 0).is_leader
+
+
+def test_changes_that_do_not_fit_one_entry_go_into_several(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposals, "ENTRY_BYTES_MAX", 100)
+    before = harness.broker.image.applied_index
+    changes = [new_topic(harness, name, {"x": "y" * 80}) for name in ("a", "b", "c")]
+    assert harness.run(propose_each(harness.broker, changes, 5000)) == [None, None, None]
+    assert harness.broker.image.applied_index == before + 3
+
+
+def test_without_a_leader_of_the_metadata_log_each_change_is_told_so(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(change: object) -> None:
+        raise NotLeader(BrokerId(1), None)
+
+    monkeypatch.setattr(harness.broker.quorum, "propose_for_outcome", refuse)
+    changes = [new_topic(harness, name) for name in ("a", "b")]
+    errors = harness.run(propose_each(harness.broker, changes, 5000))
+    assert [error and error.code for error in errors] == [ErrorCode.NOT_CONTROLLER] * 2
+
+
+def test_a_quorum_that_does_not_answer_is_waited_for_no_longer_than_the_client_does(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    async def hang(change: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(harness.broker.quorum, "propose_for_outcome", hang)
+    errors = harness.run(propose_each(harness.broker, [new_topic(harness, "a")], 1))
+    assert [error and error.code for error in errors] == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_no_changes_are_no_work(harness: Harness) -> None:
+    before = harness.broker.image.applied_index
+    assert harness.run(propose_each(harness.broker, [], 0)) == []
+    assert harness.broker.image.applied_index == before
