@@ -169,6 +169,14 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+LEADER_MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""Another node leads the partition, or leads it in another epoch."""
+COORDINATOR_MOVED: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
+"""The client has to look for its coordinator again."""
+COORDINATOR_UNAVAILABLE: Final = COORDINATOR_MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+"""The same request may succeed later, on this node or another."""
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

@@ -12,12 +12,12 @@ from headrace.share.partition.types import (
     Acknowledgement,
     AckType,
     Acquired,
-    AcquireMode,
     Cause,
     FetchedBatch,
     Limits,
     Wanted,
 )
+from headrace.wire.share_types import AcquireMode
 
 AVAILABLE: Final = "available"
 ACQUIRED: Final = "acquired"

@@ -24,12 +24,12 @@ from headrace.share.partition.machine import SharePartition
 from headrace.share.partition.types import (
     Acknowledgement,
     AckType,
-    AcquireMode,
     DeadLetter,
     FetchedBatch,
     Limits,
     Wanted,
 )
+from headrace.wire.share_types import AcquireMode
 from tests.model.share_partition_reference import (
     ACKNOWLEDGED,
     NUMBERS,

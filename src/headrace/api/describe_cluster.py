@@ -10,8 +10,8 @@ from typing import Final
 
 from headrace.errors import ErrorCode
 from headrace.server.broker import Broker
-from headrace.server.live_brokers import broker_endpoints, controller_id
 from headrace.server.operations import CLUSTER_OPERATIONS
+from headrace.server.reach import broker_endpoints, controller_id
 from headrace.server.request import Request
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.messages.describe_cluster_response import (

@@ -31,10 +31,9 @@ from headrace.metadata.image import Image
 from headrace.metadata.state import Topic
 from headrace.raft.errors import DiskFull
 from headrace.server.broker import Broker
-from headrace.server.live_brokers import controller_id
 from headrace.server.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from headrace.server.proposals import propose_each
-from headrace.server.reach import Reach
+from headrace.server.reach import Reach, controller_id
 from headrace.server.request import Request
 from headrace.topics.creation import on_demand, planning
 from headrace.topics.validation import (

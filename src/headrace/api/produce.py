@@ -37,7 +37,14 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId, TopicName
 from headrace.records.compression import Compression
 from headrace.records.errors import CostlyBatch, RefusedBatch
-from headrace.records.header import COMPRESSION_MASK, HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT
+from headrace.records.header import (
+    COMPRESSION_MASK,
+    FLAGS_AT,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+)
 from headrace.records.validation import validate_batch
 from headrace.replication.partition import Partition
 from headrace.server.broker import Broker
@@ -64,9 +71,6 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics, as in Kafka."""
 FIRST_WITH_TOPIC_IDS: Final = 13
 FIRST_WITH_ZSTD: Final = 7
-_MAGIC_AT: Final = 16
-_ATTRIBUTES_AT: Final = 22
-"""The low byte of a batch's attributes."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +95,7 @@ def handle(broker: Broker, request: Request) -> Answer:
             partition = _find(broker, version, topic, index)
             try:
                 partition, records = _admit(broker, request, topic, partition, data)
-                if records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT and (
+                if records[FLAGS_AT] & TRANSACTIONAL_BIT and (
                     producer := joining_producer(broker, request, partition, records)
                 ):
                     header, batch = validate_batch(records, partition.log.settings.rules, now_ms)
@@ -106,24 +110,11 @@ def handle(broker: Broker, request: Request) -> Answer:
                 refused = partition or (TopicName(topic.name), index)
                 rows.append(refuse(broker, request, response, refused, data.records, error))
                 continue
-            log = partition.log
-            row = PartitionProduceResponse(
-                index=index,
-                base_offset=appended.base_offset,
-                log_append_time_ms=appended.append_time_ms,
-                log_start_offset=log.start_offset,
-            )
+            row = PartitionProduceResponse(index=index)
             rows.append(row)
-            partition.counters.produce_requests += 1
-            is_flush_awaited = log.wants_flush and partition.is_flush_awaited
-            if is_flush_awaited or (
-                acks == ACKS_ALL and log.high_watermark <= appended.last_offset
-            ):
-                if pending is None:
-                    pending = PendingProduce(request, response if acks else None)
-                pending.add(
-                    partition, appended.last_offset + 1, row, is_flush_awaited=is_flush_awaited
-                )
+            if (wait := accept(partition, appended, row, acks)) is not None:
+                pending = pending or PendingProduce(request, response if acks else None)
+                pending.add(wait)
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
         )
@@ -173,9 +164,9 @@ def _check(records: Buffer | None, version: int) -> memoryview:
             f"{size_bytes} bytes hold no record batch, and a partition must be sent exactly one",
         )
     assert isinstance(records, memoryview)
-    if records[_MAGIC_AT] != MAGIC:
+    if records[MAGIC_AT] != MAGIC:
         return records  # what else it says has another meaning there
-    if version < FIRST_WITH_ZSTD and records[_ATTRIBUTES_AT] & COMPRESSION_MASK == Compression.ZSTD:
+    if version < FIRST_WITH_ZSTD and records[FLAGS_AT] & COMPRESSION_MASK == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce v{FIRST_WITH_ZSTD}, this is v{version}: use a newer client",
@@ -264,7 +255,9 @@ async def _append_costly(  # noqa: PLR0917  the request, and what became of it
             row = refuse(broker, request, response, refused, each.data.records, failed)
             each.rows[each.position] = row
         else:
-            accept(partition, appended, each.rows[each.position], acks, pending)
+            wait = accept(partition, appended, each.rows[each.position], acks)
+            if wait is not None:
+                pending.add(wait)
     if joining:
         _join(broker, request, response, pending, joining)
     pending.release(len(costly))
@@ -320,7 +313,9 @@ def _append_joined(  # noqa: PLR0917  the request, and what became of it
         row = refuse(broker, request, response, partition, joined.batch, error)
         joined.rows[joined.position] = row
         return
-    accept(partition, appended, joined.rows[joined.position], acks, pending)
+    wait = accept(partition, appended, joined.rows[joined.position], acks)
+    if wait is not None:
+        pending.add(wait)
 
 
 def _explain(

@@ -20,21 +20,12 @@ class PendingProduce:
         """`response` is None for a client that wants none."""
         self._request = request
         self._response = response
-        self._waits: list[_Wait] = []
+        self._waits: list[Wait] = []
         self._held = 0
         self._is_late = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(
-        self,
-        partition: Partition,
-        offset: int,
-        row: PartitionProduceResponse,
-        *,
-        is_flush_awaited: bool,
-    ) -> None:
-        """Wait until a partition has everything below `offset`, on disk or in all replicas."""
-        wait = _Wait(partition, offset, row, is_flush_awaited)
+    def add(self, wait: "Wait") -> None:
         self._waits.append(wait)
         if self._timer is not None:
             self._begin(wait)
@@ -59,7 +50,7 @@ class PendingProduce:
         for wait in self._waits:
             self._begin(wait)
 
-    def _begin(self, wait: "_Wait") -> None:
+    def _begin(self, wait: "Wait") -> None:
         wait.partition.produce_waiters.add(self)
         if wait.is_flush_awaited:
             wait.partition.flush_soon()
@@ -85,8 +76,8 @@ class PendingProduce:
         self._request.answer(self._response)
 
 
-class _Wait:
-    """One partition of a pending produce."""
+class Wait:
+    """One partition that a produce waits for: on disk, or in all replicas, below an offset."""
 
     __slots__ = ("is_flush_awaited", "leader_epoch", "offset", "partition", "row")
 

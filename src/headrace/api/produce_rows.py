@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from headrace.api.produce_pending import NO_OFFSET, PendingProduce
-from headrace.errors import ErrorCode, KafkaError
+from headrace.api.produce_pending import NO_OFFSET, Wait
+from headrace.errors import LEADER_MOVED, ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.log.log import Appended
 from headrace.records.errors import RefusedBatch, UnsupportedBatch
-from headrace.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from headrace.records.header import HEADER_BYTES, LENGTH_AT, LENGTH_PREFIX_BYTES
 from headrace.replication.leaders import current_leader, endpoints
 from headrace.replication.partition import Partition
 from headrace.server.broker import Broker
@@ -24,7 +24,6 @@ from headrace.wire.schema import Buffer
 
 ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
-_LENGTH_AT: Final = 8
 _SEEN_BEFORE_THE_LOG: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -40,7 +39,6 @@ _SEEN_BEFORE_THE_LOG: Final = frozenset(
     }
 )
 """Errors with which Kafka does not say where the log starts."""
-_LEADER_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def accept(
@@ -48,9 +46,8 @@ def accept(
     appended: Appended,
     row: PartitionProduceResponse,
     acks: int,
-    pending: PendingProduce,
-) -> None:
-    """Fill in the row of records that were appended late, and wait for replicas or the disk."""
+) -> Wait | None:
+    """Fill in the row of records that were appended; return what they wait for, if anything."""
     log = partition.log
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
@@ -58,7 +55,8 @@ def accept(
     partition.counters.produce_requests += 1
     is_flush_awaited = log.wants_flush and partition.is_flush_awaited
     if is_flush_awaited or (acks == ACKS_ALL and log.high_watermark <= appended.last_offset):
-        pending.add(partition, appended.last_offset + 1, row, is_flush_awaited=is_flush_awaited)
+        return Wait(partition, appended.last_offset + 1, row, is_flush_awaited)
+    return None
 
 
 def refuse(  # noqa: PLR0917  what was asked, and why it is not done
@@ -107,7 +105,7 @@ def _refusal(
         record_errors=record_errors,
         error_message=error.message,
     )
-    if code in _LEADER_MOVED and request.version >= 10:
+    if code in LEADER_MOVED and request.version >= 10:
         leader = current_leader(broker.image, topic, index)
         row.current_leader = LeaderIdAndEpoch(
             leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
@@ -124,6 +122,6 @@ def _start_offset(partition: Partition, error: KafkaError, records: Buffer | Non
         return NO_OFFSET
     if records is None or len(records) < HEADER_BYTES:
         return NO_OFFSET
-    length = int.from_bytes(records[_LENGTH_AT:LENGTH_PREFIX_BYTES])
+    length = int.from_bytes(records[LENGTH_AT:LENGTH_PREFIX_BYTES])
     is_one_batch = len(records) == length + LENGTH_PREFIX_BYTES
     return partition.log.start_offset if is_one_batch else NO_OFFSET

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from headrace import config
 from headrace.errors import ErrorCode, KafkaError
-from headrace.records.header import MAGIC, BatchHeader, read_header
+from headrace.records.header import MAGIC, MAGIC_AT, BatchHeader, read_header
 from headrace.replication.partition import Partition
 from headrace.server.broker import Broker
 from headrace.server.request import Request
@@ -15,7 +15,6 @@ from headrace.wire.messages.produce_response import PartitionProduceResponse
 FIRST_JOINING: Final = 12
 """The version from which a partition joins the transaction by the records themselves."""
 FIRST_WITH_ABORTABLE: Final = 11
-_MAGIC_AT: Final = 16
 
 
 class Joining(NamedTuple):
@@ -39,7 +38,7 @@ def joining_producer(
     None if nobody is: the partition has the transaction open already, as it has for all batches
     but the first. KafkaError if the batch cannot be part of a transaction.
     """
-    if records[_MAGIC_AT] != MAGIC:
+    if records[MAGIC_AT] != MAGIC:
         return None  # the bit has another meaning there
     transactional_id: str | None = request.body.transactional_id
     if transactional_id is None:

@@ -30,11 +30,12 @@ from headrace.replication.fetch_reading import read_together
 from headrace.server.broker import Broker
 from headrace.server.request import LATER, Answer, Request
 from headrace.share.led_partition import LOOK_COST, LedSharePartition
-from headrace.share.partition.types import AcquireMode, Wanted
+from headrace.share.partition.types import Wanted
 from headrace.share.reading import ShareRead, covering, read_share
 from headrace.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionId, ShareSession
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
+from headrace.wire.share_types import AcquireMode
 
 LOOKS_MAX: Final = 16
 """How often a fetch looks on at once after records that nobody may have."""

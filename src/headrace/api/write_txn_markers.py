@@ -7,10 +7,8 @@ The response is sent once all markers are committed.
 The work is in `txn.markers`.
 """
 
-from typing import Final
-
 from headrace.coordinator.machine import Reply
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
 from headrace.server.broker import Broker
 from headrace.server.gathering import ask_in_slices
 from headrace.server.request import Request
@@ -24,12 +22,6 @@ from headrace.wire.messages.write_txn_markers_response import (
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
-)
-
-_COORDINATOR_AWAY: Final = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
 )
 
 
@@ -63,7 +55,7 @@ async def handle(broker: Broker, request: Request) -> WriteTxnMarkersResponse:
     for (_, _, row), error in zip(asked, errors, strict=True):
         if error is not None:
             # Those who send markers look for another leader then.
-            is_away = error.code in _COORDINATOR_AWAY
+            is_away = error.code in COORDINATOR_UNAVAILABLE
             row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_away else error.code
     return response
 

@@ -17,7 +17,7 @@ from headrace.client.fetched import ConsumedRecord
 from headrace.client.outcomes import values_of
 from headrace.client.share.acknowledgements import AcknowledgeType
 from headrace.client.share.consumer import POLL_RECORDS_MAX, AcknowledgementMode, ShareConsumer
-from headrace.client.share.terms import AcquireMode
+from headrace.wire.share_types import AcquireMode
 
 _TYPES: Final = {
     "accept": AcknowledgeType.ACCEPT,

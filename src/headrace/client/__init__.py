@@ -81,13 +81,14 @@ if TYPE_CHECKING:
     from headrace.client.share.consumer import AcknowledgementMode, ShareConsumer
     from headrace.client.share.handling import RetryPolicy
     from headrace.client.share.offsets import ShareStart
-    from headrace.client.share.terms import AcquireMode, ShareSettings
+    from headrace.client.share.terms import ShareSettings
     from headrace.client.share.worker import Retry, ShareWorker, share_worker
     from headrace.client.topics import CreatedTopic, NewTopic, TopicPartition
     from headrace.client.transactional.states import InvalidTransactionStep
     from headrace.client.transactional.transaction import Transaction
     from headrace.client.transactions import ListedTransaction, TransactionDescription
     from headrace.errors import ErrorCode, KafkaError
+    from headrace.wire.share_types import AcquireMode
 
 __all__ = [
     "AcknowledgeType",

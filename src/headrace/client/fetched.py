@@ -16,6 +16,7 @@ from headrace.records.errors import CorruptBatch, RecordsError
 from headrace.records.header import (
     HEADER,
     HEADER_BYTES,
+    LENGTH_AT,
     LENGTH_PREFIX_BYTES,
     BatchHeader,
     TimestampType,
@@ -147,7 +148,9 @@ def end_offset_of(records: memoryview) -> int:
     """Return the offset behind the last whole batch; -1 if there is none."""
     position, last, end = 0, -1, len(records)
     while end - position >= HEADER_BYTES:
-        length = int.from_bytes(records[position + 8 : position + LENGTH_PREFIX_BYTES], "big")
+        length = int.from_bytes(
+            records[position + LENGTH_AT : position + LENGTH_PREFIX_BYTES], "big"
+        )
         following = position + LENGTH_PREFIX_BYTES + length
         if following > end or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
             break

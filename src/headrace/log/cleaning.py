@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from headrace.log.offset_map import OffsetMap, Sifted, shift_times
 from headrace.log.producers import ProducerState
 from headrace.log.transactions import AbortedTransaction
@@ -24,12 +26,10 @@ from headrace.records.compression import ReadableBuffer, compress
 from headrace.records.header import (
     COMPRESSION_MASK,
     DELETE_HORIZON_BIT,
-    HEADER,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     BatchHeader,
     TimestampType,
-    seal,
+    assemble,
 )
 from headrace.records.reader import find_records
 
@@ -178,14 +178,13 @@ class Sieve:
             is_last = header.last_offset == last.last_offset
         if not is_last:
             return None
-        return _packed(
+        emptied = structs.replace(
             header,
-            b"",
             attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT),
             base_timestamp=header.max_timestamp,
-            max_timestamp=header.max_timestamp,
             record_count=0,
         )
+        return assemble(emptied, b"")
 
     def _with_horizon(
         self, records: memoryview, header: BatchHeader, sifted: Sifted | None
@@ -212,44 +211,11 @@ def _rebuilt(
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if new_horizon_ms is not None:
         attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, new_horizon_ms
-    return _packed(
+    rebuilt = structs.replace(
         header,
-        compress(header.compression, records),
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
         record_count=count,
     )
-
-
-def _packed(
-    header: BatchHeader,
-    payload: ReadableBuffer,
-    *,
-    attributes: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    record_count: int,
-) -> bytearray:
-    size_bytes = HEADER_BYTES + len(payload)
-    batch = bytearray(size_bytes)
-    batch[HEADER_BYTES:] = payload
-    HEADER.pack_into(
-        batch,
-        0,
-        header.base_offset,
-        size_bytes - LENGTH_PREFIX_BYTES,
-        header.leader_epoch,
-        header.magic,
-        0,
-        attributes,
-        header.last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        record_count,
-    )
-    seal(batch)
-    return batch
+    return assemble(rebuilt, compress(header.compression, records))

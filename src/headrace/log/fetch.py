@@ -10,11 +10,10 @@ from typing import Final
 
 from headrace.log.errors import CorruptLog
 from headrace.log.segment import Segment
-from headrace.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from headrace.records.header import HEADER_BYTES, LAST_OFFSET_DELTA_AT, LENGTH_PREFIX_BYTES
 
 _BASE_AND_LENGTH: Final = Layout(">qi")
 _LAST_OFFSET_DELTA: Final = Layout(">i")
-_LAST_OFFSET_DELTA_AT: Final = 23
 _EMPTY: Final = memoryview(b"")
 
 
@@ -117,7 +116,7 @@ def _skip_to(segment: Segment, view: memoryview, begin: int, offset: int) -> tup
     start = 0
     while start + HEADER_BYTES <= len(view):
         base_offset, length = _BASE_AND_LENGTH.unpack_from(view, start)
-        (delta,) = _LAST_OFFSET_DELTA.unpack_from(view, start + _LAST_OFFSET_DELTA_AT)
+        (delta,) = _LAST_OFFSET_DELTA.unpack_from(view, start + LAST_OFFSET_DELTA_AT)
         batch_bytes = length + LENGTH_PREFIX_BYTES
         if batch_bytes < HEADER_BYTES:
             raise CorruptLog(segment.path(".log"), begin + start, f"a batch length of {length}")

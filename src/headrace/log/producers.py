@@ -1,4 +1,4 @@
-"""What a partition knows of its producers: idempotence, and transactions that are open (KIP-98).
+"""What a partition knows of its producers (KIP-98): the idempotent dedup window, open transactions.
 
     duplicate = producers.check(header, Origin.CLIENT)      # before the write; changes nothing
     producers.apply(header)                                 # after it, and when a log is replayed

@@ -10,12 +10,17 @@ from typing import Final, NamedTuple
 from headrace.config import INT64_MAX
 from headrace.log.disk import DiskFile
 from headrace.records.errors import CorruptBatch, RecordsError
-from headrace.records.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+from headrace.records.header import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
 
 CHUNK_BYTES: Final = 1024 * 1024
 NO_END: Final = INT64_MAX
-
-_MAGIC_AT: Final = 16
 
 
 class Fault(NamedTuple):
@@ -117,13 +122,13 @@ def find_good_batch(file: DiskFile, position: int, next_offset: int) -> int | No
     """
     while position + HEADER_BYTES <= file.size:
         chunk = file.read(position, CHUNK_BYTES)
-        magic_at = chunk.find(MAGIC, _MAGIC_AT)
+        magic_at = chunk.find(MAGIC, MAGIC_AT)
         while magic_at >= 0:
-            candidate = position + magic_at - _MAGIC_AT
+            candidate = position + magic_at - MAGIC_AT
             if _is_good_batch(file, candidate, next_offset):
                 return candidate
             magic_at = chunk.find(MAGIC, magic_at + 1)
-        position += max(len(chunk) - _MAGIC_AT, 1)
+        position += max(len(chunk) - MAGIC_AT, 1)
     return None
 
 

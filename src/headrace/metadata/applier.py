@@ -8,7 +8,7 @@ entries of a batch share an index and are all applied. Indices may skip: Raft ta
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -111,13 +111,6 @@ class OutcomeForgotten(HeadraceError):
     """An index whose outcome is not known here any more, or not yet."""
 
 
-class MetadataApplier(Protocol):
-    """What Raft hands committed entries to."""
-
-    def apply(self, entries: Iterable[tuple[int, bytes]]) -> int:
-        """Apply entries and give the last index that is covered."""
-
-
 class Applier:
     """Applies committed entries to one image, the only one to change it."""
 
@@ -216,22 +209,6 @@ class Applier:
                 watchers.tokens(event)
         if watchers.outcomes is not None:
             watchers.outcomes(outcome)
-
-
-class NoopApplier:
-    """Applies nothing and follows the indices: for tools that read a log without its meaning."""
-
-    def __init__(self) -> None:
-        self.applied_index = 0
-
-    def apply(self, entries: Iterable[tuple[int, bytes]]) -> int:
-        for index, _ in entries:
-            self.advance(index)
-        return self.applied_index
-
-    def advance(self, index: int) -> int:
-        self.applied_index = max(self.applied_index, index)
-        return self.applied_index
 
 
 def _steps(entry: Entry) -> list[Entry | Ddl]:

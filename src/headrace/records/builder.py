@@ -14,14 +14,13 @@ from headrace.records.compression import Compression, compress
 from headrace.records.header import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
-    HEADER,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
+    BatchHeader,
     TimestampType,
-    seal,
+    assemble,
 )
 from headrace.records.record import Headers, Record
 from headrace.records.varint import encode_varint
@@ -142,14 +141,9 @@ class BatchBuilder:
         payload = compress(self._compression, self._payload, self._level)
         if self.record_count == 0:
             payload = payload[:0]
-        size_bytes = HEADER_BYTES + len(payload)
-        batch = bytearray(size_bytes)
-        batch[HEADER_BYTES:] = payload
-        HEADER.pack_into(
-            batch,
-            0,
+        header = BatchHeader(
             base_offset,
-            size_bytes - LENGTH_PREFIX_BYTES,
+            0,
             leader_epoch,
             MAGIC,
             0,
@@ -162,8 +156,7 @@ class BatchBuilder:
             base_sequence,
             self.record_count,
         )
-        seal(batch)
-        return batch
+        return assemble(header, payload)
 
 
 def build_batch(

@@ -11,7 +11,7 @@ from struct import Struct as Layout
 from typing import Final
 
 from crc32c import crc32c
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from headrace.records.compression import Compression, ReadableBuffer
 from headrace.records.errors import CorruptBatch, UnsupportedBatch
@@ -20,6 +20,11 @@ HEADER: Final = Layout(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LENGTH_PREFIX_BYTES: Final = 12
 """The base offset and the length itself, which the length does not count."""
+LENGTH_AT: Final = 8
+MAGIC_AT: Final = 16
+FLAGS_AT: Final = 22
+"""The low byte of the attributes, which has every bit that is used."""
+LAST_OFFSET_DELTA_AT: Final = 23
 CHECKSUMMED_FROM: Final = 21
 MAGIC: Final = 2
 
@@ -188,6 +193,24 @@ def set_timestamp(
         attributes |= LOG_APPEND_TIME_BIT
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp)
+    seal(batch)
+
+
+def assemble(header: BatchHeader, payload: ReadableBuffer) -> bytearray:
+    """Return a batch of these records, encoded and compressed as the header says.
+
+    The header's own length and checksum do not matter: they are computed.
+    """
+    batch = bytearray(HEADER_BYTES + len(payload))
+    batch[HEADER_BYTES:] = payload
+    write_header(batch, header)
+    return batch
+
+
+def write_header(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Write a header in front of records, with the length and the checksum that they have."""
+    fields = structs.astuple(header)
+    HEADER.pack_into(batch, 0, fields[0], len(batch) - LENGTH_PREFIX_BYTES, *fields[2:])
     seal(batch)
 
 

@@ -53,10 +53,10 @@ from headrace.records.header import (
     MAGIC,
     BatchHeader,
     TimestampType,
+    assemble,
     check_crc,
     malformed,
     read_header,
-    seal,
     set_timestamp,
 )
 from headrace.records.reader import find_records
@@ -313,19 +313,11 @@ def _refuse_records(record_errors: list[tuple[ErrorCode, RecordError]]) -> NoRet
 
 
 def _recompress(segment: scan.Segment, codec: Compression, level: int | None) -> memoryview:
-    """The same batch with its records in another codec."""
+    """Return the same batch with its records in another codec."""
     data, start, end, header = segment
     payload = compress(codec, memoryview(data)[start:end], level)
-    batch = bytearray(HEADER_BYTES + len(payload))
-    batch[HEADER_BYTES:] = payload
-    recoded = structs.replace(
-        header,
-        batch_length=len(batch) - LENGTH_PREFIX_BYTES,
-        attributes=header.attributes & ~COMPRESSION_MASK | codec,
-    )
-    HEADER.pack_into(batch, 0, *structs.astuple(recoded))
-    seal(batch)
-    return memoryview(batch)
+    recoded = structs.replace(header, attributes=header.attributes & ~COMPRESSION_MASK | codec)
+    return memoryview(assemble(recoded, payload))
 
 
 def _refuse_incomplete(batch: memoryview) -> NoReturn:

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from headrace.errors import ErrorCode
+from headrace.errors import LEADER_MOVED, ErrorCode
 from headrace.ids import ZERO_TOPIC_ID, TopicName
 from headrace.log.errors import LogError
 from headrace.log.fetch import ColdRead
 from headrace.log.log import Log
 from headrace.loop.turns import BYTES_SHIFT, TURN_COST_MAX
+from headrace.records.header import LENGTH_AT, LENGTH_PREFIX_BYTES
 from headrace.replication.fetch_sessions import FIRST_WITH_TOPIC_IDS, WantedPartition
 from headrace.replication.leaders import current_leader
 from headrace.replication.partition import ANY_LEADER_EPOCH, Partition
@@ -31,11 +32,8 @@ READS_PER_THREAD: Final = 16
 ABORTED_SHIFT: Final = 3
 """This power of two of aborted transactions in a row costs as much as a partition."""
 _EMPTY: Final = memoryview(b"")
-_LENGTH_AT: Final = 8
-_LENGTH_PREFIX_BYTES: Final = 12
 _NOT_HERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 """Errors of what is not looked for in a log."""
-_LEADER_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class ColdPartition(NamedTuple):
@@ -274,7 +272,7 @@ class FetchReader:
 
     def _moved(self, wanted: WantedPartition, topic: TopicName, code: ErrorCode) -> PartitionData:
         row = _failed(wanted.index, code)
-        if code in _LEADER_MOVED and self._version >= FIRST_WITH_LEADERS:
+        if code in LEADER_MOVED and self._version >= FIRST_WITH_LEADERS:
             leader = current_leader(self._replicas.image, topic, wanted.index)
             row.current_leader = LeaderIdAndEpoch(
                 leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
@@ -327,10 +325,10 @@ def _is_quiet(partition: Partition, wanted: WantedPartition) -> bool:
 
 
 def _has_whole_batch(records: memoryview) -> bool:
-    if len(records) < _LENGTH_PREFIX_BYTES:
+    if len(records) < LENGTH_PREFIX_BYTES:
         return False
-    length = int.from_bytes(records[_LENGTH_AT:_LENGTH_PREFIX_BYTES])
-    return len(records) >= length + _LENGTH_PREFIX_BYTES
+    length = int.from_bytes(records[LENGTH_AT:LENGTH_PREFIX_BYTES])
+    return len(records) >= length + LENGTH_PREFIX_BYTES
 
 
 def _failed(index: int, code: ErrorCode) -> PartitionData:

@@ -15,11 +15,9 @@ from headrace.log.log import Appended, Log
 from headrace.loop.counters import TopicCounters
 from headrace.metadata.state import NO_LEADER
 from headrace.metadata.state import Partition as PartitionRow
-from headrace.records.header import CONTROL_BIT, BatchHeader
+from headrace.records.header import CONTROL_BIT, FLAGS_AT, BatchHeader
 from headrace.records.validation import validate_batch
 
-_ATTRIBUTES_AT: Final = 22
-"""The low byte of a batch's attributes."""
 ANY_LEADER_EPOCH: Final = -1
 
 
@@ -172,7 +170,7 @@ class Partition:
             batch, leader_epoch=self.leader_epoch, transaction_version=transaction_version
         )
         self.on_appended(len(batch))
-        if batch[_ATTRIBUTES_AT] & CONTROL_BIT:
+        if batch[FLAGS_AT] & CONTROL_BIT:
             # It moves the last stable offset past records that were counted when they came.
             for waiter in tuple(self.fetch_waiters):
                 waiter.on_change(self)

@@ -20,7 +20,6 @@ from headrace.wire.schema import Message
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
-BROKER_LISTENER: Final = "broker"
 INLINE_OBJECT_BYTES_MAX: Final = 512 * 1024
 """What the objects of a request may take in memory that is decoded on the loop: some thousand."""
 _KEY_AND_VERSION: Final = Layout(">hh")

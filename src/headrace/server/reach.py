@@ -1,12 +1,18 @@
-"""Which replicas a client can reach through the listener that it came through."""
+"""The brokers and replicas that a client can reach through the listener that it came through."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Endpoint, Partition
-from headrace.server.live_brokers import broker_endpoints
+from headrace.metadata.state import Broker as BrokerRow
+
+if TYPE_CHECKING:
+    from headrace.server.broker import Broker
+
+NO_CONTROLLER: Final = BrokerId(-1)
 
 
 class Reach:
@@ -33,3 +39,18 @@ class Reach:
 
     def offline(self, replicas: Iterable[int]) -> list[int]:
         return [each for each in replicas if each not in self.endpoints]
+
+
+def broker_endpoints(image: Image, listener: str) -> Iterator[tuple[BrokerRow, Endpoint]]:
+    """Give the brokers that have a listener of that name, fenced ones too, with its address."""
+    for broker in image.brokers():
+        for endpoint in broker.endpoints:
+            if endpoint.listener == listener:
+                yield broker, endpoint
+                break
+
+
+def controller_id(broker: "Broker") -> BrokerId:
+    """Give the broker that takes changes of metadata now, -1 if nobody is known to."""
+    leader = broker.quorum.driver.state.leader
+    return NO_CONTROLLER if leader is None else BrokerId(leader)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.coordinator.machine import Reply
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
 from headrace.ids import UNKNOWN_OFFSET, SharePartitionKey
 from headrace.log.lookup import find_off_loop
 from headrace.loop.turns import TURN_COST_MAX
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 """Another leader, or another state: what is known here counts no more."""
-UNAVAILABLE: Final = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
 PASSED_ON: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -397,7 +392,7 @@ def told_by_persister(error: KafkaError) -> KafkaError:
     """Say what a failed read or write of a state means to a client, as Kafka does."""
     if error.code in FENCED:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
-    if error.code in UNAVAILABLE:
+    if error.code in COORDINATOR_UNAVAILABLE:
         return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     if error.code in PASSED_ON:
         return error

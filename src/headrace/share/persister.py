@@ -22,7 +22,7 @@ from headrace.client.errors import ClientError, UnsupportedApi, refusal
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Reply
 from headrace.coordinator.shard import Shard, State
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
 from headrace.ids import SHARE_STATES_TOPIC, BrokerId, SharePartitionKey
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER
@@ -40,12 +40,6 @@ from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.operations import Beginning
 from headrace.share.state.placement import state_partition
 from headrace.wire.schema import Message
-
-_TRY_AGAIN: Final = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
 
 LINE_CALLS_MAX: Final = 1000
 """How many calls of one share partition may wait for each other."""
@@ -197,7 +191,7 @@ class StatePersister:
     def _on_answer(self, call: _Call, answer: Any) -> None:
         if call.is_over:
             return
-        is_passing = isinstance(answer, KafkaError) and answer.code in _TRY_AGAIN
+        is_passing = isinstance(answer, KafkaError) and answer.code in COORDINATOR_UNAVAILABLE
         if is_passing and call.attempts < self._patience.attempts_max and not self._is_closed:
             if self._hold(call):
                 self._attempt_later(call)

@@ -1,4 +1,4 @@
-"""The ends of transactions in the logs of partitions: one control batch each.
+"""Transaction markers: the ends of transactions in the logs of partitions, one control batch each.
 
 A partition of `__consumer_offsets` gets its marker through the coordinator of groups, which has to
 know that offsets count from then on.

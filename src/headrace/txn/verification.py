@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.placement import partition_for
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
 from headrace.ids import GROUPS_TOPIC
 from headrace.metadata.image import Image
 from headrace.replication.partition import Partition
@@ -27,12 +27,7 @@ FIRST_ADDING_OFFSETS: Final = 5
 """The version of TxnOffsetCommit from which a group's partition joins by the request itself."""
 FIRST_ABORTABLE_OFFSETS: Final = 4
 """The one from which clients know TRANSACTION_ABORTABLE."""
-_TRY_AGAIN: Final = (
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
+_RETRIED: Final = COORDINATOR_UNAVAILABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 OnVerified = Callable[[Mapping[Place, KafkaError]], None]
 """Takes why partitions are not part of a transaction; nothing for those that are."""
@@ -134,7 +129,7 @@ def as_answered(error: KafkaError, *, is_abortable_known: bool, try_again: Error
     its epoch.
     """
     code = error.code
-    if code in _TRY_AGAIN:
+    if code in _RETRIED:
         code = try_again
     elif code == ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH

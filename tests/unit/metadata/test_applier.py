@@ -5,7 +5,6 @@ from headrace.ids import PartitionIndex
 from headrace.metadata import applier as applier_module
 from headrace.metadata.applier import (
     Applier,
-    NoopApplier,
     Outcome,
     OutcomeForgotten,
     Watchers,
@@ -102,14 +101,6 @@ def test_without_watchers_the_index_still_advances() -> None:
     applier = Applier(Image())
     assert applier.apply([(1, data_of(TopologyChange(StartDecommission(5))))]) == 1
     assert applier.outcome(1).refusals[0].error.code is ErrorCode.BROKER_ID_NOT_REGISTERED
-
-
-def test_noop_applier_advances_the_watermark() -> None:
-    noop = NoopApplier()
-    assert noop.apply([]) == 0
-    assert noop.apply([(7, b"x"), (9, b"y")]) == 9
-    assert noop.apply([(8, b"x")]) == 9
-    assert noop.advance(12) == 12
 
 
 # The traps of facts 1.3

@@ -23,7 +23,7 @@ from headrace.client.group.consumer_protocol import (
 )
 from headrace.client.share.member import Next
 from headrace.client.topics import TopicPartition
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from headrace.wire.messages.heartbeat_request import HeartbeatRequest
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
@@ -34,7 +34,6 @@ from headrace.wire.messages.sync_group_response import SyncGroupResponse
 
 NO_GENERATION: Final = -1
 _NAMES_MEMBERS_FROM: Final = 3
-_ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class Stage(Enum):
@@ -255,7 +254,7 @@ class ClassicMember:
             return after_loss
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             return Next.AT_ONCE
-        if code in _ELSEWHERE:
+        if code in COORDINATOR_MOVED:
             return Next.AFTER_FINDING
         error = refusal(code, None, f"group {self.group_id!r}")
         if error.is_retriable:

@@ -17,7 +17,7 @@ import msgspec
 from headrace.client.errors import refusal
 from headrace.client.group.subscription import Subscription
 from headrace.client.share.member import Next
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -29,7 +29,6 @@ JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
 STATIC_LEAVING_EPOCH: Final = -2
 
-_ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _PUT_OUT: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
@@ -212,7 +211,7 @@ class ConsumerMember:
             was_joining = self.standing is Standing.JOINING
             self.lose()
             return Next.AFTER_PAUSE if was_joining else Next.AT_ONCE
-        if code in _ELSEWHERE:
+        if code in COORDINATOR_MOVED:
             return Next.AFTER_FINDING
         error = refusal(code, answer.error_message, f"group {self.group_id!r}")
         if error.is_retriable:

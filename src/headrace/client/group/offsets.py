@@ -15,7 +15,7 @@ from headrace.client.leaders import by_topic
 from headrace.client.metadata import View
 from headrace.client.retrying import Retries
 from headrace.client.topics import TopicPartition
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID, TopicId
 from headrace.wire import ApiKey
 from headrace.wire.messages.offset_commit_request import (
@@ -36,7 +36,6 @@ _TOPIC_IDS_FROM: Final = 10
 _MANY_GROUPS_FROM: Final = 8
 _STABLE_FROM: Final = 7
 
-_ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _UNKNOWN_TOPIC: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 )
@@ -124,7 +123,7 @@ class GroupOffsets:
                 if not await retries.pause():
                     raise
             except KafkaError as error:
-                if error.code in _ELSEWHERE:
+                if error.code in COORDINATOR_MOVED:
                     self._link.forget()
                 if not error.is_retriable or not await retries.pause():
                     raise
@@ -145,7 +144,7 @@ class GroupOffsets:
             )
 
     def _may_retry(self, error: KafkaError) -> bool:
-        if error.code in _ELSEWHERE:
+        if error.code in COORDINATOR_MOVED:
             self._link.forget()
         elif error.code == ErrorCode.STALE_MEMBER_EPOCH:
             self.on_stale()

@@ -22,9 +22,10 @@ from headrace.client.share.consumer import (
     AcknowledgementMode,
     ShareConsumer,
 )
-from headrace.client.share.terms import AcquireMode, ShareSettings
+from headrace.client.share.terms import ShareSettings
 from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
+from headrace.wire.share_types import AcquireMode
 
 T = TypeVar("T")
 

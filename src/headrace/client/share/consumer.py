@@ -33,9 +33,10 @@ from headrace.client.share.acquired import ShareRecord, runs_of
 from headrace.client.share.delivery import Delivery, Lease, Portion
 from headrace.client.share.held import HeldRecords
 from headrace.client.share.member import Member
-from headrace.client.share.terms import AcquireMode, FetchTerms, ShareSettings
+from headrace.client.share.terms import FetchTerms, ShareSettings
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
+from headrace.wire.share_types import AcquireMode
 
 POLL_RECORDS_MAX: Final = 500
 CLOSE_TIMEOUT_MS: Final = 30_000

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from headrace.client.errors import refusal
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from headrace.ids import TopicId
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
@@ -18,7 +18,6 @@ from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHear
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
 
-_ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _PUT_OUT: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
@@ -90,7 +89,7 @@ class Member:
             self.epoch = JOINING_EPOCH
             self.assignment = {}
             return Next.AT_ONCE
-        if code in _ELSEWHERE:
+        if code in COORDINATOR_MOVED:
             return Next.AFTER_FINDING
         error = self._explained(refusal(code, answer.error_message, f"group {self.group_id!r}"))
         if error.is_retriable:

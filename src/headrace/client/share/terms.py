@@ -1,19 +1,9 @@
 """On what terms a member fetches."""
 
-from enum import IntEnum
-
 import msgspec
 
 from headrace.client.settings import ClientSettings, ConsumerSettings
-
-
-class AcquireMode(IntEnum):
-    """How exactly a fetch keeps to its number of records (KIP-1206)."""
-
-    BATCH_OPTIMIZED = 0
-    """Whole batches as they are in the log: fastest; a poll still gives no more than it may."""
-    RECORD_LIMIT = 1
-    """No more records are locked than a poll gives."""
+from headrace.wire.share_types import AcquireMode
 
 
 class FetchTerms(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,8 +44,9 @@ from headrace.client.share.handling import (
 from headrace.client.share.leased import Leased, LeasedRecords
 from headrace.client.share.member import Member
 from headrace.client.share.subscription import find_topics
-from headrace.client.share.terms import AcquireMode, FetchTerms, ShareSettings
+from headrace.client.share.terms import FetchTerms, ShareSettings
 from headrace.errors import HeadraceError
+from headrace.wire.share_types import AcquireMode
 
 __all__ = ["Handler", "Retry", "ShareWorker", "is_retriable", "share_worker"]
 

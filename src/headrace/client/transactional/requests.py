@@ -21,7 +21,7 @@ from headrace.client.groups import CommittedOffset, GroupMetadata
 from headrace.client.leaders import by_topic
 from headrace.client.retrying import Retries
 from headrace.client.topics import TopicPartition
-from headrace.errors import ErrorCode, KafkaError
+from headrace.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from headrace.wire import ApiKey
 from headrace.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from headrace.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -66,7 +66,6 @@ ABORTABLE: Final = frozenset(
     }
 )
 """Codes of EndTxn after which the producer may go on with a new transaction."""
-_ELSEWHERE: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True):
@@ -119,7 +118,7 @@ class Coordinator:
             code = code_of(answer)
             if code == ErrorCode.NONE or not refusal(code, None, "").is_retriable:
                 return answer
-            if code in _ELSEWHERE:
+            if code in COORDINATOR_MOVED:
                 self._node_id = None
             if code == ErrorCode.CONCURRENT_TRANSACTIONS and not retries.is_over():
                 await asyncio.sleep(CONCURRENT_PAUSE_MS / 1000)

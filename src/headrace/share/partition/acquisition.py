@@ -7,15 +7,9 @@ acquired apart from others and in ever smaller parts, so that a poisonous one is
 from collections.abc import Sequence
 
 from headrace.share.partition.locks import lock
-from headrace.share.partition.types import (
-    Acquired,
-    AcquireMode,
-    Cause,
-    FetchedBatch,
-    Limits,
-    Wanted,
-)
+from headrace.share.partition.types import Acquired, Cause, FetchedBatch, Limits, Wanted
 from headrace.share.partition.window import ACQUIRED, ARCHIVED, AVAILABLE, Run, Window
+from headrace.wire.share_types import AcquireMode
 
 SUSPECT_COUNT_MIN = 2
 

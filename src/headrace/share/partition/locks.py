@@ -1,4 +1,4 @@
-"""The ends of locks: by time, and because the member is gone."""
+"""The ends of acquisition locks (KIP-932): by timeout, and because the member is gone."""
 
 from headrace.share.partition.changes import Outcome, Outcomes
 from headrace.share.partition.types import Cause, Limits

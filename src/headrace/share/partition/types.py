@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from headrace.wire.share_types import AcquireMode
+
 
 class AckType(IntEnum):
     """What a member says of a record, by Kafka's numbers."""
@@ -14,14 +16,6 @@ class AckType(IntEnum):
     RELEASE = 2
     REJECT = 3
     RENEW = 4
-
-
-class AcquireMode(IntEnum):
-    """How exactly a fetch keeps to its number of records (KIP-1206), by Kafka's numbers."""
-
-    BATCH_OPTIMIZED = 0
-    """Whole batches of the log, which may be more records than asked for."""
-    RECORD_LIMIT = 1
 
 
 class Cause(Enum):

@@ -18,7 +18,7 @@ from headrace.client.share.link import NodeLink
 from headrace.client.share.member import Member
 from headrace.client.share.session import SharedPartition
 from headrace.client.share.staged import Outcome
-from headrace.client.share.terms import AcquireMode, FetchTerms
+from headrace.client.share.terms import FetchTerms
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode
 from headrace.spark.share.held import HeldRanges, Word, Words
@@ -26,6 +26,7 @@ from headrace.spark.share.intervals import Interval, aligned, merged, outside, o
 from headrace.spark.share.journal import Run, Runs, joined, newest, size_of
 from headrace.spark.share.options import ShareOptions
 from headrace.wire.messages.share_fetch_response import PartitionData
+from headrace.wire.share_types import AcquireMode
 
 _LOGGER = logging.getLogger("headrace.spark")
 _RENEWALS_A_LOCK: Final = 2

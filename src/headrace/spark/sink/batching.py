@@ -11,12 +11,11 @@ from headrace.client.topics import TopicPartition
 from headrace.records import encode
 from headrace.records.compression import Compression, compress
 from headrace.records.header import (
-    HEADER,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     MAGIC,
     TRANSACTIONAL_BIT,
-    seal,
+    BatchHeader,
+    write_header,
 )
 from headrace.spark.sink.columns import Placed
 from headrace.spark.sink.decisions import Slot
@@ -85,16 +84,12 @@ class Batching:
         data = memoryview(batch.buffer)[: batch.size]
         if self._compression is not Compression.NONE:
             payload = compress(self._compression, data[HEADER_BYTES:], self._level)
-            packed = bytearray(HEADER_BYTES + len(payload))
-            packed[HEADER_BYTES:] = payload
-            data = memoryview(packed)
+            data = memoryview(bytearray(HEADER_BYTES) + payload)
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = (sequence + batch.count) % _SEQUENCES
-        HEADER.pack_into(
-            data,
+        header = BatchHeader(
             0,
             0,
-            len(data) - LENGTH_PREFIX_BYTES,
             _NO_LEADER_EPOCH,
             MAGIC,
             0,
@@ -107,7 +102,7 @@ class Batching:
             sequence,
             batch.count,
         )
-        seal(data)
+        write_header(data, header)
         return data
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.client import Acknowledged, AcknowledgeType, ShareConsumer, TopicPartition
 from headrace.client.settings import ConsumerSettings
-from headrace.client.share.terms import AcquireMode, ShareSettings
+from headrace.client.share.terms import ShareSettings
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire import ApiKey
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
@@ -16,6 +16,7 @@ from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from headrace.wire.schema import Message
+from headrace.wire.share_types import AcquireMode
 from tests.unit.client.share.brokers import (
     INTERVAL_MS,
     Brokers,

@@ -3,14 +3,8 @@
 import pytest
 
 from headrace.share.durable import DeliveryState, StateBatch
-from headrace.share.partition.types import (
-    AckType,
-    AcquireMode,
-    Cause,
-    FetchedBatch,
-    Limits,
-    Wanted,
-)
+from headrace.share.partition.types import AckType, Cause, FetchedBatch, Limits, Wanted
+from headrace.wire.share_types import AcquireMode
 from tests.unit.share.partition.share_partitions import ALL, LIMITS, LOCK_MS, Partition
 
 EXACT = AcquireMode.RECORD_LIMIT
