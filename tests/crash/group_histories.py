@@ -10,11 +10,12 @@ from headrace.groups.classic.join import Joiner, join
 from headrace.groups.classic.leave import leave
 from headrace.groups.classic.sync import sync
 from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.consumer.protocol import Sender, heartbeat
+from headrace.groups.consumer.heartbeat import heartbeat
+from headrace.groups.heartbeats import Sender
 from headrace.groups.kinds import Committer
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.offsets.commits import Commit, TopicOffsets, commit_offsets
-from headrace.groups.records import RECORD_TYPES
+from headrace.groups.record_types import RECORD_TYPES
 from headrace.groups.state import Group, GroupsState
 from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.metadata.image import Image
@@ -207,7 +208,7 @@ class GroupsLife(Life[GroupsMachine]):
                     assigned = {row.topic_id: row.partitions for row in rows}
                 self.consumers[member_id] = answer.member_epoch, assigned
 
-        self.do(heartbeat, request, Sender(1, member_id, "/host"), on_answer=on_answer)
+        self.do(heartbeat, request, Sender(member_id, "/host", version=1), on_answer=on_answer)
 
     # Offsets
 

@@ -9,10 +9,11 @@ from headrace.config import load_settings
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import KafkaError
 from headrace.groups.administration import delete_group
+from headrace.groups.heartbeats import Sender
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.records import RECORD_TYPES
+from headrace.groups.record_types import RECORD_TYPES
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.share.heartbeat import Sender, heartbeat
+from headrace.groups.share.heartbeat import heartbeat
 from headrace.groups.share.offsets import (
     begin_alteration,
     begin_deletion,

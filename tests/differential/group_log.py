@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headrace.coordinator.placement import partition_for
 from headrace.coordinator.records import CoordinatorRecord, read_record_batch
-from headrace.groups.records import RECORD_TYPES
+from headrace.groups.record_types import RECORD_TYPES
 from headrace.ids import GROUPS_TOPIC
 from headrace.records.header import read_headers
 from headrace.wire.messages.fetch_response import FetchResponse

@@ -13,22 +13,22 @@ from headrace.coordinator.placement import java_hash
 from headrace.groups.administration import GroupFilter, list_groups
 from headrace.groups.assignors import ASSIGNORS, Assignment, AssignmentSpec, MemberSpec
 from headrace.groups.assignors.simple import assign_simply
-from headrace.groups.consumer import patterns
-from headrace.groups.consumer.group import ConsumerMember
+from headrace.groups.consumer import regex_subscriptions
+from headrace.groups.consumer.members import ConsumerMember
 from headrace.groups.offsets.expiry import OFFSET_EXPIRY, forget_topic
 from headrace.groups.offsets.fetches import OffsetQuery, snapshot_offsets
 from headrace.groups.offsets.store import CommittedOffset
+from headrace.groups.regular_expressions import matching_topics
 from headrace.groups.share.states import forget_topic_states
 from headrace.groups.state import MemberId
 from headrace.groups.streams.assignor import MemberSpec as StreamsMemberSpec
 from headrace.groups.streams.assignor import assign as assign_tasks
 from headrace.groups.streams.tasks import NOTHING_TO_RUN, TaskId
-from headrace.groups.subscriptions import matching_topics
 from headrace.ids import TopicId
 from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
 from tests.unit.coordinator.shards import Clock, Journal, commit, new_log, new_shard, turn
-from tests.unit.groups.classic_world import World as ClassicWorld
-from tests.unit.groups.consumer_world import World
+from tests.unit.groups.classic.classic_world import World as ClassicWorld
+from tests.unit.groups.consumer.consumer_world import World
 from tests.unit.groups.machines import Groups, offset, topic
 from tests.unit.groups.share.share_world import ShareWorld
 
@@ -321,7 +321,7 @@ def test_a_pattern_is_matched_with_new_topics_only() -> None:
                 matched.extend(names)
                 return matching_topics(pattern, names)
 
-            patch.setattr(patterns, "matching_topics", counted)
+            patch.setattr(regex_subscriptions, "matching_topics", counted)
             world.beat("m", world.group().members[MemberId("m")].epoch)
         return len(matched)
 

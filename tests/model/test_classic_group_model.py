@@ -16,7 +16,7 @@ from headrace.errors import ErrorCode
 from headrace.groups.classic.group import ClassicState
 from headrace.wire.messages.join_group_response import JoinGroupResponse
 from headrace.wire.messages.sync_group_response import SyncGroupResponse
-from tests.unit.groups.classic_world import Call, World
+from tests.unit.groups.classic.classic_world import Call, World
 
 PARTITIONS = range(5)
 CLIENTS = ("a", "b", "c", "d")

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.consumer.group import ConsumerGroup
-from tests.unit.groups.consumer_world import INTERVAL_MS, World
+from tests.unit.groups.consumer.consumer_world import INTERVAL_MS, World
 
 TOPICS = ("a", "b", "c")
 ROUNDS_MAX = 30

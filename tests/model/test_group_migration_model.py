@@ -21,11 +21,11 @@ from hypothesis.stateful import (
 )
 
 from headrace.errors import ErrorCode
+from headrace.groups.classic.embedded_protocol import read_subscription
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.classic.subscription import read_subscription
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.state import GroupId
-from tests.unit.groups.classic_world import Call
+from tests.unit.groups.classic.classic_world import Call
 from tests.unit.groups.mixed_world import MixedWorld, assigned, read_assigned, subscribed
 
 PARTITIONS = 4

@@ -16,7 +16,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.state import GroupId
 from headrace.groups.streams.group import StreamsGroup
 from headrace.wire.messages.streams_group_heartbeat_request import Subtopology, TopicInfo, Topology
-from tests.unit.groups.streams_world import GROUP, World, tasks
+from tests.unit.groups.streams.streams_world import GROUP, World, tasks
 
 TOPOLOGY = Topology(
     0,

@@ -36,7 +36,7 @@ from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.join_group_response import JoinGroupResponse
 from headrace.wire.messages.leave_group_response import LeaveGroupResponse
 from headrace.wire.messages.sync_group_response import SyncGroupResponse
-from tests.unit.groups.classic_world import Call
+from tests.unit.groups.classic.classic_world import Call
 from tests.unit.groups.mixed_world import MixedWorld, assigned, read_assigned, subscribed
 
 GROUP = "g"

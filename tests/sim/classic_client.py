@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode
+from headrace.groups.classic.embedded_protocol import read_subscription
+from headrace.groups.classic.heartbeat import heartbeat as classic_heartbeat
 from headrace.groups.classic.join import Joiner, join
 from headrace.groups.classic.leave import leave
-from headrace.groups.classic.subscription import read_subscription
-from headrace.groups.classic.sync import heartbeat as classic_heartbeat
 from headrace.groups.classic.sync import sync
 from headrace.groups.state import GroupsState
 from headrace.wire import encode

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import ErrorCode
-from headrace.groups.consumer.group import LEAVING_EPOCH, STATIC_LEAVING_EPOCH
-from headrace.groups.consumer.protocol import Sender, heartbeat
+from headrace.groups.consumer.heartbeat import heartbeat
+from headrace.groups.heartbeats import LEAVING_EPOCH, STATIC_LEAVING_EPOCH, Sender
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
@@ -67,7 +67,7 @@ class ConsumerClient(Client):
             request.rebalance_timeout_ms = REBALANCE_MS
             request.subscribed_topic_names = [TOPIC]
             request.server_assignor = self.assignor
-        sender = Sender(1, self.name, "/host")
+        sender = Sender(self.name, "/host", version=1)
         answer = await self.ask(
             lambda state, now_ms, reply: heartbeat(state, request, sender, now_ms, reply)
         )
@@ -105,7 +105,7 @@ class ConsumerClient(Client):
             instance_id=self.instance_id,
             member_epoch=STATIC_LEAVING_EPOCH if is_static else LEAVING_EPOCH,
         )
-        sender = Sender(1, self.name, "/host")
+        sender = Sender(self.name, "/host", version=1)
         await self.ask(
             lambda state, now_ms, reply: heartbeat(state, request, sender, now_ms, reply)
         )

@@ -20,7 +20,7 @@ from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.records import RECORD_TYPES
+from headrace.groups.record_types import RECORD_TYPES
 from headrace.groups.state import GroupId, GroupKind, GroupsState
 from headrace.groups.streams.topology import InternalTopic
 from headrace.ids import BrokerId, TopicId, TopicName

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.streams.answers import HeartbeatAnswer
-from headrace.groups.streams.group import LEAVING_EPOCH
-from headrace.groups.streams.heartbeat import Sender, heartbeat
+from headrace.groups.heartbeats import LEAVING_EPOCH, Sender
+from headrace.groups.streams.heartbeat import heartbeat
+from headrace.groups.streams.responses import HeartbeatAnswer
 from headrace.wire.messages.streams_group_heartbeat_request import (
     StreamsGroupHeartbeatRequest,
     Subtopology,

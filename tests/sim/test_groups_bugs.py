@@ -8,14 +8,15 @@ import pytest
 from headrace.coordinator.shard import Shard
 from headrace.groups import migration
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.member import ClassicMember
+from headrace.groups.classic.members import ClassicMember
 from headrace.groups.consumer import membership
 from headrace.groups.consumer import offsets as consumer_offsets
-from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.members import ConsumerMember
 from headrace.groups.offsets.store import Offsets
 from headrace.groups.state import MemberId
 from headrace.groups.streams import offsets as streams_offsets
-from headrace.groups.streams import targets
+from headrace.groups.streams import target
 from headrace.groups.streams.assignor import assign
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.tasks import Tasks
@@ -123,7 +124,7 @@ def test_copies_beside_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     def doubled(*args: Any) -> dict[MemberId, Tasks]:
         return {each: Tasks(t.active, t.active) for each, t in assign(*args).items()}
 
-    monkeypatch.setattr(targets, "assign", doubled)
+    monkeypatch.setattr(target, "assign", doubled)
     assert is_noticed("streams")
 
 

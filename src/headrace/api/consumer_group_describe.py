@@ -2,7 +2,7 @@
 
 KIP-848; KIP-1099 (which protocol a member speaks, from 1).
 
-The work is in `groups.consumer.descriptions`.
+The work is in `groups.consumer.description`.
 """
 
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.api.groups import answer_descriptions
 from headrace.errors import ErrorCode
-from headrace.groups.consumer.descriptions import describe_consumer_group
+from headrace.groups.consumer.description import describe_consumer_group
 from headrace.server.broker import Broker
 from headrace.server.request import Answer, Request
 from headrace.wire.messages.consumer_group_describe_response import (

@@ -4,7 +4,7 @@ KIP-848: the consumer protocol. KIP-1082 (members choose their own ids, from 1),
 regular expression (from 1). A classic group of consumers becomes a consumer group with the first
 member that joins it like this, see `groups.migration`.
 
-The work is in `groups.consumer`.
+The work is in `groups.consumer.heartbeat`.
 """
 
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 from headrace import config
 from headrace.api.groups import client_host
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer.protocol import Sender, heartbeat
+from headrace.groups.consumer.heartbeat import heartbeat
+from headrace.groups.heartbeats import Sender
 from headrace.server.broker import Broker
 from headrace.server.request import LATER, Answer, Request
 from headrace.wire.messages.consumer_group_heartbeat_request import (
@@ -25,7 +26,7 @@ from headrace.wire.messages.consumer_group_heartbeat_response import (
 
 def handle(broker: Broker, request: Request) -> Answer:
     body: ConsumerGroupHeartbeatRequest = request.body
-    sender = Sender(request.version, request.client_id or "", client_host(request.peer.address))
+    sender = Sender(request.client_id or "", client_host(request.peer.address), request.version)
 
     def reply(answer: Any) -> None:
         if isinstance(answer, KafkaError):

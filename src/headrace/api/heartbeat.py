@@ -3,12 +3,12 @@
 KIP-345 (static members, from 3), KIP-848 (classic members of consumer groups). While the group is
 loaded a heartbeat succeeds, as in Kafka: sessions restart afterwards.
 
-The work is in `groups.classic.sync`.
+The work is in `groups.classic.heartbeat`.
 """
 
 from headrace.api.groups import write_to_group
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic.sync import heartbeat
+from headrace.groups.classic.heartbeat import heartbeat
 from headrace.server.broker import Broker
 from headrace.server.request import Answer, Request
 from headrace.wire.messages.heartbeat_request import HeartbeatRequest

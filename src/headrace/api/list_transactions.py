@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.subscriptions import check_pattern, matching_topics
+from headrace.groups.regular_expressions import check_pattern, matching_topics
 from headrace.server.broker import Broker
 from headrace.server.request import Request
 from headrace.txn.listing import STATUS_BY_LABEL, Filter, select

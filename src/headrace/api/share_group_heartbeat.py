@@ -20,7 +20,8 @@ from typing import Any
 from headrace.api.groups import check_share_groups, client_host, parked
 from headrace.coordinator.machine import Reply
 from headrace.errors import KafkaError
-from headrace.groups.share.heartbeat import Sender, heartbeat
+from headrace.groups.heartbeats import Sender
+from headrace.groups.share.heartbeat import heartbeat
 from headrace.groups.share.states import Beginning, note_begun, note_not_begun
 from headrace.ids import SharePartitionKey
 from headrace.server.broker import Broker

@@ -2,14 +2,14 @@
 
 KIP-1071.
 
-The work is in `groups.streams.descriptions`.
+The work is in `groups.streams.description`.
 """
 
 from collections.abc import Coroutine
 from typing import Any
 
 from headrace.api.groups import answer_descriptions, check_streams_groups
-from headrace.groups.streams.descriptions import describe_streams_group
+from headrace.groups.streams.description import describe_streams_group
 from headrace.server.broker import Broker
 from headrace.server.request import Answer, Request
 from headrace.wire.messages.streams_group_describe_response import (

@@ -16,8 +16,9 @@ from typing import Final
 
 from headrace.api.groups import check_streams_groups, client_host
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.streams.answers import HeartbeatAnswer
-from headrace.groups.streams.heartbeat import Sender, heartbeat, note_topic_creation
+from headrace.groups.heartbeats import Sender
+from headrace.groups.streams.heartbeat import heartbeat, note_topic_creation
+from headrace.groups.streams.responses import HeartbeatAnswer
 from headrace.groups.streams.topology import InternalTopic
 from headrace.metadata.ddl import CreateTopic
 from headrace.server.broker import Broker

@@ -15,7 +15,7 @@ from headrace.client.offsets import Start
 from headrace.client.topics import TopicPartition
 from headrace.coordinator.placement import partition_for
 from headrace.errors import KafkaError
-from headrace.groups.records import RECORD_TYPES
+from headrace.groups.record_types import RECORD_TYPES
 from headrace.ids import GROUPS_TOPIC
 from headrace.wire import WireError, decode
 from headrace.wire.messages.consumer_group_current_member_assignment_key import (

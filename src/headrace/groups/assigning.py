@@ -4,7 +4,7 @@ An operation that finds a target due computes it at once if that is quick. If no
 `Assigning`, which the shell computes in a thread, and goes on with the former target: the group is
 in the state that it has between an epoch and its target. What comes back is written by an operation
 of its own, which looks whether the group still is what the target was computed for. So it is with
-patterns that are to be matched with many topics (`consumer.patterns`).
+patterns that are to be matched with many topics (`consumer.regex_subscriptions`).
 """
 
 from collections.abc import Callable, Iterable

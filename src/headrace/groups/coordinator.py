@@ -16,7 +16,7 @@ from headrace.config import Settings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.shard import State
 from headrace.errors import KafkaError
-from headrace.groups.records import RECORD_TYPES
+from headrace.groups.record_types import RECORD_TYPES
 from headrace.ids import GROUPS_TOPIC, TopicName
 from headrace.loop.clock import Clock
 from headrace.metadata.image import Image

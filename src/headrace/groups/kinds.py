@@ -7,26 +7,29 @@ for and nobody joins has no records of its own: it is there as long as its offse
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic.answers import describe
-from headrace.groups.classic.commits import on_offsets_committed, validate_offset_commit
-from headrace.groups.classic.group import ClassicGroup, ClassicState
+from headrace.groups.classic.description import describe
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.offsets import (
+    on_offsets_committed,
+    retained_from_ms,
+    validate_offset_commit,
+    validate_offset_deletion,
+)
 from headrace.groups.classic.records import group_tombstone
-from headrace.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from headrace.groups.consumer import offsets as consumer_offsets
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import group_tombstones
 from headrace.groups.offsets.store import CommittedOffset
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.records import group_tombstones as share_tombstones
-from headrace.groups.state import Group, GroupId, GroupKind, GroupsState
+from headrace.groups.state import Group, GroupId, GroupKind, GroupsState, PartitionCheck
 from headrace.groups.streams import offsets as streams_offsets
 from headrace.groups.streams import records as streams_records
 from headrace.groups.streams.group import StreamsGroup
-from headrace.ids import TopicId
 from headrace.wire.messages.describe_groups_response import DescribedGroup
 
 NO_GENERATION: Final = -1
@@ -42,10 +45,6 @@ class Committer(NamedTuple):
     version: int = 0
     """Of the request."""
     is_transactional: bool = False
-
-
-PartitionCheck: TypeAlias = Callable[[TopicId, int], None]
-"""Raises the KafkaError that a commit is refused with for the sake of one partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,32 +145,11 @@ def _check_classic_commit(
     on_offsets_committed(state, group, member_id, now_ms)
 
 
-def _check_classic_deletion(group: ClassicGroup) -> None:
-    if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        raise KafkaError(
-            ErrorCode.NON_EMPTY_GROUP,
-            f"group {group.group_id!r} has members of type {group.protocol_type!r}, so it is not "
-            "known which offsets they use",
-        )
-
-
-def _classic_retained_from_ms(group: ClassicGroup, offset: CommittedOffset) -> int | None:
-    if not group.protocol_type:  # nobody has ever joined
-        return offset.commit_timestamp_ms
-    if group.is_empty:
-        is_known = group.state_since_ms >= 0
-        return group.state_since_ms if is_known else offset.commit_timestamp_ms
-    is_settled = group.state is ClassicState.STABLE
-    if is_settled and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
-        return offset.commit_timestamp_ms
-    return None
-
-
 _CLASSIC: Final = KindRules(
     check_commit=_check_classic_commit,
     check_fetch=_allow_fetch,
-    check_offset_deletion=_check_classic_deletion,
-    retained_from_ms=_classic_retained_from_ms,
+    check_offset_deletion=validate_offset_deletion,
+    retained_from_ms=retained_from_ms,
     tombstones=lambda group: (group_tombstone(group.group_id),),
     describe=describe,
 )

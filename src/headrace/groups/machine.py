@@ -5,13 +5,13 @@ from typing import Final
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.classic import protocol as classic
-from headrace.groups.consumer import protocol as consumer
-from headrace.groups.offsets import commits as offset_commits
+from headrace.groups.classic import dispatch as classic
+from headrace.groups.consumer import dispatch as consumer
+from headrace.groups.offsets import dispatch as offsets
 from headrace.groups.offsets.expiry import schedule_expiry
-from headrace.groups.share import protocol as share
+from headrace.groups.share import dispatch as share
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState
-from headrace.groups.streams import protocol as streams
+from headrace.groups.streams import dispatch as streams
 from headrace.wire.schema import Message
 
 Replay = Callable[[GroupsState, CoordinatorRecord], None]
@@ -22,7 +22,7 @@ GROUPS_AT_ONCE: Final = 200
 LOADED: Final = "loaded"
 """The word of the deadline: more groups that were loaded are to be looked at."""
 
-_MODULES: Final = (classic, consumer, share, streams, offset_commits)
+_MODULES: Final = (classic, consumer, share, streams, offsets)
 """Each has REPLAY, ON_DEADLINE, `waiting(state)` and `on_loaded(state, groups, now_ms)`."""
 _REPLAY: Final[Mapping[type[Message], Replay]] = {
     key: replay for module in _MODULES for key, replay in module.REPLAY.items()

@@ -21,18 +21,23 @@ from headrace.config import Settings
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.assignors import Assignment
-from headrace.groups.classic.assignment import embedded_version, read_assignment, write_assignment
 from headrace.groups.classic.deadlines import keep_session
+from headrace.groups.classic.draft import Draft as ClassicDraft
+from headrace.groups.classic.embedded_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    embedded_version,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.classic.member import ClassicMember, OfferedProtocol
-from headrace.groups.classic.rebalance import Draft as ClassicDraft
+from headrace.groups.classic.members import ClassicMember, OfferedProtocol
 from headrace.groups.classic.records import group_record as classic_group_record
 from headrace.groups.classic.records import group_tombstone
-from headrace.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, read_subscription
 from headrace.groups.consumer.deadlines import forget_deadlines
 from headrace.groups.consumer.draft import Draft
-from headrace.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, ConsumerMember
-from headrace.groups.consumer.hashes import metadata_hash
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.members import ConsumerMember
 from headrace.groups.consumer.records import (
     current_record,
     group_record,
@@ -41,6 +46,8 @@ from headrace.groups.consumer.records import (
     target_epoch_record,
     target_record,
 )
+from headrace.groups.heartbeats import FIRST_EPOCH
+from headrace.groups.metadata_hash import metadata_hash
 from headrace.groups.state import GroupsState
 from headrace.metadata.image import Image
 from headrace.wire.messages.consumer_group_member_metadata_value import (

@@ -64,6 +64,8 @@ class HeldHeartbeat(NamedTuple):
 
 DeadlineKey: TypeAlias = tuple[str, ...]
 """What is due, in the word of the module that handles it, then of which group and member."""
+PartitionCheck: TypeAlias = Callable[[TopicId, int], None]
+"""Raises the KafkaError that a commit is refused with for the sake of one partition."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from headrace.api.groups import client_host
 from headrace.coordinator.shard import State
 from headrace.errors import ErrorCode
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.member import ClassicMember
+from headrace.groups.classic.members import ClassicMember
 from headrace.groups.state import GroupId
 from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest

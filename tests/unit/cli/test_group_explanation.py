@@ -5,7 +5,7 @@ from headrace.cli.group_history import GroupHistory, note
 from headrace.client.group_members import GroupDescription, GroupMember
 from headrace.client.topics import TopicPartition
 from headrace.coordinator.records import CoordinatorRecord, encode_record
-from headrace.groups.share.group import ShareMember
+from headrace.groups.share.members import ShareMember
 from headrace.groups.share.records import current_record
 from headrace.groups.share.records import group_record as share_group_record
 from headrace.groups.state import MemberId

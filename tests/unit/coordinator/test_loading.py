@@ -17,7 +17,7 @@ from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import delete_group
 from headrace.groups.machine import GroupsMachine
-from headrace.groups.records import RECORD_TYPES as GROUP_TYPES
+from headrace.groups.record_types import RECORD_TYPES as GROUP_TYPES
 from headrace.groups.state import GroupsState
 from headrace.metadata.image import Image
 from headrace.share.state.machine import ShareStatesMachine

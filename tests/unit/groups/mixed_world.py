@@ -5,7 +5,8 @@ from typing import Any
 
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.consumer.protocol import Sender, heartbeat
+from headrace.groups.consumer.heartbeat import heartbeat
+from headrace.groups.heartbeats import Sender
 from headrace.groups.machine import GroupsMachine
 from headrace.groups.state import GroupId, GroupsState
 from headrace.ids import BrokerId, TopicId, TopicName
@@ -26,7 +27,7 @@ from headrace.wire.messages.consumer_protocol_subscription import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from tests.unit.groups.classic_world import Call, World
+from tests.unit.groups.classic.classic_world import Call, World
 
 Partitions = Mapping[str, Iterable[int]]
 NEWEST = 3
@@ -100,7 +101,7 @@ class MixedWorld(World):
         request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=member_id, member_epoch=epoch, topic_partitions=rows, **fields
         )
-        sender = Sender(1, "client", "/host")
+        sender = Sender("client", "/host", version=1)
         return self.ask(
             member_id, lambda state, now_ms, reply: heartbeat(state, request, sender, now_ms, reply)
         )

@@ -18,7 +18,8 @@ from headrace.groups.administration import (
 )
 from headrace.groups.classic.group import ClassicGroup, ClassicState
 from headrace.groups.classic.join import Joiner, join
-from headrace.groups.consumer import protocol as consumer
+from headrace.groups.consumer import heartbeat as consumer
+from headrace.groups.heartbeats import Sender
 from headrace.groups.offsets.expiry import TOMBSTONES_AT_ONCE
 from headrace.groups.state import GroupId, GroupsState
 from headrace.groups.streams import heartbeat as streams
@@ -168,7 +169,7 @@ def _join_consumer(state: GroupsState) -> Outcome:
         subscribed_topic_names=["a"],
         topic_partitions=[],
     )
-    return consumer.heartbeat(state, request, consumer.Sender(1, "", ""), NOW_MS, ignore)
+    return consumer.heartbeat(state, request, Sender("", "", version=1), NOW_MS, ignore)
 
 
 def _join_streams(state: GroupsState) -> Outcome:
@@ -182,7 +183,7 @@ def _join_streams(state: GroupsState) -> Outcome:
         standby_tasks=[],
         warmup_tasks=[],
     )
-    return streams.heartbeat(state, request, streams.Sender("", ""), NOW_MS, ignore)
+    return streams.heartbeat(state, request, Sender("", ""), NOW_MS, ignore)
 
 
 @pytest.mark.parametrize("join_group", [_join_classic, _join_consumer, _join_streams])

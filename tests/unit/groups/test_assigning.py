@@ -10,12 +10,12 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.groups import assigning
 from headrace.groups.administration import delete_group
 from headrace.groups.assigning import Assigning
-from headrace.groups.consumer import patterns
-from headrace.groups.consumer.patterns import PATTERNS_CHECK_INTERVAL_MS, Matching
-from tests.unit.groups.consumer_world import INTERVAL_MS, World
+from headrace.groups.consumer import regex_subscriptions
+from headrace.groups.consumer.regex_subscriptions import PATTERNS_CHECK_INTERVAL_MS, Matching
+from tests.unit.groups.consumer.consumer_world import INTERVAL_MS, World
 from tests.unit.groups.share.share_world import ShareWorld
-from tests.unit.groups.streams_world import World as StreamsWorld
-from tests.unit.groups.streams_world import tasks
+from tests.unit.groups.streams.streams_world import World as StreamsWorld
+from tests.unit.groups.streams.streams_world import tasks
 
 WORK = (Assigning, Matching)
 
@@ -23,7 +23,7 @@ WORK = (Assigning, Matching)
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assigning, "STEPS_ON_LOOP_MAX", 0)
-    monkeypatch.setattr(patterns, "MATCHES_ON_LOOP_MAX", 0)
+    monkeypatch.setattr(regex_subscriptions, "MATCHES_ON_LOOP_MAX", 0)
 
 
 class Elsewhere:

@@ -4,7 +4,8 @@ import pytest
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import delete_group, delete_offsets, describe_group
-from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.members import ConsumerMember
 from headrace.groups.kinds import Committer
 from headrace.groups.offsets.fetches import OffsetQuery
 from headrace.groups.state import GroupId, MemberId

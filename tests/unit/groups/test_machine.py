@@ -2,7 +2,7 @@
 
 from headrace.groups.classic.deadlines import session_key
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.classic.member import ClassicMember
+from headrace.groups.classic.members import ClassicMember
 from headrace.groups.machine import GROUPS_AT_ONCE
 from headrace.groups.state import GroupId, MemberId
 from tests.unit.groups.machines import Groups

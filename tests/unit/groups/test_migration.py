@@ -4,11 +4,11 @@ import pytest
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.leave import leave
-from headrace.groups.consumer.group import MemberState
+from headrace.groups.consumer.members import MemberState
 from headrace.groups.consumer.offsets import validate_offset_commit, validate_offset_fetch
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
 from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
-from tests.unit.groups.consumer_world import words
+from tests.unit.groups.consumer.consumer_world import words
 from tests.unit.groups.mixed_world import MixedWorld, assigned, read_assigned, subscribed
 
 LEFT, LEFT_STATIC = -1, -2

@@ -1,6 +1,6 @@
 """The table of record types against the schemas."""
 
-from headrace.groups.records import RECORD_TYPES
+from headrace.groups.record_types import RECORD_TYPES
 
 
 def test_a_record_type_has_the_number_of_its_key_and_a_value_of_the_same_number() -> None:

@@ -15,7 +15,7 @@ from headrace.metadata.image import Image
 from headrace.share.durable import UNKNOWN_COUNT, StateSummary
 from headrace.txn.state import Status, Transaction
 from headrace.web.group_metrics import GROUPS_MAX, OTHERS, group_metrics
-from tests.unit.groups.classic_world import World
+from tests.unit.groups.classic.classic_world import World
 from tests.unit.groups.share.share_world import ShareWorld
 
 Values = dict[tuple[str, ...], float]

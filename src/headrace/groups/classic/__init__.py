@@ -1,1 +1,4 @@
-"""Classic groups: joining, syncing, leaving. Start at `protocol`, `group` and `rebalance`."""
+"""Classic groups (JoinGroup, SyncGroup), whose members assign among themselves.
+
+Start at `group`, `rebalance` and `join`. Static members (KIP-345) are in `members` and `join`.
+"""

@@ -6,7 +6,7 @@ A member's session and an id that was given out share a word: an id is either of
 from typing import Final
 
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.member import ClassicMember
+from headrace.groups.classic.members import ClassicMember
 from headrace.groups.state import DeadlineKey, GroupsState, MemberId
 
 SESSION: Final = "classic-session"

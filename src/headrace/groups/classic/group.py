@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from headrace.coordinator.machine import Reply
 from headrace.coordinator.placement import java_hash
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic.member import ClassicMember, OfferedProtocol
-from headrace.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, topics_of
+from headrace.groups.classic.embedded_protocol import CONSUMER_PROTOCOL_TYPE, topics_of
+from headrace.groups.classic.members import ClassicMember, OfferedProtocol
 from headrace.groups.state import GroupId, GroupKind, MemberId
 
 

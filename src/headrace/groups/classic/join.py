@@ -11,22 +11,19 @@ from typing import Final
 from headrace import config
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic.answers import join_refused, joined, superseded
-from headrace.groups.classic.deadlines import (
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
-    keep_session,
-    session_key,
-)
+from headrace.groups.classic.deadlines import NEW_MEMBER_JOIN_TIMEOUT_MS, keep_session, session_key
+from headrace.groups.classic.draft import Draft
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.classic.member import ClassicMember, Joiner, OfferedProtocol, read_protocols
+from headrace.groups.classic.members import ClassicMember, Joiner, OfferedProtocol, read_protocols
 from headrace.groups.classic.rebalance import (
-    Draft,
     complete_join_if_all_came,
     forget_id,
     prepare_rebalance,
     rebalance,
 )
 from headrace.groups.classic.records import group_record, new_group_record
+from headrace.groups.classic.requests import check_protocol_count, check_session_timeout
+from headrace.groups.classic.responses import join_refused, joined, superseded
 from headrace.groups.consumer.classic_members import join_consumer_group
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.kinds import rules_of
@@ -37,8 +34,6 @@ __all__ = ["Joiner", "join"]
 
 MEMBER_ID_BYTES_MAX: Final = 0x7FFF
 """What the record of a group, and many versions of its requests, can hold."""
-PROTOCOLS_MAX: Final = 1000
-"""How many protocols a member may offer: clients have a handful. Kafka has no such limit."""
 REPLACEABLE: Final = frozenset({GroupKind.CONSUMER, GroupKind.STREAMS})
 """Kinds of groups that give way to a classic one when they are empty."""
 
@@ -50,8 +45,8 @@ def join(
 
     A group begins with the first request for it, even if that is refused.
     """
-    _check_session_timeout(state, request.session_timeout_ms)
-    _check_protocol_count(request)
+    check_session_timeout(state, request.session_timeout_ms)
+    check_protocol_count(request)
     group_id = GroupId(request.group_id)
     check_stays(state, group_id)
     group = state.groups.get(group_id)
@@ -71,25 +66,6 @@ def join(
     except KafkaError as error:
         draft.answer(reply, error)
     return draft.outcome()
-
-
-def _check_session_timeout(state: GroupsState, session_timeout_ms: int) -> None:
-    shortest_ms = state.settings[config.GROUP_MIN_SESSION_TIMEOUT_MS]
-    longest_ms = state.settings[config.GROUP_MAX_SESSION_TIMEOUT_MS]
-    if not shortest_ms <= session_timeout_ms <= longest_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"a session timeout of {session_timeout_ms} ms: group.min.session.timeout.ms is "
-            f"{shortest_ms}, group.max.session.timeout.ms {longest_ms}",
-        )
-
-
-def _check_protocol_count(request: JoinGroupRequest) -> None:
-    if len(request.protocols) > PROTOCOLS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"{len(request.protocols)} protocols: a member may offer {PROTOCOLS_MAX}",
-        )
 
 
 def _new_group(state: GroupsState, group_id: GroupId, now_ms: int) -> Draft:

@@ -2,10 +2,11 @@
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.classic.draft import Draft
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.classic.rebalance import Draft, forget_id, rebalance, remove_member
-from headrace.groups.consumer.departures import take_out
+from headrace.groups.classic.rebalance import forget_id, rebalance, remove_member
 from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.leave import take_out
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from headrace.wire.messages.leave_group_response import LeaveGroupResponse, MemberResponse

@@ -11,44 +11,22 @@ Preparing ends with an empty group when nobody is left. A group that was empty w
 does not rebalance once a process.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
-
 from headrace import config
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
-from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode
-from headrace.groups.classic.answers import join_refused, joined, rebalancing
 from headrace.groups.classic.deadlines import (
+    drop_deadlines,
     join_key,
     keep_session,
     session_key,
     sync_key,
 )
+from headrace.groups.classic.draft import Draft
 from headrace.groups.classic.group import ClassicGroup, ClassicState, InitialWait
-from headrace.groups.classic.member import ClassicMember
+from headrace.groups.classic.members import ClassicMember
 from headrace.groups.classic.records import group_record
+from headrace.groups.classic.responses import join_refused, joined, rebalancing, to_join_again
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
-
-
-@dataclass(slots=True)
-class Draft:
-    """An operation on one group: what it is done on, and what it wants so far."""
-
-    state: GroupsState
-    group: ClassicGroup
-    now_ms: int
-    records: list[CoordinatorRecord] = field(default_factory=list)
-    replies: list[tuple[Reply, Any]] = field(default_factory=list)
-    notes: list[Callable[[], None]] = field(default_factory=list)
-
-    def answer(self, reply: Reply, answer: object) -> None:
-        self.replies.append((reply, answer))
-
-    def outcome(self) -> Outcome:
-        return Outcome(tuple(self.records), tuple(self.replies), notes=tuple(self.notes))
-
 
 # From its cause
 
@@ -210,3 +188,18 @@ def on_sync_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outco
 def _classic_group(state: GroupsState, key: DeadlineKey) -> ClassicGroup | None:
     group = state.groups.get(GroupId(key[1]))
     return group if isinstance(group, ClassicGroup) else None
+
+
+# When it becomes a group of another kind
+
+
+def dissolve(state: GroupsState, group: ClassicGroup) -> tuple[tuple[Reply, object], ...]:
+    """Have nothing due and nobody waiting for a group that becomes one of another kind.
+
+    Gives the answers of those who wait: they join again. Records are the caller's.
+    """
+    drop_deadlines(state, group)
+    answers = to_join_again(group)
+    group.join_replies.clear()
+    group.sync_replies.clear()
+    return answers

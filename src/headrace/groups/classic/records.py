@@ -6,7 +6,7 @@ from typing import Final
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.classic.deadlines import drop_deadlines, end_sync_wait
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.classic.member import read_member
+from headrace.groups.classic.members import read_member
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue

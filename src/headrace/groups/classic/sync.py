@@ -1,22 +1,17 @@
-"""SyncGroup and Heartbeat of a classic group: getting an assignment, and keeping it."""
+"""SyncGroup of a classic group: members get their assignments, once the leader's are written."""
 
 from typing import Final
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic.answers import rebalancing, superseded, synced
 from headrace.groups.classic.deadlines import end_sync_wait, keep_session
 from headrace.groups.classic.group import ClassicGroup, ClassicState
-from headrace.groups.classic.member import ClassicMember
 from headrace.groups.classic.records import group_record
-from headrace.groups.consumer.classic_members import (
-    heartbeat_consumer_group,
-    sync_consumer_group,
-)
+from headrace.groups.classic.requests import check_protocol, find_member
+from headrace.groups.classic.responses import rebalancing, superseded, synced
+from headrace.groups.consumer.classic_members import sync_consumer_group
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.state import GroupId, GroupsState, MemberId
-from headrace.wire.messages.heartbeat_request import HeartbeatRequest
-from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.sync_group_request import SyncGroupRequest
 
 STRANGERS_MAX: Final = 1000
@@ -29,8 +24,8 @@ def sync(state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Repl
     consumers = state.groups.get(GroupId(request.group_id))
     if isinstance(consumers, ConsumerGroup):
         return sync_consumer_group(state, consumers, request, now_ms, reply)
-    group, member = _member(state, request)
-    _check_protocol(group, request)
+    group, member = find_member(state, request)
+    check_protocol(group, request)
     if group.state is ClassicState.PREPARING_REBALANCE:
         raise rebalancing(group)
     if group.state is ClassicState.STABLE:
@@ -70,39 +65,3 @@ def _assign(
             (each, synced(group, given.get(member_id, b""))) for member_id, each in waiting.items()
         ),
     )
-
-
-def heartbeat(state: GroupsState, request: HeartbeatRequest, now_ms: int, reply: Reply) -> Outcome:
-    """Take note that a member lives; REBALANCE_IN_PROGRESS tells it to join again."""
-    consumers = state.groups.get(GroupId(request.group_id))
-    if isinstance(consumers, ConsumerGroup):
-        return heartbeat_consumer_group(state, consumers, request, now_ms, reply)
-    group, member = _member(state, request)
-    keep_session(state, group, member, now_ms)
-    if group.state is ClassicState.PREPARING_REBALANCE:
-        raise rebalancing(group)
-    return Outcome(replies=((reply, HeartbeatResponse()),))
-
-
-def _member(
-    state: GroupsState, request: SyncGroupRequest | HeartbeatRequest
-) -> tuple[ClassicGroup, ClassicMember]:
-    """Give a member of this generation with its group, or raise what it is told if it is none."""
-    group = state.groups.get(GroupId(request.group_id))
-    if not isinstance(group, ClassicGroup):
-        raise ClassicGroup(GroupId(request.group_id)).unknown(request.member_id)
-    member = group.find_member(request.member_id, request.group_instance_id)
-    group.check_generation(request.generation_id)
-    return group, member
-
-
-def _check_protocol(group: ClassicGroup, request: SyncGroupRequest) -> None:
-    for said, known in (
-        (request.protocol_type, group.protocol_type),
-        (request.protocol_name, group.protocol_name),
-    ):
-        if said is not None and known is not None and said != known:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"{said!r}, where group {group.group_id!r} has {known!r}",
-            )

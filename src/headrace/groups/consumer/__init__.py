@@ -1,1 +1,6 @@
-"""Consumer groups (KIP-848). Start at `protocol`, `group` and `reconciliation`."""
+"""Consumer groups (KIP-848), for whose members the broker assigns.
+
+Start at `heartbeat`, `group` and `reconciliation`. Regex subscriptions are in
+`regex_subscriptions`, static members (KIP-345) in `requests`, members of the classic protocol in
+`classic_members`.
+"""

@@ -6,32 +6,34 @@ has something to do; it joins, which says what it still reads and is its step to
 and asks for what it has by SyncGroup. Its generation is its member epoch. A member that gives up
 partitions one by one (cooperative) joins once more after that, as it would in a classic group.
 
-They leave by `consumer.departures`, as all members do.
+They leave by `consumer.leave`, as all members do.
 """
 
 from dataclasses import replace
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.classic.answers import join_refused
-from headrace.groups.classic.assignment import (
+from headrace.groups.classic.embedded_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
     embedded_version,
     partitions_by_id,
+    read_subscription,
     write_assignment,
 )
-from headrace.groups.classic.member import Joiner, OfferedProtocol, read_protocols
+from headrace.groups.classic.members import Joiner, OfferedProtocol, read_protocols
 from headrace.groups.classic.rebalance import prepare_rebalance
-from headrace.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, read_subscription
+from headrace.groups.classic.responses import join_refused
 from headrace.groups.consumer.deadlines import await_join, await_sync, end_sync_wait, keep_session
 from headrace.groups.consumer.draft import Draft
-from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember, MemberState
-from headrace.groups.consumer.members import (
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.members import ConsumerMember, MemberState
+from headrace.groups.consumer.membership import advance, subscribe, take_place
+from headrace.groups.consumer.requests import (
     check_room,
     find_consumer_group,
     find_member,
     find_static_member,
 )
-from headrace.groups.consumer.membership import advance, subscribe, take_place
 from headrace.groups.migration import (
     allows_mixed_groups,
     can_downgrade,

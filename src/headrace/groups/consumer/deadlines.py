@@ -7,8 +7,9 @@ join in time when it is told to, and then to ask for its assignment.
 
 from typing import Final
 
-from headrace.groups.consumer.group import JOINING_EPOCH, ConsumerMember, MemberState
-from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.configs import group_config
+from headrace.groups.consumer.members import ConsumerMember, MemberState
+from headrace.groups.heartbeats import JOINING_EPOCH
 from headrace.groups.state import GroupsState
 
 SESSION: Final = "consumer-session"
@@ -22,7 +23,7 @@ def keep_session(state: GroupsState, group_id: str, member: ConsumerMember, now_
     """Take note that a member lives. One of the classic protocol says how long that holds."""
     classic = member.classic_metadata
     session_ms = (
-        group_interval_ms(state, group_id, "consumer.session.timeout.ms")
+        group_config(state, group_id, "consumer.session.timeout.ms")
         if classic is None
         else classic.session_timeout_ms
     )

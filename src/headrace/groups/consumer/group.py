@@ -1,124 +1,25 @@
-"""A consumer group (KIP-848) and its members: what its records made of it.
+"""A consumer group (KIP-848): what its records made of it.
 
 Three numbers hold it together. The *group epoch* grows whenever somebody joins, leaves or wants
 other topics, and whenever a topic changes. A *target assignment* is computed for it and has its
 epoch. Each member works towards the target by its own heartbeats: what it has is its *current
 assignment*, and its *member epoch* is that of the target which it has reached.
 
-Members are never changed, only replaced; groups change by the functions of `consumer.records`.
+Groups change by the functions of `consumer.records`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final
 
 from headrace.groups.assignors import Assignment
-from headrace.groups.classic.member import OfferedProtocol
+from headrace.groups.classic.members import OfferedProtocol
+from headrace.groups.consumer.members import ConsumerMember, Subscription
+from headrace.groups.heartbeats import FIRST_EPOCH
 from headrace.groups.state import GroupId, GroupKind, MemberId
 from headrace.ids import TopicId
-from headrace.wire.messages.consumer_group_member_metadata_value import ClassicMemberMetadata
 
-JOINING_EPOCH: Final = 0
-LEAVING_EPOCH: Final = -1
-STATIC_LEAVING_EPOCH: Final = -2
-FIRST_EPOCH: Final = 1
-"""Of a group that was never bumped: a member's epoch is never that of one who joins."""
-
-EpochsByPartition: TypeAlias = Mapping[TopicId, Mapping[int, int]]
-"""Partitions that a member has, and the epoch at which it got each."""
-NO_PARTITIONS: Final[EpochsByPartition] = {}
-Subscription: TypeAlias = tuple[tuple[str, ...], str]
-"""Names of topics, in order, and a pattern."""
 _NOTHING: Final[Assignment] = {}
-
-
-class MemberState(IntEnum):
-    """How far a member is on its way to the target, by Kafka's numbers."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    """It has been told to give up partitions and has not said yet that it did."""
-    UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that other members still have."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
-    """A member: what it said, and what it has."""
-
-    member_id: MemberId
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topic_names: tuple[str, ...] = ()
-    """Subscribed to by name, in order."""
-    topic_pattern: str = ""
-    """Subscribed to by a regular expression; empty if not."""
-    rebalance_timeout_ms: int = -1
-    assignor: str | None = None
-    classic_metadata: ClassicMemberMetadata | None = None
-    """Of a member that speaks the classic protocol."""
-
-    epoch: int = JOINING_EPOCH
-    previous_epoch: int = JOINING_EPOCH
-    state: MemberState = MemberState.STABLE
-    assigned: EpochsByPartition = field(default_factory=dict)
-    revoking: EpochsByPartition = field(default_factory=dict)
-    """What it has to give up and still may have."""
-
-    @property
-    def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
-        return self.classic_metadata is not None
-
-    @property
-    def subscription(self) -> Subscription:
-        return self.topic_names, self.topic_pattern
-
-    @property
-    def classic_protocols(self) -> tuple[OfferedProtocol, ...]:
-        """What a member of the classic protocol offers, what it likes best first."""
-        if self.classic_metadata is None:
-            return ()
-        return tuple(
-            OfferedProtocol(each.name, bytes(each.metadata))
-            for each in self.classic_metadata.supported_protocols
-        )
-
-    def is_reconciled_to(self, epoch: int) -> bool:
-        return self.state is MemberState.STABLE and self.epoch == epoch
-
-    def described(self) -> tuple[object, ...]:
-        """Give what it said: what its member record holds."""
-        return (
-            self.instance_id,
-            self.rack_id,
-            self.client_id,
-            self.client_host,
-            self.topic_names,
-            self.topic_pattern,
-            self.rebalance_timeout_ms,
-            self.assignor,
-            self.classic_metadata,
-        )
-
-    def held(self) -> Iterable[tuple[TopicId, int]]:
-        """Give all partitions that it may be reading."""
-        for partitions in (self.assigned, self.revoking):
-            for topic_id, indexes in partitions.items():
-                for index in indexes:
-                    yield topic_id, index
-
-    def assignment_epoch(self, topic_id: TopicId, index: int) -> int | None:
-        """Give the epoch at which it got a partition; None if it may not be reading it."""
-        for partitions in (self.assigned, self.revoking):
-            if (epoch := partitions.get(topic_id, _NO_INDEXES).get(index)) is not None:
-                return epoch
-        return None
-
-
 _NO_INDEXES: Final[Mapping[int, int]] = {}
 
 

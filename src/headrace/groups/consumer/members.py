@@ -1,111 +1,110 @@
-"""Who may speak for a member of a consumer group: unknown, stale and fenced ones may not."""
+"""A member of a consumer group (KIP-848): what it said, what it has, and how far it is.
 
-from collections.abc import Mapping
+Members are never changed, only replaced.
+"""
 
-from headrace import config
-from headrace.config import Settings
-from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer.group import (
-    STATIC_LEAVING_EPOCH,
-    ConsumerGroup,
-    ConsumerMember,
-    EpochsByPartition,
-)
-from headrace.groups.state import GroupId, GroupsState, MemberId
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from headrace.groups.classic.members import OfferedProtocol
+from headrace.groups.heartbeats import JOINING_EPOCH
+from headrace.groups.state import MemberId
 from headrace.ids import TopicId
+from headrace.wire.messages.consumer_group_member_metadata_value import ClassicMemberMetadata
 
-Owned = Mapping[TopicId, frozenset[int]]
-
-
-def find_consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup:
-    group = state.groups.get(GroupId(group_id))
-    if isinstance(group, ConsumerGroup):
-        return group
-    if group is not None or group_id in state.offsets:
-        raise not_consumer(group_id)
-    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-
-
-def not_consumer(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+EpochsByPartition: TypeAlias = Mapping[TopicId, Mapping[int, int]]
+"""Partitions that a member has, and the epoch at which it got each."""
+NO_PARTITIONS: Final[EpochsByPartition] = {}
+_NO_INDEXES: Final[Mapping[int, int]] = {}
+Owned: TypeAlias = Mapping[TopicId, frozenset[int]]
+"""Partitions that a member says it reads."""
+Subscription: TypeAlias = tuple[tuple[str, ...], str]
+"""Names of topics, in order, and a pattern."""
 
 
-def find_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    member = group.members.get(MemberId(member_id))
-    if member is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Member {member_id} is not a member of group {group.group_id}.",
+class MemberState(IntEnum):
+    """How far a member is on its way to the target, by Kafka's numbers."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It has been told to give up partitions and has not said yet that it did."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that other members still have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """A member: what it said, and what it has."""
+
+    member_id: MemberId
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    """Subscribed to by name, in order."""
+    topic_pattern: str = ""
+    """Subscribed to by a regular expression; empty if not."""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic_metadata: ClassicMemberMetadata | None = None
+    """Of a member that speaks the classic protocol."""
+
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = JOINING_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: EpochsByPartition = field(default_factory=dict)
+    revoking: EpochsByPartition = field(default_factory=dict)
+    """What it has to give up and still may have."""
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.classic_metadata is not None
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.topic_names, self.topic_pattern
+
+    @property
+    def classic_protocols(self) -> tuple[OfferedProtocol, ...]:
+        """What a member of the classic protocol offers, what it likes best first."""
+        if self.classic_metadata is None:
+            return ()
+        return tuple(
+            OfferedProtocol(each.name, bytes(each.metadata))
+            for each in self.classic_metadata.supported_protocols
         )
-    return member
 
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == epoch
 
-def find_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """Give the member with an instance id; KafkaError if there is none, or it has another id."""
-    owner = group.static_members.get(instance_id)
-    if owner is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if owner != member_id:
-        raise KafkaError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by "
-            f"member {owner}.",
+    def described(self) -> tuple[object, ...]:
+        """Give what it said: what its member record holds."""
+        return (
+            self.instance_id,
+            self.rack_id,
+            self.client_id,
+            self.client_host,
+            self.topic_names,
+            self.topic_pattern,
+            self.rebalance_timeout_ms,
+            self.assignor,
+            self.classic_metadata,
         )
-    return group.members[owner]
 
+    def held(self) -> Iterable[tuple[TopicId, int]]:
+        """Give all partitions that it may be reading."""
+        for partitions in (self.assigned, self.revoking):
+            for topic_id, indexes in partitions.items():
+                for index in indexes:
+                    yield topic_id, index
 
-def find_replaced_member(
-    group: ConsumerGroup, member_id: str, instance_id: str
-) -> ConsumerMember | None:
-    """Give the member that one who joins with an instance id takes the place of.
-
-    KafkaError if it has not left: two processes have been given the same instance id. Members of
-    the classic protocol do not say that they leave for a while, so that they are replaced at once.
-    """
-    owner = group.static_members.get(instance_id)
-    if owner is None:
+    def assignment_epoch(self, topic_id: TopicId, index: int) -> int | None:
+        """Give the epoch at which it got a partition; None if it may not be reading it."""
+        for partitions in (self.assigned, self.revoking):
+            if (epoch := partitions.get(topic_id, _NO_INDEXES).get(index)) is not None:
+                return epoch
         return None
-    former = group.members[owner]
-    if former.epoch != STATIC_LEAVING_EPOCH and not former.is_classic:
-        raise KafkaError(
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group "
-            f"because the instance id is owned by {owner} member.",
-        )
-    return former
-
-
-def check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """KafkaError if a heartbeat is not of the member's epoch.
-
-    That of the epoch before is accepted from a member that has nothing which it should not have:
-    the answer that would have brought it on was lost.
-    """
-    if epoch > member.epoch:
-        raise _fenced("greater", epoch, member.epoch)
-    if epoch < member.epoch and not (
-        epoch == member.previous_epoch and owned is not None and _is_within(owned, member.assigned)
-    ):
-        raise _fenced("smaller", epoch, member.epoch)
-
-
-def check_room(group: ConsumerGroup, member_id: str, settings: Settings) -> None:
-    """KafkaError if a group has as many members as it may have and this would be another."""
-    members_max = settings[config.GROUP_CONSUMER_MAX_SIZE]
-    if len(group.members) >= members_max and member_id not in group.members:
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {members_max} members.",
-        )
-
-
-def _is_within(owned: Owned, assigned: EpochsByPartition) -> bool:
-    return all(indexes <= assigned.get(topic, {}).keys() for topic, indexes in owned.items())
-
-
-def _fenced(how: str, epoch: int, known: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {how} member epoch ({epoch}) than the one known by "
-        f"the group coordinator ({known}). The member must abandon all its partitions and rejoin.",
-    )

@@ -1,16 +1,15 @@
 """How a member of a consumer group comes in and goes on, whichever protocol it speaks.
 
-A request names the member; what it wants is written (`subscribe`); the group epoch and the target
-follow; the member makes its next step towards the target (`advance`).
+A request names the member: a static one (KIP-345) that comes back takes its place (`take_place`).
+What it wants is written (`subscribe`); the group epoch and the target follow; the member makes its
+next step towards the target (`advance`).
 """
 
 from dataclasses import replace
 
 from headrace.groups.consumer.deadlines import forget_deadlines, watch_revocation
 from headrace.groups.consumer.draft import Draft
-from headrace.groups.consumer.group import JOINING_EPOCH, ConsumerMember
-from headrace.groups.consumer.members import Owned
-from headrace.groups.consumer.patterns import match_patterns
+from headrace.groups.consumer.members import ConsumerMember, Owned
 from headrace.groups.consumer.reconciliation import Progress, reconcile
 from headrace.groups.consumer.records import (
     current_record,
@@ -19,9 +18,11 @@ from headrace.groups.consumer.records import (
     pattern_tombstone,
     target_record,
 )
-from headrace.groups.consumer.targets import bump_epoch, update_target, wanted_topics
+from headrace.groups.consumer.regex_subscriptions import match_patterns
+from headrace.groups.consumer.target import bump_epoch, update_target, wanted_topics
+from headrace.groups.heartbeats import JOINING_EPOCH
+from headrace.groups.regular_expressions import check_pattern
 from headrace.groups.state import GroupsState, MemberId
-from headrace.groups.subscriptions import check_pattern
 
 
 def take_place(

@@ -1,18 +1,16 @@
 """What a consumer group has to say when its offsets are committed, fetched and deleted."""
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.consumer.group import ConsumerGroup, ConsumerMember
-from headrace.groups.consumer.members import find_member
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.members import ConsumerMember
+from headrace.groups.consumer.requests import find_member
+from headrace.groups.state import PartitionCheck
 from headrace.ids import TopicId
 
 FIRST_WITH_MEMBER_EPOCH: Final = 9
 """The version of OffsetCommit from which its generation may be a member epoch."""
-
-PartitionCheck: TypeAlias = Callable[[TopicId, int], None]
-"""Raises the KafkaError that the commit for a partition is refused with."""
 
 
 def validate_offset_commit(

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.groups.assignors import Assignment
-from headrace.groups.consumer.group import (
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.members import (
     NO_PARTITIONS,
-    ConsumerGroup,
     ConsumerMember,
     EpochsByPartition,
     MemberState,

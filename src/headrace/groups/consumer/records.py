@@ -6,13 +6,8 @@ from typing import Any, Final
 
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assignors import Assignment
-from headrace.groups.consumer.group import (
-    ConsumerGroup,
-    ConsumerMember,
-    EpochsByPartition,
-    MemberState,
-    ResolvedPattern,
-)
+from headrace.groups.consumer.group import ConsumerGroup, ResolvedPattern
+from headrace.groups.consumer.members import ConsumerMember, EpochsByPartition, MemberState
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_current_member_assignment_key import (
@@ -22,9 +17,7 @@ from headrace.wire.messages.consumer_group_current_member_assignment_value impor
     ConsumerGroupCurrentMemberAssignmentValue,
     TopicPartitions,
 )
-from headrace.wire.messages.consumer_group_member_metadata_key import (
-    ConsumerGroupMemberMetadataKey,
-)
+from headrace.wire.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
 from headrace.wire.messages.consumer_group_member_metadata_value import (
     ClassicMemberMetadata,
     ClassicProtocol,

@@ -4,31 +4,17 @@ A commit of a transaction is the same but for its records: they are marked, by t
 them, with the producer's id, and count when its transaction is committed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import NO_GENERATION, Committer, find_group, rules_of
-from headrace.groups.offsets.expiry import (
-    OFFSET_EXPIRY,
-    TOPIC_DELETION,
-    delete_topic_offsets,
-    expire_offsets,
-)
-from headrace.groups.offsets.records import (
-    NO_EXPIRY,
-    OffsetRecords,
-    replay_legacy_offset,
-    replay_offset,
-)
-from headrace.groups.state import DeadlineKey, Group, GroupsState, check_stays
+from headrace.groups.offsets.records import NO_EXPIRY, OffsetRecords
+from headrace.groups.state import GroupsState, check_stays
 from headrace.ids import ZERO_TOPIC_ID, TopicId
-from headrace.wire.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
-from headrace.wire.messages.offset_commit_key import OffsetCommitKey
-from headrace.wire.schema import Message
 
 DEFAULT_RETENTION: Final = -1
 FIRST_WITH_GROUP_ERROR: Final = 9
@@ -131,26 +117,3 @@ def _no_such_group(group_id: str, committer: Committer) -> KafkaError:
         ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.ILLEGAL_GENERATION,
         f"there is no group {group_id!r}, so it has no generation {committer.generation}",
     )
-
-
-# For the machine
-
-
-def waiting(state: GroupsState) -> Iterable[Reply]:
-    """Give nobody: commits and fetches are answered at once."""
-    return ()
-
-
-def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
-    """Do nothing: offsets are looked at when the interval has passed."""
-    return NOTHING
-
-
-REPLAY: Final[Mapping[type[Message], Callable[[GroupsState, CoordinatorRecord], None]]] = {
-    OffsetCommitKey: replay_offset,
-    LegacyOffsetCommitKey: replay_legacy_offset,
-}
-ON_DEADLINE: Final[Mapping[str, Callable[[GroupsState, DeadlineKey, int], Outcome]]] = {
-    OFFSET_EXPIRY: expire_offsets,
-    TOPIC_DELETION: delete_topic_offsets,
-}

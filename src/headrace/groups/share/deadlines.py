@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.configs import group_config
 from headrace.groups.state import DeadlineKey, GroupsState
 from headrace.ids import TopicId, topic_id_text
 
@@ -18,7 +18,7 @@ TOPIC_DELETION: Final = "share-topic-deletion"
 
 def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int) -> None:
     """Take note that a member lives."""
-    session_ms = group_interval_ms(state, group_id, "share.session.timeout.ms")
+    session_ms = group_config(state, group_id, "share.session.timeout.ms")
     state.deadlines.set((SESSION, group_id, member_id), now_ms + session_ms)
 
 

@@ -1,4 +1,4 @@
-"""A share group (KIP-932) and its members: what its records made of it.
+"""A share group (KIP-932): what its records made of it.
 
 Three numbers hold it together, as in a consumer group: the *group epoch* grows whenever somebody
 joins, leaves or wants other topics, and whenever a topic changes; a *target assignment* is computed
@@ -8,7 +8,7 @@ as partitions are shared: a member goes straight to the target with its next hea
 Beside them is what the group knows of the states of its partitions (`share.states`). Members are
 assigned those partitions only whose state is known to have begun.
 
-Members are never changed, only replaced; groups change by the functions of `share.records`.
+Groups change by the functions of `share.records`.
 """
 
 from collections.abc import Mapping
@@ -16,34 +16,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.groups.assignors import Assignment
+from headrace.groups.heartbeats import FIRST_EPOCH
+from headrace.groups.share.members import ShareMember
 from headrace.groups.state import GroupId, GroupKind, MemberId
 from headrace.ids import TopicId
 
-JOINING_EPOCH: Final = 0
-LEAVING_EPOCH: Final = -1
-FIRST_EPOCH: Final = 1
-"""Of a group that was never bumped: a member's epoch is never that of one who joins."""
 _NOTHING: Final[Assignment] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class ShareMember:
-    """A member: what it said, and what it has."""
-
-    member_id: MemberId
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topic_names: tuple[str, ...] = ()
-    """Subscribed to, in order."""
-
-    epoch: int = JOINING_EPOCH
-    previous_epoch: int = JOINING_EPOCH
-    assigned: Assignment = field(default_factory=dict)
-
-    def described(self) -> tuple[object, ...]:
-        """Give what it said: what its member record holds."""
-        return (self.rack_id, self.client_id, self.client_host, self.topic_names)
 
 
 @dataclass(frozen=True, slots=True)

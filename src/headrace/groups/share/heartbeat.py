@@ -1,28 +1,24 @@
 """The heartbeat of a share group, by which its members join, stay and leave (KIP-932).
 
 A member says which topics it wants, and is told which partitions to read; others may be told the
-same. Read `share.group` for what a group is, `share.targets` for what it aims at, `share.states`
-for what has to be before anybody reads, `share.holding` for who is answered later, and
-`share.requests` for who is refused.
+same. Read `share.group` for what a group is, `share.target` for what it aims at, `share.states`
+for what has to be before anybody reads, `share.holding` for who is answered later, `share.leave`
+for how members go, and `share.requests` for who is refused.
 """
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.share.answers import advance, assignment_rows, respond
-from headrace.groups.share.deadlines import forget_session, keep_session
-from headrace.groups.share.group import (
-    JOINING_EPOCH,
-    LEAVING_EPOCH,
-    ShareGroup,
-    ShareMember,
-    subscribed_topics,
-)
+from headrace.groups.heartbeats import JOINING_EPOCH, LEAVING_EPOCH, Sender
+from headrace.groups.share.deadlines import keep_session
+from headrace.groups.share.group import ShareGroup, subscribed_topics
 from headrace.groups.share.holding import hold, may_hold
-from headrace.groups.share.records import current_record, member_record, member_tombstones
+from headrace.groups.share.leave import leave
+from headrace.groups.share.members import ShareMember
+from headrace.groups.share.reconciliation import advance
+from headrace.groups.share.records import current_record, member_record
 from headrace.groups.share.requests import (
     check_epoch,
     check_heartbeat,
@@ -30,18 +26,11 @@ from headrace.groups.share.requests import (
     find_member,
     find_share_group,
 )
+from headrace.groups.share.responses import assignment_rows, respond
 from headrace.groups.share.states import begin_states
-from headrace.groups.share.targets import next_epoch, update_target
+from headrace.groups.share.target import next_epoch, update_target
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
-
-
-class Sender(NamedTuple):
-    """Where a request comes from."""
-
-    client_id: str
-    client_host: str
 
 
 def heartbeat(
@@ -59,7 +48,7 @@ def heartbeat(
     """
     check_heartbeat(request)
     if request.member_epoch == LEAVING_EPOCH:
-        return _leave(state, request, reply)
+        return leave(state, request, reply)
     group = _find_or_begin(state, request)
     member = _admit(state, group, request)
 
@@ -138,31 +127,3 @@ def _updated(
 def _is_full(request: ShareGroupHeartbeatRequest) -> bool:
     """Whether a member says everything: it may not know what it was told before."""
     return request.member_epoch == JOINING_EPOCH or request.subscribed_topic_names is not None
-
-
-# Leaving
-
-
-def _leave(state: GroupsState, request: ShareGroupHeartbeatRequest, reply: Reply) -> Outcome:
-    group = find_share_group(state, request.group_id)
-    member = find_member(group, request.member_id)
-    response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
-    return remove_member(state, group, member, (reply, response))
-
-
-def remove_member(
-    state: GroupsState,
-    group: ShareGroup,
-    member: ShareMember,
-    *answers: tuple[Reply, ShareGroupHeartbeatResponse],
-) -> Outcome:
-    """Have a member end: it left, or is taken to be gone. The group has another epoch without it.
-
-    States stay, also if nobody is left. What it holds stays its own until its share session ends,
-    which is not this coordinator's matter: it may say what became of it after it has left.
-    """
-    forget_session(state, group.group_id, member.member_id)
-    rest = {each: kept for each, kept in group.members.items() if each != member.member_id}
-    _, begun = next_epoch(state, group, rest, is_due=True)
-    records = (*member_tombstones(group.group_id, member.member_id), *begun)
-    return Outcome(records, answers)

@@ -17,13 +17,15 @@ from headrace import config
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import KafkaError
-from headrace.groups.share.answers import advance, assignment_rows, respond
 from headrace.groups.share.deadlines import held_key
-from headrace.groups.share.group import ShareGroup, ShareMember
+from headrace.groups.share.group import ShareGroup
+from headrace.groups.share.members import ShareMember
+from headrace.groups.share.reconciliation import advance
 from headrace.groups.share.records import current_record
 from headrace.groups.share.requests import find_member, find_share_group
+from headrace.groups.share.responses import assignment_rows, respond
 from headrace.groups.share.states import beginning_topics
-from headrace.groups.share.targets import Target, next_epoch, update_target
+from headrace.groups.share.target import Target, next_epoch, update_target
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState, HeldHeartbeat, MemberId
 
 ANSWERS_AT_ONCE: Final = 100

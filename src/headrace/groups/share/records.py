@@ -6,14 +6,9 @@ from typing import Any, Final
 
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assignors import Assignment
-from headrace.groups.share.group import (
-    LEAVING_EPOCH,
-    ShareGroup,
-    ShareMember,
-    States,
-    StateTopic,
-    StateTopics,
-)
+from headrace.groups.heartbeats import LEAVING_EPOCH
+from headrace.groups.share.group import ShareGroup, States, StateTopic, StateTopics
+from headrace.groups.share.members import ShareMember
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.share_group_current_member_assignment_key import (

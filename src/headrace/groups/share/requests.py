@@ -2,7 +2,9 @@
 
 from headrace import config
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.share.group import JOINING_EPOCH, LEAVING_EPOCH, ShareGroup, ShareMember
+from headrace.groups.heartbeats import JOINING_EPOCH, LEAVING_EPOCH
+from headrace.groups.share.group import ShareGroup
+from headrace.groups.share.members import ShareMember
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 

@@ -1,1 +1,1 @@
-"""Streams groups (KIP-1071): topologies, tasks, heartbeats. Start at `protocol` and `heartbeat`."""
+"""Streams groups (KIP-1071): topologies, tasks, heartbeats. Start at `heartbeat` and `group`."""

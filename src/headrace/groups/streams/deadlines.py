@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.configs import group_config
 from headrace.groups.state import GroupsState
-from headrace.groups.streams.group import MemberState, StreamsMember
+from headrace.groups.streams.members import MemberState, StreamsMember
 
 SESSION: Final = "streams-session"
 """With group and member: it has not been heard of for too long."""
@@ -14,7 +14,7 @@ REBALANCE: Final = "streams-rebalance"
 
 def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int) -> None:
     """Take note that a member lives."""
-    session_ms = group_interval_ms(state, group_id, "streams.session.timeout.ms")
+    session_ms = group_config(state, group_id, "streams.session.timeout.ms")
     state.deadlines.set((SESSION, group_id, member_id), now_ms + session_ms)
 
 

@@ -1,4 +1,4 @@
-"""A streams group (KIP-1071) and its members: what its records made of it.
+"""A streams group (KIP-1071): what its records made of it.
 
 Three numbers hold it together, as in a consumer group. The *group epoch* grows whenever somebody
 joins, leaves or changes, and whenever a topic does. A *target assignment* is computed for it and
@@ -6,98 +6,22 @@ has its epoch. Each member works towards the target by its own heartbeats; its *
 that of the target which it has reached. Beside them is the *topology*, which the first member
 brings: the parts of the application and the topics that they read.
 
-Members are never changed, only replaced; groups change by the functions of `streams.records`.
+Groups change by the functions of `streams.records`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Final
 
+from headrace.groups.heartbeats import FIRST_EPOCH
 from headrace.groups.state import GroupId, GroupKind, MemberId
+from headrace.groups.streams.members import StreamsMember
 from headrace.groups.streams.tasks import NOTHING_TO_RUN, TaskId, Tasks
 from headrace.groups.streams.topology import ConfiguredTopology
 from headrace.wire.messages.streams_group_topology_value import StreamsGroupTopologyValue
 
-JOINING_EPOCH: Final = 0
-LEAVING_EPOCH: Final = -1
-STATIC_LEAVING_EPOCH: Final = -2
-FIRST_EPOCH: Final = 1
-"""Of a group that was never bumped: a member's epoch is never that of one who joins."""
 NOT_VALIDATED: Final = -1
 """Stands for the epoch of a topology whose topics are not all as they should be."""
-
-
-class MemberState(IntEnum):
-    """How far a member is on its way to the target, by Kafka's numbers."""
-
-    STABLE = 1
-    UNREVOKED_TASKS = 2
-    """It has been told to give up tasks and has not said yet that it did."""
-    UNRELEASED_TASKS = 3
-    """It waits for tasks that others, or others of its own process, still have."""
-    UNKNOWN = 127
-    """A newer software knows what it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a member answers interactive queries."""
-
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsMember:
-    """A member: what it said, and what it has."""
-
-    member_id: MemberId
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
-    topology_epoch: int = 0
-    process_id: str = ""
-    """Members of one process share the folder of its state: of a task one of them has a copy."""
-    endpoint: Endpoint | None = None
-    client_tags: tuple[tuple[str, str], ...] = ()
-
-    epoch: int = JOINING_EPOCH
-    previous_epoch: int = JOINING_EPOCH
-    state: MemberState = MemberState.STABLE
-    assigned: Tasks = NOTHING_TO_RUN
-    revoking: Tasks = NOTHING_TO_RUN
-    """What it has to give up and still may have."""
-    active_epochs: Mapping[TaskId, int] = field(default_factory=dict)
-    """Of each active task that it has, or gives up, the epoch at which it got it."""
-
-    @property
-    def held(self) -> Tasks:
-        """All tasks that it may be running."""
-        return self.assigned.joined(self.revoking)
-
-    def described(self) -> tuple[object, ...]:
-        """Give what it said: what its member record holds."""
-        return (
-            self.instance_id,
-            self.rack_id,
-            self.client_id,
-            self.client_host,
-            self.rebalance_timeout_ms,
-            self.topology_epoch,
-            self.process_id,
-            self.endpoint,
-            self.client_tags,
-        )
-
-    def progress(self) -> tuple[object, ...]:
-        """Give how far it is: what the record of its current assignment holds."""
-        return (self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
-
-    def is_reconciled_to(self, epoch: int) -> bool:
-        return self.state is MemberState.STABLE and self.epoch == epoch
 
 
 @dataclass(slots=True)

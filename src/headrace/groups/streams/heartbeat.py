@@ -2,60 +2,47 @@
 
 A member brings its topology when it joins, says from then on which tasks it has, and is told which
 it should have and what is wrong with the application's topics. Read `streams.group` for what a
-group is, `streams.topology` for what it needs, `streams.targets` for what it aims at and
-`streams.reconciliation` for how members get there.
+group is, `streams.topology` for what it needs, `streams.target` for what it aims at,
+`streams.reconciliation` for how members get there and `streams.leave` for how they go.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.protocol import dissolve
+from headrace.groups.classic.rebalance import dissolve
 from headrace.groups.classic.records import group_tombstone
-from headrace.groups.consumer.targets import group_interval_ms
+from headrace.groups.configs import group_config
+from headrace.groups.heartbeats import JOINING_EPOCH, NOT_GIVEN, Sender
 from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId, check_stays
-from headrace.groups.streams.answers import HeartbeatAnswer, View, answer_heartbeat
-from headrace.groups.streams.deadlines import forget_member, keep_session, watch_revocation
-from headrace.groups.streams.group import (
-    JOINING_EPOCH,
-    LEAVING_EPOCH,
-    Endpoint,
-    StreamsGroup,
-    StreamsMember,
-)
+from headrace.groups.streams.deadlines import keep_session, watch_revocation
+from headrace.groups.streams.group import StreamsGroup
+from headrace.groups.streams.leave import leave
+from headrace.groups.streams.members import Endpoint, StreamsMember
 from headrace.groups.streams.reconciliation import reconcile
 from headrace.groups.streams.records import (
     current_record,
     group_record,
     member_record,
-    member_tombstones,
     topology_record,
 )
 from headrace.groups.streams.requests import (
-    NOT_GIVEN,
     check_epoch,
     check_heartbeat,
     check_reported,
     check_room,
     find_member,
+    find_streams_group,
 )
-from headrace.groups.streams.targets import basis_of, initial_delay_key, update_target
+from headrace.groups.streams.responses import View, answer_heartbeat
+from headrace.groups.streams.target import basis_of, initial_delay_key, update_target
 from headrace.groups.streams.tasks import NOTHING_TO_RUN, Tasks, read_reported
 from headrace.groups.streams.topology import check_topology, read_topology
 from headrace.wire.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
-from headrace.wire.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 from headrace.wire.messages.streams_group_topology_value import StreamsGroupTopologyValue
-
-
-class Sender(NamedTuple):
-    """Where a request comes from."""
-
-    client_id: str
-    client_host: str
 
 
 def heartbeat(
@@ -68,7 +55,7 @@ def heartbeat(
     """Take a heartbeat; the answer is a `HeartbeatAnswer`."""
     check_heartbeat(request)
     if request.member_epoch < JOINING_EPOCH:
-        return _leave(state, request, reply)
+        return leave(state, request, reply)
     group = _find_or_begin(state, request)
     reported = read_reported(request)
     topology, member = _admit(state, group, request, reported)
@@ -103,7 +90,7 @@ def heartbeat(
         group.shutdown_by = after.member_id
     view = View(group, topology, members | {after.member_id: after}, target.delay, reported)
     answer = answer_heartbeat(view, request, member, after)
-    answer.response.heartbeat_interval_ms = group_interval_ms(
+    answer.response.heartbeat_interval_ms = group_config(
         state, group.group_id, "streams.heartbeat.interval.ms"
     )
     replies = (*replies, (reply, answer), *target.replies)
@@ -116,20 +103,6 @@ def note_topic_creation(state: GroupsState, group_id: str, failures: Mapping[str
     if isinstance(group, StreamsGroup):
         group.creation_failures = dict(failures)
     return NOTHING
-
-
-def find_streams_group(state: GroupsState, group_id: str) -> StreamsGroup:
-    """Give a streams group; GROUP_ID_NOT_FOUND if there is none of that name and kind."""
-    group = state.groups.get(GroupId(group_id))
-    if isinstance(group, StreamsGroup):
-        return group
-    is_other = group is not None or group_id in state.offsets
-    raise KafkaError(
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        f"group {group_id!r} is no streams group"
-        if is_other
-        else f"there is no group {group_id!r}",
-    )
 
 
 # Joining
@@ -215,33 +188,6 @@ def _updated(
 
 def _delay_first_target(state: GroupsState, group: StreamsGroup, now_ms: int) -> None:
     """Let a group that begins wait for more members."""
-    delay_ms = group_interval_ms(state, group.group_id, "streams.initial.rebalance.delay.ms")
+    delay_ms = group_config(state, group.group_id, "streams.initial.rebalance.delay.ms")
     if group.is_empty and delay_ms:
         state.deadlines.set(initial_delay_key(group.group_id), now_ms + delay_ms)
-
-
-# Leaving
-
-
-def _leave(state: GroupsState, request: StreamsGroupHeartbeatRequest, reply: Reply) -> Outcome:
-    group = find_streams_group(state, request.group_id)
-    member = find_member(group, request.member_id)
-    response = StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
-    answer = HeartbeatAnswer(response)
-    return Outcome(remove_member(state, group, member), ((reply, answer),))
-
-
-def remove_member(
-    state: GroupsState, group: StreamsGroup, member: StreamsMember
-) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that end a member: it left, or is taken to be gone."""
-    group_id = group.group_id
-    forget_member(state, group_id, member.member_id)
-    if len(group.members) == 1:
-        group.shutdown_by = None
-        state.deadlines.drop(initial_delay_key(group_id))
-    basis = (group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
-    return (
-        *member_tombstones(group_id, member.member_id),
-        group_record(group_id, group.epoch + 1, *basis),
-    )

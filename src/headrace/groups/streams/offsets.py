@@ -1,18 +1,12 @@
 """What a streams group has to say when its offsets are committed and fetched."""
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.state import GroupsState
+from headrace.groups.state import GroupsState, PartitionCheck
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.partitions import sources_of
 from headrace.groups.streams.requests import find_member
 from headrace.groups.streams.tasks import TaskId
 from headrace.ids import TopicId
-
-PartitionCheck: TypeAlias = Callable[[TopicId, int], None]
-"""Raises the KafkaError that the commit for a partition is refused with."""
 
 
 def validate_offset_commit(

@@ -6,7 +6,8 @@ what nobody else still has, and asks again until it has everything.
 
 from dataclasses import replace
 
-from headrace.groups.streams.group import MemberState, StreamsGroup, StreamsMember
+from headrace.groups.streams.group import StreamsGroup
+from headrace.groups.streams.members import MemberState, StreamsMember
 from headrace.groups.streams.tasks import NOTHING_TO_RUN, Tasks
 
 

@@ -6,13 +6,8 @@ from typing import Any, Final
 
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.state import GroupId, GroupsState, MemberId
-from headrace.groups.streams.group import (
-    NOT_VALIDATED,
-    Endpoint,
-    MemberState,
-    StreamsGroup,
-    StreamsMember,
-)
+from headrace.groups.streams.group import NOT_VALIDATED, StreamsGroup
+from headrace.groups.streams.members import Endpoint, MemberState, StreamsMember
 from headrace.groups.streams.tasks import TaskId, Tasks, by_subtopology, read_tasks, write_tasks
 from headrace.wire.messages import streams_group_member_metadata_value as member_value
 from headrace.wire.messages.streams_group_current_member_assignment_key import (

@@ -1,20 +1,13 @@
 """What is refused of a heartbeat of a streams group, before or after its member is known."""
 
-from typing import Final
-
 from headrace import config
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.state import GroupsState, MemberId
-from headrace.groups.streams.group import (
-    JOINING_EPOCH,
-    STATIC_LEAVING_EPOCH,
-    StreamsGroup,
-    StreamsMember,
-)
+from headrace.groups.heartbeats import JOINING_EPOCH, NOT_GIVEN, STATIC_LEAVING_EPOCH
+from headrace.groups.state import GroupId, GroupsState, MemberId
+from headrace.groups.streams.group import StreamsGroup
+from headrace.groups.streams.members import StreamsMember
 from headrace.groups.streams.tasks import Tasks
 from headrace.wire.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
-
-NOT_GIVEN: Final = -1
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
@@ -123,3 +116,17 @@ def check_reported(group: StreamsGroup, reported: Tasks | None) -> None:
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def find_streams_group(state: GroupsState, group_id: str) -> StreamsGroup:
+    """Give a streams group; GROUP_ID_NOT_FOUND if there is none of that name and kind."""
+    group = state.groups.get(GroupId(group_id))
+    if isinstance(group, StreamsGroup):
+        return group
+    is_other = group is not None or group_id in state.offsets
+    raise KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"group {group_id!r} is no streams group"
+        if is_other
+        else f"there is no group {group_id!r}",
+    )

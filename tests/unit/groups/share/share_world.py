@@ -9,16 +9,17 @@ from functools import partial
 from typing import Any
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.share.descriptions import describe_share_group
+from headrace.groups.heartbeats import Sender
+from headrace.groups.share.description import describe_share_group
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.share.heartbeat import Sender, heartbeat
+from headrace.groups.share.heartbeat import heartbeat
 from headrace.groups.share.states import Beginning, note_begun
 from headrace.groups.state import GroupId, MemberId
 from headrace.ids import TopicId
 from headrace.wire.messages.share_group_describe_response import DescribedGroup
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
-from tests.unit.groups.consumer_world import STEPS_MAX, World
+from tests.unit.groups.consumer.consumer_world import STEPS_MAX, World
 
 Held = dict[str, list[int]]
 

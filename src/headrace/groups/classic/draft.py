@@ -1,0 +1,28 @@
+"""An operation on a classic group: what it is done on, and what it wants so far."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.records import CoordinatorRecord
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.state import GroupsState
+
+
+@dataclass(slots=True)
+class Draft:
+    """An operation on one group."""
+
+    state: GroupsState
+    group: ClassicGroup
+    now_ms: int
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    replies: list[tuple[Reply, Any]] = field(default_factory=list)
+    notes: list[Callable[[], None]] = field(default_factory=list)
+
+    def answer(self, reply: Reply, answer: object) -> None:
+        self.replies.append((reply, answer))
+
+    def outcome(self) -> Outcome:
+        return Outcome(tuple(self.records), tuple(self.replies), notes=tuple(self.notes))

@@ -1,0 +1,112 @@
+"""The consumers' embedded protocol: subscriptions and assignments as classic members write them.
+
+The metadata of a protocol is the clients' matter, and what they put there need not be in any form.
+Which topics members want decides only whether offsets of a topic may be given up, so that what
+cannot be read counts as a wish for everything. Assignments pass from the leader to the others and
+nobody here looks at them, but where classic members are in a consumer group (KIP-848), or a group
+turns from one kind into the other.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from headrace.groups.assignors import Assignment
+from headrace.ids import TopicId, TopicName
+from headrace.metadata.image import Image
+from headrace.wire import WireError, decode_from, encode
+from headrace.wire.messages.consumer_protocol_assignment import (
+    ConsumerProtocolAssignment,
+    TopicPartition,
+)
+from headrace.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+NEWEST_VERSION: Final = 3
+_VERSION_BYTES: Final = 2
+
+
+def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Give all topics that members are subscribed to; None if one of them cannot be read."""
+    topics: set[str] = set()
+    for metadata in subscriptions:
+        subscription = read_subscription(metadata)
+        if subscription is None:
+            return None
+        topics.update(subscription.topics)
+    return frozenset(topics)
+
+
+def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
+    """Read what a consumer says of itself; None if it is nothing of the kind.
+
+    A version newer than the newest known is read as that one: later ones only add at the end.
+    """
+    if len(metadata) < _VERSION_BYTES:
+        return None
+    version = int.from_bytes(metadata[:_VERSION_BYTES], "big", signed=True)
+    if version < 0:
+        return None
+    try:
+        subscription, _ = decode_from(
+            ConsumerProtocolSubscription,
+            memoryview(metadata),
+            min(version, NEWEST_VERSION),
+            _VERSION_BYTES,
+        )
+    except WireError:
+        return None
+    return subscription
+
+
+_OLDEST_VERSION: Final = 0
+
+
+def embedded_version(embedded: bytes) -> int:
+    """Give the version that embedded data begins with, or the nearest that is known."""
+    version = int.from_bytes(embedded[:_VERSION_BYTES], "big", signed=True)
+    return max(_OLDEST_VERSION, min(version, NEWEST_VERSION))
+
+
+def read_assignment(embedded: bytes, image: Image) -> Assignment | None:
+    """Give the partitions of an assignment, of topics that exist; None if it cannot be read."""
+    if not embedded:
+        return {}
+    version = int.from_bytes(embedded[:_VERSION_BYTES], "big", signed=True)
+    if len(embedded) < _VERSION_BYTES or version < _OLDEST_VERSION:
+        return None
+    try:
+        assignment, _ = decode_from(
+            ConsumerProtocolAssignment,
+            memoryview(embedded),
+            min(version, NEWEST_VERSION),
+            _VERSION_BYTES,
+        )
+    except WireError:
+        return None
+    rows = ((row.topic, row.partitions) for row in assignment.assigned_partitions)
+    return partitions_by_id(rows, image)
+
+
+def write_assignment(
+    partitions: Mapping[TopicId, Iterable[int]], version: int, image: Image
+) -> bytes:
+    """Give an assignment as a member reads it that speaks this version."""
+    rows = [
+        TopicPartition(topic=topic.name, partitions=sorted(partitions[topic_id]))
+        for topic_id in sorted(partitions)
+        if (topic := image.topic_by_id(topic_id)) is not None
+    ]
+    message = ConsumerProtocolAssignment(assigned_partitions=rows)
+    return version.to_bytes(_VERSION_BYTES, "big") + encode(message, version)
+
+
+def partitions_by_id(
+    rows: Iterable[tuple[str, Iterable[int]]], image: Image
+) -> dict[TopicId, frozenset[int]]:
+    """Give partitions by the ids of their topics; those of topics that are not there are left."""
+    found: dict[TopicId, frozenset[int]] = {}
+    for name, indexes in rows:
+        topic = image.topic(TopicName(name))
+        if topic is not None:
+            found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | frozenset(indexes)
+    return found

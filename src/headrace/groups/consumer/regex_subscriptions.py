@@ -1,0 +1,139 @@
+"""Regex subscriptions (KIP-848): when a group's patterns are matched with the topics, what follows.
+
+A pattern that was matched before is matched with topics that came since, and now and then with all.
+What is more than a few thousand matches is done elsewhere (`groups.assigning`), as in Kafka, so
+that members get the topics of a new pattern with a later heartbeat. How one pattern is matched is
+in `groups.regular_expressions`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headrace import config
+from headrace.coordinator.machine import NOTHING, Outcome
+from headrace.groups.consumer.draft import Draft
+from headrace.groups.consumer.group import ConsumerGroup, ResolvedPattern
+from headrace.groups.consumer.records import pattern_record
+from headrace.groups.consumer.target import bump_epoch
+from headrace.groups.regular_expressions import matching_topics
+from headrace.groups.state import GroupId, GroupsState
+
+PATTERNS_CHECK_INTERVAL_MS: Final = 10_000
+"""How long lies between two times that a group's patterns are matched, whatever happens."""
+MATCHES_ON_LOOP_MAX: Final = 2000
+"""How many names are matched on the loop: about 5 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Patterns to match with the names of topics."""
+
+    group_id: GroupId
+    image_index: int
+    names: frozenset[str]
+    """Of all topics."""
+    known: Mapping[str, frozenset[str]]
+    """By pattern: what it matched of topics that need not be looked at again."""
+    new_names: Mapping[str, frozenset[str]]
+    """By pattern: what it has to be matched with."""
+    is_overdue: bool
+    """Whether all is matched anew, and written even if nothing changed."""
+
+    @property
+    def match_count(self) -> int:
+        return sum(map(len, self.new_names.values()))
+
+    def compute(self) -> Mapping[str, frozenset[str]]:
+        return {
+            pattern: self.known[pattern] | matching_topics(pattern, names)
+            for pattern, names in self.new_names.items()
+        }
+
+    def finish(
+        self, state: GroupsState, found: Mapping[str, frozenset[str]] | None, now_ms: int
+    ) -> Outcome:
+        """Write what patterns match, as far as members still have them."""
+        group = state.groups.get(self.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return NOTHING
+        group.is_matching = False
+        if found is None:
+            return NOTHING
+        draft = Draft(group)
+        if _write(draft, self, found, now_ms):
+            bump_epoch(state, draft, is_due=True)
+        return Outcome(tuple(draft.records), notes=draft.notes)
+
+
+def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
+    """Match the group's patterns with the topics there are, if it is time; whether one changed.
+
+    It is time if a pattern was never matched, if the metadata changed since, and every
+    `group.consumer.regex.refresh.interval.ms`; but not more often than every ten seconds, which
+    bounds what members cost that come with ever new patterns.
+    """
+    group, image = draft.group, state.image
+    patterns = group.subscribed_patterns
+    if not patterns or group.is_matching:
+        return False
+    last_ms = max(
+        [group.patterns_checked_ms] + [each.timestamp_ms for each in group.patterns.values()]
+    )
+    if group.patterns and now_ms < last_ms + PATTERNS_CHECK_INTERVAL_MS:
+        return False
+    is_overdue = _is_overdue(state, group, now_ms)
+    is_unresolved = any(pattern not in group.patterns for pattern in patterns)
+    is_other_image = group.patterns_checked_index != image.applied_index
+    if not (is_overdue or is_unresolved or is_other_image):
+        return False
+    names = frozenset(each.name for each in image.topics())
+    matching = _plan(group, image.applied_index, names, is_overdue=is_overdue)
+    elsewhere = state.compute_elsewhere
+    if elsewhere is not None and matching.match_count > MATCHES_ON_LOOP_MAX:
+        draft.match_elsewhere(elsewhere, matching)
+        return False
+    return _write(draft, matching, matching.compute(), now_ms)
+
+
+def _is_overdue(state: GroupsState, group: ConsumerGroup, now_ms: int) -> bool:
+    """Whether the oldest match of a pattern is too old."""
+    refresh_ms = state.settings[config.GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS]
+    oldest_ms = min((each.timestamp_ms for each in group.patterns.values()), default=0)
+    return now_ms >= oldest_ms + refresh_ms
+
+
+def _plan(
+    group: ConsumerGroup, image_index: int, names: frozenset[str], *, is_overdue: bool
+) -> Matching:
+    """Say what has to be matched with what."""
+    before = None if is_overdue else group.matched_names
+    came = names if before is None else names - before
+    known: dict[str, frozenset[str]] = {}
+    new_names: dict[str, frozenset[str]] = {}
+    for pattern in sorted(group.subscribed_patterns):
+        former = group.patterns.get(pattern)
+        is_known = former is not None and before is not None
+        known[pattern] = former.topics & names if former and is_known else frozenset()
+        new_names[pattern] = came if is_known else names
+    return Matching(group.group_id, image_index, names, known, new_names, is_overdue)
+
+
+def _write(
+    draft: Draft,
+    matching: Matching,
+    found: Mapping[str, frozenset[str]],
+    now_ms: int,
+) -> bool:
+    """Write what patterns match now; whether one matches something else than before."""
+    group = draft.group
+    draft.note_patterns_checked(now_ms, matching.image_index, matching.names)
+    has_changed = False
+    for pattern in sorted(found.keys() & group.subscribed_patterns):
+        topics, former = found[pattern], group.patterns.get(pattern)
+        is_other = former is None or former.topics != topics
+        has_changed |= is_other
+        if is_other or matching.is_overdue:
+            resolved = ResolvedPattern(topics, matching.image_index, now_ms)
+            draft.write(pattern_record(group.group_id, pattern, resolved))
+    return has_changed
