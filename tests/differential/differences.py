@@ -1,7 +1,7 @@
-"""Where Headrace answers differently from Apache Kafka, on purpose or not yet, and why.
+"""The known differences between Headrace's and Apache Kafka's responses, and their reasons.
 
 `python -m tests.differential.differences` writes docs/differences.md from this table. The test
-fails for a difference that is not listed here, and for one listed here that is none any more.
+fails for a difference that is not listed here, and for a listed one that no longer exists.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "differences.md"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Exchanges of a script, fields of their answers, and values; `*` stands for anything."""
+    """Exchanges of a script, fields of their responses, and values; `*` matches anything."""
 
     script: str
     exchange: str
@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class KnownDifference(msgspec.Struct, frozen=True):
-    """One row of the page, and everywhere that it shows."""
+    """One row of the page, and every place where the difference shows."""
 
     what: str
     kafka: str
@@ -37,7 +37,7 @@ class KnownDifference(msgspec.Struct, frozen=True):
 
 
 class FoundOtherwise(msgspec.Struct, frozen=True):
-    """One row of the page for what no script plays: it depends on time, on order, on chance."""
+    """One row of the page for what no script covers: it depends on time, order or chance."""
 
     what: str
     kafka: str
@@ -46,7 +46,7 @@ class FoundOtherwise(msgspec.Struct, frozen=True):
 
 
 def explains(place: Place, difference: Difference) -> bool:
-    """Whether a difference was found in a place that the table lists."""
+    """Return whether a difference was found in a listed place."""
     return (
         fnmatchcase(difference.exchange, place.exchange)
         and fnmatchcase(difference.path, place.path)
@@ -56,7 +56,7 @@ def explains(place: Place, difference: Difference) -> bool:
 
 
 def render() -> str:
-    """Give the page."""
+    """Return the text of the page."""
     return _HEAD + _rows(KNOWN) + _OTHERWISE_HEAD + _rows(OTHERWISE)
 
 
@@ -86,21 +86,21 @@ _SILENT_REFUSALS: Final = (
     *("share_sessions", "share_acquisition", "share_acknowledgements", "share_renewals"),
     *("share_many_partitions", "share_sessions_of_others", "share_states_missing"),
 )
-"""Scripts in which Kafka refuses something without a word."""
+"""Scripts in which Kafka returns an error without a message."""
 
 KNOWN: Final[tuple[KnownDifference, ...]] = (
     KnownDifference(
         what="DescribeConfigs with a resource twice, for the same configs",
         kafka="two results",
         headrace="one result",
-        reason="A small request would make a large response; clients have one result for each.",
+        reason="A small request would cause a large response; clients keep one result for each.",
         places=_places("describe_topic_configs", "a resource twice", "results.1"),
     ),
     KnownDifference(
-        what="APIs of security and voters",
+        what="APIs for security and voters",
         kafka="in ApiVersions",
-        headrace="not there",
-        reason="They come with the parts of Headrace that they belong to.",
+        headrace="missing",
+        reason="They will come with the features that they belong to.",
         places=tuple(
             Place("api_versions", "what the broker speaks v*", f"api_keys.{key}", headrace="None")
             for key in (*_SECURITY_APIS, *_VOTER_APIS)
@@ -108,9 +108,9 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="An array or a client id of length -2; a client id that is not UTF-8",
-        kafka="taken for null; any bytes",
+        kafka="read as null; any bytes are accepted",
         headrace="the connection is closed, with a log line",
-        reason="No client sends it, and what it means is a guess.",
+        reason="No client sends it, and its meaning would be a guess.",
         places=(
             Place("frames_that_are_none", "an array of -2 topics", ""),
             Place("header_forms", "client id of -2 bytes", ""),
@@ -121,14 +121,14 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         what="Metadata for a topic with neither name nor id",
         kafka="UNKNOWN_SERVER_ERROR for a topic with an empty name",
         headrace="INVALID_REQUEST",
-        reason="The client's mistake is named as one.",
+        reason="The error shows that the request is wrong.",
         places=_places("metadata_by_id", "by neither id nor name", "topics.*"),
     ),
     KnownDifference(
         what="Metadata that creates a topic",
-        kafka="UNKNOWN_TOPIC_OR_PARTITION first, the topic when asked again",
+        kafka="UNKNOWN_TOPIC_OR_PARTITION first, the topic on a retry",
         headrace="the topic",
-        reason="It is there when the answer is written: one round trip less.",
+        reason="The topic exists when the response is written: one round trip less.",
         places=_places(
             "metadata_creates_topics",
             "asked to create",
@@ -139,7 +139,7 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         what="DescribeTopicPartitions for a topic with an empty name",
         kafka="UNKNOWN_SERVER_ERROR",
         headrace="INVALID_TOPIC_EXCEPTION, as for every other bad name",
-        reason="Kafka trips over it.",
+        reason="Kafka fails internally.",
         places=_places(
             "describe_topic_partitions",
             "an empty name",
@@ -150,7 +150,7 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         what="Listeners of the voters in DescribeQuorum",
         kafka="CONTROLLER",
         headrace="those of the brokers",
-        reason="There are no controllers apart from brokers.",
+        reason="There are no controllers separate from brokers.",
         places=_places(
             "describe_quorum",
             "the metadata quorum v2",
@@ -159,11 +159,11 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="Source of min.insync.replicas in a new cluster",
-        kafka="a dynamic default of the cluster, which Kafka sets itself",
+        kafka="a dynamic cluster-wide default that Kafka sets itself",
         headrace="the default",
         reason=(
-            "Kafka needs it for its eligible leader replicas, and lets nobody take it away; "
-            "here the default is enough."
+            "Kafka needs it for its eligible leader replicas and does not allow removing it; "
+            "here the static default is enough."
         ),
         places=(
             *(
@@ -187,10 +187,10 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="A word twice in a list, such as cleanup.policy=delete,delete",
-        kafka="taken",
+        what="A value twice in a list, such as cleanup.policy=delete,delete",
+        kafka="accepted",
         headrace="INVALID_CONFIG",
-        reason="It is a mistake of whoever wrote it.",
+        reason="It is a mistake.",
         places=_places(
             "create_topics_with_configs",
             "a policy twice",
@@ -199,10 +199,10 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="A default of node.id",
-        kafka="there is none",
+        what="The default of node.id",
+        kafka="none",
         headrace="1",
-        reason="A node starts without a file of settings.",
+        reason="A node starts without a properties file.",
         places=_places(
             "describe_other_configs",
             "a broker with synonyms v*",
@@ -211,23 +211,23 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="AlterConfigs with a resource twice",
-        kafka="no answer, ever",
-        headrace="INVALID_REQUEST for each, as IncrementalAlterConfigs answers",
-        reason="Kafka trips over it.",
+        kafka="no response, ever",
+        headrace="INVALID_REQUEST for each, as from IncrementalAlterConfigs",
+        reason="Kafka fails internally.",
         places=_places("alter_topic_configs", "a resource twice", ""),
     ),
     KnownDifference(
         what="CreatePartitions to more than 10,000 at once",
         kafka="UNKNOWN_SERVER_ERROR",
-        headrace="POLICY_VIOLATION, as CreateTopics answers",
-        reason="Kafka trips over its own check.",
+        headrace="POLICY_VIOLATION, as from CreateTopics",
+        reason="Kafka fails in its own check.",
         places=_places("create_partitions", "to 100001", "results.*.error_code"),
     ),
     KnownDifference(
-        what="The message of a refusal, where a version has one",
+        what="The error message, in versions that have one",
         kafka="null for many errors of Produce, of admin APIs and of streams groups",
-        headrace="always says why",
-        reason="An error names the thing, the value and the way out.",
+        headrace="always the reason",
+        reason="An error says what is wrong, with which value, and what to do.",
         places=tuple(
             Place(script, "*", "*error_message", kafka="None", headrace="<message>")
             for script in _SILENT_REFUSALS
@@ -235,30 +235,30 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="Produce with null records",
-        kafka="no answer, ever",
+        kafka="no response, ever",
         headrace="INVALID_RECORD",
-        reason="Kafka trips over it.",
+        reason="Kafka fails internally.",
         places=_places("produce_batches", "null records", ""),
     ),
     KnownDifference(
         what="Produce for a topic without partitions",
-        kafka="the topic is not in the answer",
-        headrace="the topic is there, with no partitions",
-        reason="Nobody can tell what it would mean, and no client sends it.",
+        kafka="the topic is not in the response",
+        headrace="the topic is in the response, without partitions",
+        reason="It has no defined meaning, and no client sends it.",
         places=_places("produce_places", "no partition", "responses.*"),
     ),
     KnownDifference(
         what="Produce with a partition twice",
-        kafka="the last records are appended, the others forgotten, one row",
-        headrace="all are appended, a row each",
-        reason="What was acknowledged is in the log.",
+        kafka="the last records are appended, the others lost, one row",
+        headrace="all are appended, one row each",
+        reason="Records that were acknowledged are in the log.",
         places=_places("produce_places", "a partition twice", "responses.*.partition_responses.1"),
     ),
     KnownDifference(
-        what="Produce of a batch with half a batch behind it",
-        kafka="the half is dropped without a word",
+        what="Produce of a batch followed by half a batch",
+        kafka="the half is dropped silently",
         headrace="INVALID_RECORD",
-        reason="Bytes are not thrown away that somebody meant to be kept.",
+        reason="Data that a producer meant to keep is not dropped silently.",
         places=(
             *_places(
                 "produce_batches",
@@ -275,8 +275,8 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     KnownDifference(
         what="Produce of a batch whose base offset is not 0",
         kafka="INVALID_RECORD",
-        headrace="taken",
-        reason="The broker writes the offset over it in any case.",
+        headrace="accepted",
+        reason="The broker overwrites the base offset in any case.",
         places=(
             *_places(
                 "produce_batches",
@@ -291,16 +291,16 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="Produce of compressed records that do not inflate",
+        what="Produce of compressed records that cannot be decompressed",
         kafka="UNKNOWN_SERVER_ERROR",
         headrace=(
-            "INVALID_RECORD if they do not begin as their codec does, if the topic has to look "
-            "inside, or with headrace.produce.validation=records; else taken, and a consumer "
-            "refuses them"
+            "INVALID_RECORD if they do not begin as their codec requires, if the topic's configs "
+            "need the records decompressed, or with headrace.produce.validation=records; else "
+            "accepted, and consumers report the error"
         ),
         reason=(
-            "A compressed batch is taken by its header, its checksum and what it could hold; the "
-            "checksum says that its records are what the producer sent."
+            "A compressed batch is validated by its header, its checksum and its possible size; "
+            "the checksum shows that its records are what the producer sent."
         ),
         places=_places(
             "produce_codecs", "* that does not inflate", "*.error_code", "*.base_offset"
@@ -310,12 +310,12 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         what="Produce with a codec that does not exist",
         kafka="UNKNOWN_SERVER_ERROR",
         headrace="UNSUPPORTED_COMPRESSION_TYPE",
-        reason="The client's mistake is named as one.",
+        reason="The error shows that the request is wrong.",
         places=_places("produce_batches", "codec 5 v13", "*.error_code", "*.log_start_offset"),
     ),
     KnownDifference(
         what="A transactional batch without a producer id",
-        kafka="taken",
+        kafka="accepted",
         headrace="INVALID_TXN_STATE",
         reason="Nothing could ever end its transaction.",
         places=_places(
@@ -325,10 +325,10 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="Fetch with a negative limit of bytes",
+        what="Fetch with a negative byte limit",
         kafka="UNKNOWN_SERVER_ERROR for the first partition",
-        headrace="as a limit of 0",
-        reason="Kafka trips over it.",
+        headrace="treated as a limit of 0",
+        reason="Kafka fails internally.",
         places=(
             *_places(
                 "fetch_limits",
@@ -340,7 +340,7 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="Order of partitions with errors in an incremental fetch",
-        kafka="those with an error behind topics that came later",
+        kafka="those with an error after topics that were added later",
         headrace="in the order of the session",
         reason="Clients read them by topic and partition.",
         places=(
@@ -350,9 +350,9 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="JoinGroup with a protocol twice, or with a subscription that cannot be read",
-        kafka="no answer, ever, or UNKNOWN_SERVER_ERROR",
-        headrace="the member joins; the first of the two holds, and what it says is its own matter",
-        reason="Kafka trips over it.",
+        kafka="no response, ever, or UNKNOWN_SERVER_ERROR",
+        headrace="the member joins; the first of the two counts, and subscriptions are opaque",
+        reason="Kafka fails internally.",
         places=(
             Place("classic_join_errors", "a subscription that cannot be read", ""),
             Place("classic_join_errors", "a protocol twice", ""),
@@ -360,9 +360,9 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="A consumer group's first heartbeat with a regular expression",
-        kafka="no topics: they are looked for meanwhile, and come with a later heartbeat",
+        kafka="no topics: they are resolved in the background and come with a later heartbeat",
         headrace="the topics",
-        reason="They are found in the time that an answer takes.",
+        reason="They are resolved before the response is due.",
         places=_places(
             "consumer_regex", "a regex", "assignment.topic_partitions.*", "member_epoch"
         ),
@@ -371,24 +371,24 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         what="OffsetFetch from a consumer group with an epoch and no member id",
         kafka="UNKNOWN_SERVER_ERROR",
         headrace="UNKNOWN_MEMBER_ID",
-        reason="Kafka trips over it.",
+        reason="Kafka fails internally.",
         places=_places("consumer_offsets", "fetch of nobody in an epoch v*", "*.error_code"),
     ),
     KnownDifference(
         what="A streams member that names a task twice among those it owns",
-        kafka="no tasks in the answer, as if it owned all of them",
-        headrace="its tasks, as to anybody who does not own all of them",
-        reason="The member would go on without a task that is its own.",
+        kafka="no tasks in the response, as if it owned all of them",
+        headrace="its tasks, as for any member that does not own all of them",
+        reason="Otherwise the member would continue without one of its own tasks.",
         places=_places("streams_heartbeat_errors_of_members", "a task twice", "*_tasks"),
     ),
     KnownDifference(
         what=(
-            "A topology of streams with a negative epoch, a subtopology twice, or a copartition "
+            "A streams topology with a negative epoch, a subtopology twice, or a copartition "
             "group that points nowhere"
         ),
         kafka="UNKNOWN_SERVER_ERROR",
         headrace="STREAMS_INVALID_TOPOLOGY",
-        reason="The client's mistake is named as one.",
+        reason="The error shows that the request is wrong.",
         places=(
             Place("streams_topologies", "epoch -1", "error_code"),
             Place("streams_topologies", "a subtopology twice", "error_code"),
@@ -396,10 +396,10 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="DescribeShareGroupOffsets for a partition that is none, or for none of a topic",
-        kafka="no answer, ever, or UNKNOWN_SERVER_ERROR for the whole group",
-        headrace="an offset of -1, as for whatever nothing is known of; a topic without partitions",
-        reason="Kafka trips over it.",
+        what="DescribeShareGroupOffsets for an invalid partition, or for no partition of a topic",
+        kafka="no response, ever, or UNKNOWN_SERVER_ERROR for the whole group",
+        headrace="an offset of -1, as for any unknown partition; a topic without partitions",
+        reason="Kafka fails internally.",
         places=(
             Place("share_offsets_described", "a partition that is none", ""),
             *(
@@ -411,30 +411,30 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     ),
     KnownDifference(
         what="DescribeShareGroupOffsets for a group without a name",
-        kafka="UNKNOWN_SERVER_ERROR, or nothing if all topics are asked for",
+        kafka="UNKNOWN_SERVER_ERROR, or nothing if all topics are requested",
         headrace="INVALID_GROUP_ID",
-        reason="The client's mistake is named as one.",
+        reason="The error shows that the request is wrong.",
         places=_places("share_offsets_described", "a group without a name*", "groups.0.error_*"),
     ),
     KnownDifference(
         what="AlterShareGroupOffsets to an offset below -1",
-        kafka="taken, and shown",
+        kafka="accepted, and shown",
         headrace="INVALID_REQUEST",
-        reason="There is no such offset: nobody could begin there.",
+        reason="There is no such offset to start from.",
         places=_places("share_offsets_altered", "-2", "responses.0.partitions.0.error_*"),
     ),
     KnownDifference(
         what="AlterShareGroupOffsets of a partition below 0",
         kafka="UNKNOWN_SERVER_ERROR for the whole request",
         headrace="UNKNOWN_TOPIC_OR_PARTITION for the partition",
-        reason="The client's mistake is named as one.",
+        reason="The error shows that the request is wrong.",
         places=_places("share_offsets_altered", "a negative partition", "responses.0", "error_*"),
     ),
     KnownDifference(
-        what="Configs of groups for dead letters, resting after a release and the circuit breaker",
-        kafka="not there",
+        what="Group configs for dead letters, release backoff and the circuit breaker",
+        kafka="missing",
         headrace="errors.deadletterqueue.* and headrace.share.*",
-        reason="They are what Headrace can do beyond Kafka, and off unless somebody sets them.",
+        reason="They belong to features that Kafka does not have, and are off by default.",
         places=tuple(
             Place(script, exchange, f"results.0.configs.{prefix}.*")
             for script, exchange in (
@@ -445,10 +445,10 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="ShareFetch that begins a session with a topic id that nobody knows",
+        what="ShareFetch that opens a session with an unknown topic id",
         kafka="UNKNOWN_SERVER_ERROR for the whole request, and no session",
         headrace="UNKNOWN_TOPIC_ID for the partition",
-        reason="A topic that was just deleted takes the others of the session with it in Kafka.",
+        reason="In Kafka a topic that was just deleted fails the other topics of the session too.",
         places=_places(
             "share_many_partitions",
             "an unknown topic",
@@ -456,30 +456,30 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         ),
     ),
     KnownDifference(
-        what="Acquired ranges of batches that follow each other, when they come again",
-        kafka="a range for each batch that was acquired by itself before",
+        what="Acquired ranges of adjacent batches that are delivered again",
+        kafka="one range per batch that was acquired separately before",
         headrace="one range",
-        reason="Neighbours in the same state are kept as one; ranges name the same records.",
+        reason="Adjacent records in the same state are one range; the records are the same.",
         places=_places(
             *("share_sessions_of_others", "then it has it"),
             *("responses.0.partitions.0.acquired_records.*",),
         ),
     ),
     KnownDifference(
-        what="Records that were delivered often, beside some that were delivered less often",
-        kafka="come together, as many as the first of them lets",
-        headrace="come apart: a range has one delivery count while records are suspected",
-        reason="A record that fails its members takes as few others along as can be.",
+        what="Records with a high delivery count next to records with a lower one",
+        kafka="delivered together, as many as the first of them allows",
+        headrace="delivered separately: a range has one delivery count while records are suspected",
+        reason="A record that makes its members fail affects as few others as possible.",
         places=_places(
             *("share_redeliveries", "limit 10, fetch *"),
             *("responses.0.partitions.0.acquired_records.*", "responses.0.partitions.0.records.*"),
         ),
     ),
     KnownDifference(
-        what="The last records before the bound of those in flight, with a limit of records",
-        kafka="rests of a batch that is in flight already are counted against the bound again",
-        headrace="only records that are new in flight are",
-        reason="The bound is one of records in flight; those rests are in it.",
+        what="The last records before the in-flight limit, with a record limit",
+        kafka="the rest of a batch that is already in flight counts against the limit again",
+        headrace="only records that were not in flight count",
+        reason="The limit is on records in flight; the rest of the batch is already counted.",
         places=_places(
             *("share_window_of_records", "fill *"),
             *("responses.0.partitions.0.acquired_records.*",),
@@ -488,15 +488,15 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
     KnownDifference(
         what="A group whose only offsets were those of an aborted transaction",
         kafka="listed, as empty",
-        headrace="not there",
-        reason="A group without members, records and offsets is none.",
+        headrace="not listed",
+        reason="A group without members, records and offsets does not exist.",
         places=_places("transactional_offsets", "the groups", "groups.*"),
     ),
     KnownDifference(
         what="AddPartitionsToTxn from version 4 on without a transaction",
-        kafka="no answer, ever",
-        headrace="an answer without a transaction",
-        reason="Kafka trips over it.",
+        kafka="no response, ever",
+        headrace="a response without a transaction",
+        reason="Kafka fails internally.",
         places=_places("add_partitions_to_transactions", "no transactions", ""),
     ),
 )
@@ -504,103 +504,103 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
 
 OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
     FoundOtherwise(
-        what="A largest timestamp in a compressed batch's header that is not the records'",
+        what="A max timestamp in a compressed batch's header that does not match its records",
         kafka="corrected",
-        headrace="corrected if the batch is inflated, else kept",
-        reason="A compressed batch is not inflated without need; producers state it correctly.",
+        headrace="corrected if the batch is decompressed, else kept",
+        reason="A batch is not decompressed without need; producers set it correctly.",
     ),
     FoundOtherwise(
-        what="Produce of records whose offset deltas do not count 0, 1, 2",
+        what="Produce of records whose offset deltas are not 0, 1, 2 and so on",
         kafka="kept in an uncompressed batch, rewritten in a compressed one",
-        headrace="INVALID_RECORD, where records are looked at",
+        headrace="INVALID_RECORD, if the records are validated",
         reason="The broker does not rewrite records, and readers would see the wrong offsets.",
     ),
     FoundOtherwise(
-        what="ListOffsets by time in a log with a batch that nobody can read",
+        what="ListOffsets by time in a log with an unreadable batch",
         kafka="UNKNOWN_SERVER_ERROR",
-        headrace="the batch is passed over, with a line in the node's log",
-        reason="One batch must not make the partition unfindable.",
+        headrace="the batch is skipped, with a line in the node's log",
+        reason="One bad batch must not make the partition unsearchable.",
     ),
     FoundOtherwise(
         what="The first heartbeat of a share group's member",
-        kafka="answered at once, without partitions; they come a heartbeat later, after 5 s",
-        headrace="answered with the partitions once their states have begun, some ms later",
+        kafka="an immediate response without partitions; they come one heartbeat later, after 5 s",
+        headrace="a response with the partitions once their states are initialized, some ms later",
         reason="A new queue's first record need not take 5 s. "
-        "`headrace.group.first.assignment.wait.ms=0` has it as in Kafka, and so do the scripts.",
+        "`headrace.group.first.assignment.wait.ms=0` acts as Kafka does; the scripts set it.",
     ),
     FoundOtherwise(
         what="HeartbeatIntervalMs for a member without partitions while a target is due",
         kafka="the interval of the group",
         headrace="the time until the target is computed",
-        reason="Members of consumer and share groups that join between two targets are not idle "
+        reason="Members of consumer and share groups that join between two targets do not idle "
         "for 5 s. The same setting turns it off.",
     ),
     FoundOtherwise(
-        what="A JoinGroup that a member repeats while the first still waits",
-        kafka="the newer one is answered, the older one never",
-        headrace="the older one is answered REBALANCE_IN_PROGRESS at once",
-        reason="Every request has an answer; a client that still reads it joins again.",
+        what="A JoinGroup that a member repeats while the first one is pending",
+        kafka="the newer request gets a response, the older one never does",
+        headrace="the older request gets REBALANCE_IN_PROGRESS at once",
+        reason="Every request gets a response; a client that still reads it rejoins.",
     ),
     FoundOtherwise(
-        what="Order of the members of a group in descriptions",
+        what="Order of the members in a group description",
         kafka="that of a hash table",
         headrace="the order in which they joined",
-        reason="Something has to be first; no client relies on it.",
+        reason="No client relies on it.",
     ),
     FoundOtherwise(
         what="The first FindCoordinator of its kind in a new cluster",
-        kafka="COORDINATOR_NOT_AVAILABLE, until the internal topic is there",
-        headrace="the coordinator, as soon as the topic is there",
-        reason="It is there within milliseconds: one round trip and the client's pause less.",
+        kafka="COORDINATOR_NOT_AVAILABLE, until the internal topic exists",
+        headrace="the coordinator, as soon as the topic exists",
+        reason="The topic exists within milliseconds; this saves a round trip and the backoff.",
     ),
     FoundOtherwise(
         what="A group that never had members, once its last offset is deleted",
-        kafka="listed as empty until it is next looked for what has expired",
-        headrace="not there any more",
-        reason="A group without members, records and offsets is none.",
+        kafka="listed as empty until the next expiration check",
+        headrace="no longer listed",
+        reason="A group without members, records and offsets does not exist.",
     ),
     FoundOtherwise(
         what="A Produce with batches of several transactional producers",
         kafka="INVALID_PRODUCER_ID_MAPPING for every partition of the request",
-        headrace="each partition is answered for itself",
-        reason="Producers send their own batches only; a good one is not lost to a bad one.",
+        headrace="a separate outcome for each partition",
+        reason="Producers send only their own batches; a bad batch does not fail a good one.",
     ),
     FoundOtherwise(
-        what="A transaction that runs out of time in the last epoch of its producer id",
-        kafka="the transactional id has its next producer id once the abort is complete",
-        headrace="the next one who begins gets it, and may repeat that",
-        reason="Nobody may use the id in between, and an id is taken only if it is used.",
+        what="A transaction that times out in the last epoch of its producer id",
+        kafka="the transactional id gets its next producer id when the abort is complete",
+        headrace="the next InitProducerId gets it, and may be repeated",
+        reason="The id cannot be used in between, and ids are allocated only when used.",
     ),
     FoundOtherwise(
         what="Defaults of socket.send.buffer.bytes and socket.receive.buffer.bytes",
         kafka="102400",
-        headrace="-1: the kernel sizes them as it goes",
-        reason="A fixed size turns the kernel's own tuning off, and slows long ways down.",
+        headrace="-1: the kernel sizes them",
+        reason="A fixed size turns off the kernel's autotuning and slows long-distance links.",
     ),
     FoundOtherwise(
         what="A disk without room for the metadata log",
-        kafka="the process ends, and connections with it",
-        headrace="changes are answered KAFKA_STORAGE_ERROR until there is room, all else goes on",
-        reason="What clients read needs no room, and a full disk passes.",
+        kafka="the process ends, and its connections with it",
+        headrace="changes get KAFKA_STORAGE_ERROR until there is room, everything else continues",
+        reason="Reads need no room, and a full disk is temporary.",
     ),
     FoundOtherwise(
         what="Patterns in `match` of client metrics",
         kafka="Java's, of any size",
         headrace="RE2's, bounded in size; values beyond 256 characters match none",
-        reason="A pattern must not keep the broker from its work.",
+        reason="A pattern must not block the broker.",
     ),
     FoundOtherwise(
         what="More than 500 configs of one resource",
-        kafka="taken for a broker, under names that nobody knows",
+        kafka="accepted for a broker, with unknown names",
         headrace="INVALID_REQUEST",
-        reason="What a client may send has a bound; all of Kafka's settings fit.",
+        reason="Client input is bounded; all of Kafka's settings fit.",
     ),
     FoundOtherwise(
-        what="Settings of encryption, authentication, authorization, policies and quota callbacks",
+        what="Settings for encryption, authentication, authorization, policies and quota callbacks",
         kafka="protect the broker",
-        headrace="refused by name, at the start and as dynamic configs, unless they are empty or "
+        headrace="refused by name, at startup and as dynamic configs, unless they are empty or "
         "the default; listeners are PLAINTEXT",
-        reason="There is no such protection yet, and nobody is to believe that there is.",
+        reason="There is no such protection yet, and no user should believe that there is.",
     ),
 )
 
@@ -608,21 +608,21 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
 _HEAD: Final = """\
 # Differences from Apache Kafka 4.3.1
 
-`tests/differential` sends the same requests, right and wrong ones, in every version, to Apache
-Kafka and to Headrace and compares the answers field by field. What a broker chooses itself is not
-compared: topic, cluster, producer and session ids, ports, paths, times and the wording of messages
-(whether there is one is). What is compared is equal but for what this page lists. The page is
-written by `python -m tests.differential.differences` from the table that the test uses; a listed
-difference that is none any more fails the test.
+`tests/differential` sends the same requests, valid and invalid, in every version, to Apache
+Kafka and to Headrace and compares the responses field by field. It does not compare values that a
+broker chooses: topic, cluster, producer and session ids, ports, paths, times and the wording of
+messages (it does compare whether there is one). All other fields are equal, except for the
+differences on this page. `python -m tests.differential.differences` writes the page from the table
+that the test uses; the test fails if a listed difference no longer exists.
 
 | what | Apache Kafka | Headrace | why |
 | --- | --- | --- | --- |
 """
 
 _OTHERWISE_HEAD: Final = """
-## Found otherwise
+## Other differences
 
-No script plays these: they depend on time, on an order that is nobody's, or on a new cluster.
+No script covers these: they depend on time, on an undefined order, or on a new cluster.
 
 | what | Apache Kafka | Headrace | why |
 | --- | --- | --- | --- |

@@ -1,5 +1,5 @@
-"""Pages for people and machines: health, readiness, metrics.
+"""HTTP pages of a node: health, readiness, metrics, share group inspection.
 
-`server.WebServer` is what a node starts. Nothing of a web library is loaded before somebody asks
-for a page: a node that nobody looks at pays neither time nor memory for it.
+A node starts `server.WebServer`. The web libraries load with the first connection, so a node whose
+pages are never requested spends neither time nor memory on them.
 """

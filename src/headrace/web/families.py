@@ -1,8 +1,8 @@
-"""One line for a metric.
+"""Metric families in one call each.
 
-What collects metrics is an iterator of them, with `PAUSE` wherever others may have their turn:
-there may be ten thousand partitions and groups to look at. It keeps lists of its own of what it
-walks over.
+A collector is an iterator of families. It yields `PAUSE` wherever the event loop may run other
+work, because there may be ten thousand partitions and groups to visit. It iterates over its own
+copies of collections, which may change during a pause.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,12 @@ from typing import Final, TypeAlias
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 Rows: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
-"""Values of labels, and the number that they have."""
+"""Label values, and the value of the metric."""
 
 
 PAUSE: Final = None
 Collected: TypeAlias = Iterator[Metric | None]
-"""Metrics, and pauses between them."""
+"""Metric families, and pauses between them."""
 
 
 def gauge(name: str, meaning: str, value: float) -> Metric:
@@ -24,7 +24,7 @@ def gauge(name: str, meaning: str, value: float) -> Metric:
 
 
 def gauges(name: str, meaning: str, rows: Rows, *, labels: tuple[str, ...]) -> Metric:
-    """Numbers that go up and down."""
+    """Return a gauge family."""
     family = GaugeMetricFamily(name, meaning, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)
@@ -36,7 +36,7 @@ def counter(name: str, meaning: str, value: float) -> Metric:
 
 
 def counters(name: str, meaning: str, rows: Rows, *, labels: tuple[str, ...]) -> Metric:
-    """Numbers that only grow; Prometheus has `_total` behind the name."""
+    """Return a counter family; Prometheus appends `_total` to the name."""
     family = CounterMetricFamily(name, meaning, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)

@@ -1,4 +1,4 @@
-"""Metrics of coordinators: groups by name, as many as a page can bear, and transactions in sum."""
+"""Metrics of coordinators: a bounded number of groups by name, and totals of transactions."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 GROUPS_MAX: Final = 200
-"""How many groups have rows of their own: those with the most members and the most lag."""
+"""How many groups get their own rows: those with the most members and the most lag."""
 OTHERS: Final = "(others)"
-"""The rest in one."""
+"""The label of the row for all other groups."""
 
 
 class GroupRow(NamedTuple):
-    """What is counted of one group."""
+    """The figures of one group."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class GroupRow(NamedTuple):
 
 
 def group_metrics(broker: "Broker") -> Collected:
-    """Yield the groups and transactions that this node coordinates, and how its loads went."""
+    """Yield metrics of the groups and transactions this node coordinates, and of its loads."""
     current = Slice()
     share_lags = yield from _share_lags(broker, current)
     summary = _Summary()
@@ -76,7 +76,7 @@ def group_metrics(broker: "Broker") -> Collected:
 
 
 class _Summary:
-    """The groups that have rows of their own, and the sum of the others."""
+    """The groups with their own rows, and the sum of the others."""
 
     def __init__(self) -> None:
         self.by_state: Counter[tuple[str, str]] = Counter()
@@ -97,7 +97,7 @@ class _Summary:
         self.other_lag += dropped.lag
 
     def shown(self) -> list[GroupRow]:
-        """Return the groups that have rows of their own, as they were found."""
+        """Return the groups with their own rows, in the order they were found."""
         return [entry[3] for entry in sorted(self._largest, key=lambda entry: -entry[2])]
 
     def with_others(self, rows: Iterable[tuple[str, int]], others: int) -> Rows:
@@ -135,7 +135,7 @@ def _summarize(
 
 
 def _share_lags(broker: "Broker", current: Slice) -> Slices[Counter[str]]:
-    """Return how far share groups are behind, as far as their states are here."""
+    """Return the lag of share groups whose states are on this node."""
     lags: Counter[str] = Counter()
     for shard in tuple(broker.share_states):
         if shard.state is not State.ACTIVE:
@@ -148,7 +148,7 @@ def _share_lags(broker: "Broker", current: Slice) -> Slices[Counter[str]]:
 
 
 def _member_count(group: Group) -> int:
-    """Return how many there are; a group of offsets only has none."""
+    """Return the number of members; a group that only has offsets has none."""
     return len(getattr(group, "members", ()))
 
 

@@ -1,4 +1,4 @@
-"""Whether a node serves, and in words why it does not."""
+"""Readiness of a node, and the reason if it is not ready."""
 
 from typing import TYPE_CHECKING
 
@@ -7,10 +7,10 @@ if TYPE_CHECKING:
 
 
 def explain_unready(node: "Node") -> str | None:
-    """Say why clients are not served, or None if they are.
+    """Return why the node is not ready, or None if it is.
 
-    Ready is what a load balancer should know: the metadata log has a leader, so that changes can
-    be made, and the listeners take connections.
+    A node is ready, for a load balancer for example, when the metadata log has a leader, so that
+    changes can be made, and the listeners accept connections.
     """
     driver = node.broker.quorum.driver
     if driver.failure is not None:
@@ -18,5 +18,5 @@ def explain_unready(node: "Node") -> str | None:
     if driver.state.leader is None:
         return "the metadata log has no leader: " + " ".join(node.broker.quorum.explain())
     if not node.is_ready:
-        return "the listeners do not serve: the node starts or stops"
+        return "the listeners do not serve: the node is starting or stopping"
     return None
