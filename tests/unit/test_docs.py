@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import module_map
+from tools import module_map, state_diagrams
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "headrace"
@@ -15,6 +15,25 @@ def test_the_map_names_every_module_in_its_own_words() -> None:
     assert module_map.PAGE.read_text() == module_map.render(), (
         "run `python -m tools.module_map`: a module or its first sentence changed"
     )
+
+
+def test_the_diagrams_show_the_tables_of_the_machines() -> None:
+    assert state_diagrams.PAGE.read_text() == state_diagrams.render(), (
+        "run `python -m tools.state_diagrams`: a table of states changed"
+    )
+
+
+@pytest.mark.parametrize("machine", state_diagrams.MACHINES, ids=lambda each: each.title)
+def test_every_state_can_be_reached_and_only_known_states_are_named(
+    machine: state_diagrams.Machine,
+) -> None:
+    table = machine.transitions
+    reached, todo = set(), [next(iter(table))]
+    while todo:
+        if (state := todo.pop()) not in reached:
+            reached.add(state)
+            todo += table[state]
+    assert reached == set(table)
 
 
 def test_every_module_opens_with_a_sentence() -> None:
@@ -35,7 +54,7 @@ def test_modules_that_the_design_page_names_exist() -> None:
 
 
 FIRST_GUESSES = {
-    "KIP-848 regex subscriptions": ("groups/consumer/patterns", "pattern"),
+    "KIP-848 regex subscriptions": ("groups/consumer/regex_subscriptions", "KIP-848"),
     "KIP-890 verification": ("txn/verification", "KIP-890"),
     "KIP-392": ("api/fetch", "KIP-392"),
     "KIP-932 lock timeout": ("share/partition/locks", "KIP-932"),

@@ -1,5 +1,6 @@
 """What is kept of a share partition when its leader is gone."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -18,6 +19,24 @@ class DeliveryState(IntEnum):
     ARCHIVING = 3
     """Given up, and on its way to the dead letters (KIP-1191)."""
     ARCHIVED = 4
+
+
+TRANSITIONS: Final[Mapping[DeliveryState, Mapping[DeliveryState, str]]] = {
+    DeliveryState.AVAILABLE: {
+        DeliveryState.ACQUIRED: "a member fetches it",
+        DeliveryState.ARCHIVED: "not a record any more, or unreadable",
+    },
+    DeliveryState.ACQUIRED: {
+        DeliveryState.AVAILABLE: "released, lock timeout, or the member left",
+        DeliveryState.ACKNOWLEDGED: "accepted",
+        DeliveryState.ARCHIVING: "rejected or delivered too often, with dead letters",
+        DeliveryState.ARCHIVED: "rejected, a gap, or delivered too often",
+    },
+    DeliveryState.ARCHIVING: {DeliveryState.ARCHIVED: "its dead letter is written"},
+    DeliveryState.ACKNOWLEDGED: {},
+    DeliveryState.ARCHIVED: {},
+}
+"""Where a record may go from each state, and why. All of them end when the log begins behind it."""
 
 
 class StateBatch(NamedTuple):

@@ -7,7 +7,7 @@ from headrace.coordinator.machine import NOTHING, Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.txn.ending import abort
 from headrace.txn.records import to_transaction, tombstone
-from headrace.txn.state import Status, Transaction, TransactionsState, new_completion
+from headrace.txn.state import TRANSITIONS, Status, Transaction, TransactionsState, new_completion
 from headrace.wire.messages.transaction_log_key import TransactionLogKey
 from headrace.wire.messages.transaction_log_value import TransactionLogValue
 from headrace.wire.schema import Message
@@ -18,6 +18,7 @@ class TransactionsMachine:
 
     def __init__(self, state: TransactionsState) -> None:
         self.state = state
+        self._is_loaded = False
 
     def replay(self, record: CoordinatorRecord) -> None:
         key, value = record.key, record.value
@@ -30,12 +31,19 @@ class TransactionsMachine:
             return
         assert isinstance(value, TransactionLogValue)
         changed = to_transaction(transactional_id, value)
+        if self._is_loaded:  # before, compaction may have removed what lies between
+            self._check_transition(changed)
         state.transactions[transactional_id] = changed
         due_ms = _due_ms(state, changed)
         if due_ms is None:
             state.deadlines.drop(transactional_id)
         else:
             state.deadlines.set(transactional_id, due_ms)
+
+    def _check_transition(self, changed: Transaction) -> None:
+        before = self.state.transactions.get(changed.transactional_id)
+        status = Status.EMPTY if before is None else before.status
+        assert changed.status in TRANSITIONS[status], f"{status.name} -> {changed.status.name}"
 
     def id_of(self, key: Message) -> str | None:
         """Return the transactional id that a record is about."""
@@ -51,7 +59,8 @@ class TransactionsMachine:
         """Change nothing: records of this topic are not part of transactions."""
 
     def on_loaded(self, now_ms: int) -> Outcome:
-        """Have what was decided before brought to its end."""
+        """Complete the transactions that were decided before."""
+        self._is_loaded = True
         return Outcome(
             replies=tuple(
                 (self.state.complete, new_completion(each))

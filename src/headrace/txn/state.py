@@ -4,7 +4,7 @@ A `Transaction` is what the last record of its id says. Beside it are deadlines,
 the records, and what only helps those who repeat a request (`last_epochs`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -54,6 +54,33 @@ class Status(IntEnum):
     def is_over(self) -> bool:
         """Whether nothing is under way."""
         return self in (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
+
+
+TRANSITIONS: Final[Mapping[Status, Mapping[Status, str]]] = {
+    Status.EMPTY: {
+        Status.EMPTY: "InitProducerId",
+        Status.ONGOING: "a partition joins",
+        Status.PREPARE_ABORT: "EndTxn aborts nothing, for a new epoch",
+    },
+    Status.ONGOING: {
+        Status.ONGOING: "a partition joins",
+        Status.PREPARE_COMMIT: "EndTxn commits",
+        Status.PREPARE_ABORT: "EndTxn aborts, timeout, or InitProducerId",
+    },
+    Status.PREPARE_COMMIT: {Status.COMPLETE_COMMIT: "all markers are written"},
+    Status.PREPARE_ABORT: {Status.COMPLETE_ABORT: "all markers are written"},
+    Status.COMPLETE_COMMIT: {
+        Status.EMPTY: "InitProducerId",
+        Status.ONGOING: "a partition joins",
+        Status.PREPARE_ABORT: "EndTxn aborts nothing, for a new epoch",
+    },
+    Status.COMPLETE_ABORT: {
+        Status.EMPTY: "InitProducerId",
+        Status.ONGOING: "a partition joins",
+        Status.PREPARE_ABORT: "EndTxn aborts nothing, for a new epoch",
+    },
+}
+"""Where a transaction may go from each status, and why. What is over may be forgotten, too."""
 
 
 class Transaction(Struct, frozen=True):

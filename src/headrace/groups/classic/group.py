@@ -8,6 +8,7 @@ generation that never got its assignment leaves no trace in the log.
 Only the group itself: what follows from a change is `classic.rebalance`'s.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -33,18 +34,29 @@ class ClassicState(Enum):
     """Deleted. Tools show it for groups that are none; no group that is kept is in it."""
 
 
-PREDECESSORS: Final = {
-    ClassicState.EMPTY: {ClassicState.PREPARING_REBALANCE},
-    ClassicState.PREPARING_REBALANCE: {
-        ClassicState.EMPTY,
-        ClassicState.COMPLETING_REBALANCE,
-        ClassicState.STABLE,
+TRANSITIONS: Final[Mapping[ClassicState, Mapping[ClassicState, str]]] = {
+    ClassicState.EMPTY: {
+        ClassicState.PREPARING_REBALANCE: "a member joins",
+        ClassicState.DEAD: "deleted or expired",
     },
-    ClassicState.COMPLETING_REBALANCE: {ClassicState.PREPARING_REBALANCE},
-    # Once more if a static member takes its place again: the group is written anew.
-    ClassicState.STABLE: {ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE},
-    ClassicState.DEAD: set(ClassicState),
+    ClassicState.PREPARING_REBALANCE: {
+        ClassicState.COMPLETING_REBALANCE: "all have joined, or time is up",
+        ClassicState.EMPTY: "nobody has joined",
+        ClassicState.DEAD: "deleted or expired",
+    },
+    ClassicState.COMPLETING_REBALANCE: {
+        ClassicState.STABLE: "the leader syncs its assignment",
+        ClassicState.PREPARING_REBALANCE: "a member joins, leaves or is late",
+        ClassicState.DEAD: "deleted or expired",
+    },
+    ClassicState.STABLE: {
+        ClassicState.PREPARING_REBALANCE: "a member joins, leaves or is late",
+        ClassicState.STABLE: "a static member takes its place again",
+        ClassicState.DEAD: "deleted or expired",
+    },
+    ClassicState.DEAD: {},
 }
+"""Where a group may go from each state, and why."""
 
 
 class InitialWait(NamedTuple):
@@ -255,7 +267,7 @@ class ClassicGroup:
     # Where it is
 
     def move_to(self, state: ClassicState, now_ms: int) -> None:
-        assert self.state in PREDECESSORS[state], f"{self.state} -> {state}"
+        assert state in TRANSITIONS[self.state], f"{self.state} -> {state}"
         self.state, self.state_since_ms = state, now_ms
 
     def begin_generation(self, now_ms: int) -> None:

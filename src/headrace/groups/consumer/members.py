@@ -34,6 +34,26 @@ class MemberState(IntEnum):
     """It waits for partitions that other members still have."""
 
 
+TRANSITIONS: Final[Mapping[MemberState, Mapping[MemberState, str]]] = {
+    MemberState.STABLE: {
+        MemberState.STABLE: "a newer target takes nothing from it, and all it gets is free",
+        MemberState.UNREVOKED_PARTITIONS: "it reads what a newer target takes away",
+        MemberState.UNRELEASED_PARTITIONS: "others still have what a newer target gives it",
+    },
+    MemberState.UNREVOKED_PARTITIONS: {
+        MemberState.UNREVOKED_PARTITIONS: "it unsubscribes from more, or the target changed",
+        MemberState.STABLE: "it gave up, and all it gets is free",
+        MemberState.UNRELEASED_PARTITIONS: "it gave up, and others still have what it gets",
+    },
+    MemberState.UNRELEASED_PARTITIONS: {
+        MemberState.UNRELEASED_PARTITIONS: "some of what it gets became free",
+        MemberState.STABLE: "all it gets became free",
+        MemberState.UNREVOKED_PARTITIONS: "it reads what a newer target takes away",
+    },
+}
+"""Where a member may go from each state with a heartbeat, and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
     """A member: what it said, and what it has."""

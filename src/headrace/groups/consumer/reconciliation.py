@@ -1,10 +1,6 @@
 """How a member gets from what it has to what it should have: one step a heartbeat (KIP-848).
 
-| state | it leaves this state when |
-| --- | --- |
-| STABLE | there is a newer target, or it does not want a topic any more |
-| UNREVOKED_PARTITIONS | it says that it reads nothing of what it has to give up |
-| UNRELEASED_PARTITIONS | others have given up what it is to get, or there is a newer target |
+`members.TRANSITIONS` has the states and what moves a member between them (see docs/states.md).
 
 A member gives up first and gets later: its epoch stays behind until it has said that it gave up
 what the target takes away. A partition is given to it when no other member may be reading it, so
@@ -18,6 +14,7 @@ from headrace.groups.assignors import Assignment
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.members import (
     NO_PARTITIONS,
+    TRANSITIONS,
     ConsumerMember,
     EpochsByPartition,
     MemberState,
@@ -38,7 +35,13 @@ class Progress:
 
 
 def reconcile(group: ConsumerGroup, member: ConsumerMember, progress: Progress) -> ConsumerMember:
-    """Give the member as it is after one step; itself if there is none to make."""
+    """Return the member after one step, or itself if there is none to make."""
+    changed = _step(group, member, progress)
+    assert changed.state in TRANSITIONS[member.state], (member.state, changed.state)
+    return changed
+
+
+def _step(group: ConsumerGroup, member: ConsumerMember, progress: Progress) -> ConsumerMember:
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if _reads_any(progress, member.revoking):
             return _drop_unwanted(member, progress)

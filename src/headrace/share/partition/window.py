@@ -8,7 +8,7 @@ to a run is not decided here.
 from bisect import bisect_right
 from collections import deque
 
-from headrace.share.durable import DeliveryState
+from headrace.share.durable import TRANSITIONS, DeliveryState
 from headrace.share.partition.changes import Change, Outcome
 from headrace.share.partition.types import Cause
 
@@ -22,8 +22,12 @@ ARCHIVED = int(DeliveryState.ARCHIVED)
 PASSED_RUNS_MAX = 1000
 """How much is remembered of what was given up, for those who ask why."""
 
-IS_COMPLETE = (False, False, True, False, True)
+IS_COMPLETE = tuple(not TRANSITIONS[state] for state in DeliveryState)
 """By state: whether nothing more can happen to a record."""
+_MAY_BECOME = tuple(
+    tuple(after in TRANSITIONS[before] for after in DeliveryState) for before in DeliveryState
+)
+"""By state, and the state after it."""
 
 
 class Run:
@@ -133,6 +137,7 @@ class Window:
 
     def set_state(self, run: Run, state: int, cause: Cause | None) -> None:
         """Move a run out of the hands of whoever had it."""
+        assert _MAY_BECOME[run.state][state], (run.state, state)
         if IS_COMPLETE[state]:
             self.complete_count += run.last - run.first + 1
         elif run.first < self._available_from:
