@@ -14,7 +14,6 @@ The work is in `topics.assignment` and `topics.creation`.
 
 from collections.abc import Callable
 from itertools import islice
-from random import randrange
 from typing import Final
 
 from headrace.config.values import shorten
@@ -27,6 +26,7 @@ from headrace.metadata.state import Topic
 from headrace.server.broker import Broker
 from headrace.server.proposals import propose_each, timed_out
 from headrace.server.request import Request
+from headrace.surroundings import new_random
 from headrace.topics.assignment import Placement
 from headrace.topics.creation import candidates, with_roles
 from headrace.topics.validation import (
@@ -125,7 +125,9 @@ def _placer(
     """Return what gives the replicas of the next partitions."""
     replication_factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        return Placement(candidates(image), replication_factor, start=randrange(2**16)).place
+        return Placement(
+            candidates(image), replication_factor, start=new_random().randrange(2**16)
+        ).place
     if len(asked.assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

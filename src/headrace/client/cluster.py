@@ -9,7 +9,6 @@ how often is tried is in `settings`.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -21,6 +20,7 @@ from headrace.client.metadata import Partition, Topic, View
 from headrace.client.retrying import Retries
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings
 from headrace.errors import ErrorCode, KafkaError
+from headrace.surroundings import new_random
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.metadata_response import MetadataResponse
 from headrace.wire.schema import Message
@@ -71,6 +71,7 @@ class Cluster:
         self._opening: dict[Address, asyncio.Lock] = {}
         self._seen_at: dict[str, float] = {}
         self._lookups: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
+        self._random = new_random()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -279,7 +280,7 @@ class Cluster:
         if open_ones:
             return min(open_ones, key=lambda connection: connection.in_flight)
         nodes = [node.address for node in self.view.nodes.values()]
-        random.shuffle(nodes)
+        self._random.shuffle(nodes)
         failures: list[str] = []
         for address in dict.fromkeys([*nodes, *self._bootstrap]):
             try:

@@ -11,6 +11,8 @@ from random import Random
 from struct import unpack_from
 from typing import Final
 
+from headrace.surroundings import new_random
+
 STICKY_BYTES: Final = 16 * 1024
 _CACHED_KEYS_MAX: Final = 16 * 1024
 
@@ -46,7 +48,7 @@ class StickyPartitions:
     """Where records without a key go, topic by topic."""
 
     def __init__(self, random: Random | None = None, sticky_bytes: int = STICKY_BYTES) -> None:
-        self._random = random or Random()
+        self._random = random or new_random()
         self._sticky_bytes = sticky_bytes
         self._current: dict[str, tuple[int, int]] = {}
 

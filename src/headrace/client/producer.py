@@ -16,7 +16,6 @@ idempotent). The order of a partition's records is kept whatever has to be sent 
 """
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
@@ -39,6 +38,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.records.builder import record_bytes_max
 from headrace.records.compression import Compression
 from headrace.records.record import Headers
+from headrace.surroundings import clocks
 
 Bytes = bytes | str | None
 """A key or a value; text goes out as UTF-8."""
@@ -108,6 +108,7 @@ class Producer:
             transactions=self._transactions,
         )
         self._sticky = StickyPartitions()
+        self._time_ns = clocks().time_ns
         self._unyielded_bytes = 0
         self._is_closed = False
 
@@ -173,7 +174,7 @@ class Producer:
                 await self._enter(self._sender.wait_for_room(record_bytes))
             batch, index, is_news = self._accumulator.append(
                 (topic, partition),
-                time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
+                self._time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
                 fields,
                 record_bytes,
                 self._sender.now,

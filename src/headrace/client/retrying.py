@@ -4,6 +4,7 @@ import asyncio
 from random import Random
 
 from headrace.client.settings import RETRY_JITTER, ClientSettings
+from headrace.surroundings import new_random
 
 
 class Retries:
@@ -12,7 +13,7 @@ class Retries:
     def __init__(self, settings: ClientSettings, timeout_ms: int | None = None) -> None:
         """`timeout_ms` is that of the whole operation; the settings' if it is not given."""
         self._settings = settings
-        self._random = Random()
+        self._random = new_random()
         self._count = 0
         patience_ms = settings.api_timeout_ms if timeout_ms is None else timeout_ms
         self._deadline = asyncio.get_running_loop().time() + patience_ms / 1000

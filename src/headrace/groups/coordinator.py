@@ -6,7 +6,6 @@ of a node, and many a node has no groups when it starts.
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +20,7 @@ from headrace.ids import GROUPS_TOPIC, TopicName
 from headrace.loop.clock import Clock
 from headrace.metadata.image import Image
 from headrace.records.compression import Compression
+from headrace.surroundings import new_uuid
 
 if TYPE_CHECKING:
     from headrace.groups.assigning import Computation
@@ -75,7 +75,7 @@ def _compute_elsewhere(groups: Groups, index: int, computation: "Computation | K
 
 
 def _new_id() -> str:
-    return str(uuid.uuid4())
+    return str(new_uuid())
 
 
 def _partition_count(image: Image, topic: TopicName) -> int | None:

@@ -13,7 +13,6 @@ service with its reason, the others are served.
 import asyncio
 import logging
 import re
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
@@ -39,6 +38,7 @@ from headrace.log.opening import open_log
 from headrace.log.ownership import own
 from headrace.log.progress import ProgressFiles, Row, TopicPartition
 from headrace.log.settings import LogSettings
+from headrace.surroundings import new_uuid
 
 __all__ = ["LogFolder", "TopicPartition"]
 
@@ -353,5 +353,5 @@ def _folder_name(key: TopicPartition) -> str:
 
 def _aside(folder: str, why: str) -> str:
     """Return another name for a folder, which no log has."""
-    ending = f".{uuid.uuid4().hex}-{why}"
+    ending = f".{new_uuid().hex}-{why}"
     return folder[: _FOLDER_NAME_CHARACTERS_MAX - len(ending)] + ending

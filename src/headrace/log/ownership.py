@@ -1,12 +1,11 @@
 """Whose data directory it is: no node may use another's, nor one of another cluster."""
 
-import uuid
-
 from headrace.errors import HeadraceError
 from headrace.ids import TopicId
 from headrace.log import checkpoints
 from headrace.log.checkpoints import META_PROPERTIES, MetaProperties
 from headrace.log.disk import Disk
+from headrace.surroundings import new_uuid
 
 
 class WrongDirectory(HeadraceError):
@@ -18,7 +17,7 @@ def own(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
     try:
         meta = checkpoints.load(disk, META_PROPERTIES, checkpoints.parse_meta_properties)
     except FileNotFoundError:
-        meta = MetaProperties(cluster_id, node_id, TopicId(uuid.uuid4().bytes))
+        meta = MetaProperties(cluster_id, node_id, TopicId(new_uuid().bytes))
         checkpoints.save(disk, META_PROPERTIES, checkpoints.format_meta_properties(meta))
     if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
         raise WrongDirectory(

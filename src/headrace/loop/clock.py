@@ -1,7 +1,8 @@
 """The wall clock of a node, which a test may move."""
 
-import time
 from collections.abc import Callable
+
+from headrace.surroundings import clocks
 
 
 class Clock:
@@ -12,11 +13,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.offset_ms = 0
+        self._time_ns = clocks().time_ns
         self.on_moved: list[Callable[[], None]] = []
         """Called when the clock was moved: whoever waits for a time of it looks again."""
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self.offset_ms
+        return self._time_ns() // 1_000_000 + self.offset_ms
 
     def advance(self, milliseconds: int) -> None:
         """Let time have passed, or with a negative number not yet."""

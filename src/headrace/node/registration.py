@@ -1,6 +1,5 @@
 """How a node enters its cluster: the cluster gets its id, the node says that it is here."""
 
-import uuid
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,6 +22,7 @@ from headrace.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.server.listeners import Listener, advertised_endpoints
+from headrace.surroundings import new_uuid
 
 ENTRIES_AT_ONCE_MAX: Final = 1000
 """How many changes go into one entry of the metadata log."""
@@ -32,7 +32,7 @@ async def name_cluster(quorum: MetadataQuorum) -> None:
     """Give a new cluster its id and the levels of its features."""
     if quorum.image.state.cluster_id:
         return
-    cluster_id = topic_id_text(TopicId(uuid.uuid4().bytes))
+    cluster_id = topic_id_text(TopicId(new_uuid().bytes))
     features = [SetFeature(name, level) for name, level in BOOTSTRAP_LEVELS.items()]
     await _propose_all(quorum, [SetClusterId(cluster_id), *features])
 
@@ -54,7 +54,7 @@ async def register(
     changes.append(
         RegisterBroker(
             node_id,
-            incarnation_id=uuid.uuid4().bytes,
+            incarnation_id=new_uuid().bytes,
             endpoints=advertised_endpoints(listeners, advertised, protocols),
             rack=settings[config.BROKER_RACK],
             features=dict(SUPPORTED),

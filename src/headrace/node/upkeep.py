@@ -10,7 +10,6 @@ is waited between two times, the loop's.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from time import monotonic_ns
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -174,7 +173,7 @@ class Upkeep:
         if self._traffic is None or idle_ms_max < 0:
             return
         with self._counted("idle_connections") as counted:
-            now_ns = monotonic_ns()
+            now_ns = self._broker.counters.monotonic_ns()
             for connection in tuple(self._traffic.connections):
                 idle_ms = (now_ns - connection.active_ns) // 1_000_000
                 if idle_ms > idle_ms_max and not connection.has_unanswered:
@@ -238,7 +237,7 @@ class Upkeep:
                 await asyncio.sleep(0)
 
     def _counted(self, name: str) -> "_Counted":
-        return _Counted(name, self.counters[name])
+        return _Counted(name, self.counters[name], self._broker.counters.monotonic_ns)
 
 
 def _may_delete(log: Log) -> bool:
@@ -252,10 +251,13 @@ def _may_delete(log: Log) -> bool:
 class _Counted:
     """Counts one run, and keeps what fails in it from ending more than it must."""
 
-    def __init__(self, name: str, counters: UpkeepCounters) -> None:
+    def __init__(
+        self, name: str, counters: UpkeepCounters, monotonic_ns: Callable[[], int]
+    ) -> None:
         self.has_freed = False
         self._name = name
         self._counters = counters
+        self._monotonic_ns = monotonic_ns
         self._began_ns = monotonic_ns()
 
     def freed(self, count: int) -> None:
@@ -272,7 +274,7 @@ class _Counted:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._counters.runs += 1
-        self._counters.last_duration_ns = monotonic_ns() - self._began_ns
+        self._counters.last_duration_ns = self._monotonic_ns() - self._began_ns
         return _note(self._name, self._counters, error)
 
 

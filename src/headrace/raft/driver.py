@@ -20,7 +20,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Final
 
 from headrace.ids import BrokerId as NodeId
@@ -39,6 +38,7 @@ from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Jitter, Role, State
 from headrace.raft.storage import RaftStorage
 from headrace.raft.waiting import NEVER_MS, READ_ORIGINS, Waiting
+from headrace.surroundings import new_random
 
 MESSAGES_AT_ONCE_MAX: Final = 200
 """How many messages one turn takes: others on the loop want one, too."""
@@ -73,7 +73,7 @@ class RaftDriver:
         self._machine = machine
         self._transport = transport or NoTransport()
         self._settings = settings or RaftSettings()
-        self._jitter = jitter or Random().randrange
+        self._jitter = jitter or new_random().randrange
         self._given_host = host
         self.full_disk = FullDisk(node, self._settings.full_disk_retry_ms_max)
         """Whether the disk has no room for the log; to look at."""

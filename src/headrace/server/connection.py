@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from time import monotonic_ns
 from typing import Final, cast
 
 from headrace.server.dispatch import Dispatcher, Undecodable
@@ -46,8 +45,9 @@ class Connection(asyncio.BufferedProtocol):
         self.address = ""
         self.client_software = ""
         self.is_closed = False
-        self.on_close: set[Callable[[], None]] = set()
-        self.active_ns = monotonic_ns()
+        self.on_close: dict[Callable[[], None], None] = {}
+        self._monotonic_ns = traffic.monotonic_ns
+        self.active_ns = self._monotonic_ns()
         """When it last sent something."""
         self._dispatcher = dispatcher
         self._traffic = traffic
@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.buffer()
 
     def buffer_updated(self, count: int) -> None:
-        self.active_ns = now_ns = monotonic_ns()
+        self.active_ns = now_ns = self._monotonic_ns()
         try:
             frames = self._reader.advance(count)
         except WireError as error:
@@ -270,11 +270,11 @@ class Connection(asyncio.BufferedProtocol):
         backlog = self._backlog
         self._is_taking = True
         try:
-            turn_ends_ns = monotonic_ns() + TURN_NS_MAX if backlog else 0
+            turn_ends_ns = self._monotonic_ns() + TURN_NS_MAX if backlog else 0
             while (
                 backlog and not self.is_closed and self._may_read() and self._may_take(backlog[0])
             ):
-                if monotonic_ns() > turn_ends_ns:
+                if self._monotonic_ns() > turn_ends_ns:
                     self._take_on_next_turn()
                     break
                 self._take(backlog.popleft(), self.active_ns)
@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
     def _may_read(self) -> bool:
         traffic = self._traffic
         if traffic.is_full and not self._reserved_bytes:
-            traffic.starved.add(self)
+            traffic.starved[self] = None
             return False
         return (
             self._is_writable

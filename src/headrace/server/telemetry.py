@@ -23,6 +23,7 @@ from headrace.metadata.state import ResourceType
 from headrace.records.compression import Compression, decompress
 from headrace.records.errors import CorruptBatch, InflatedTooLarge
 from headrace.server.request import Request
+from headrace.surroundings import new_uuid
 from headrace.wire.schema import Buffer
 
 UNKNOWN_SOFTWARE: Final = "unknown"
@@ -121,7 +122,7 @@ class Telemetry:
         push told it to.
         """
         if instance_id == NEW_INSTANCE:
-            instance_id = uuid.uuid4().bytes
+            instance_id = new_uuid().bytes
         now_ms = self._clock.now_ms()
         instance = self._instance(instance_id, client)
         if instance.last_error not in _ASK_AGAIN_AFTER:

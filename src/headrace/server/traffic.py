@@ -1,11 +1,11 @@
 """All connections of a node together: how many there are, and what they may make it hold."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from socket import getaddrinfo
-from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from headrace.config import (
@@ -44,6 +44,7 @@ class Traffic:
         unsent_bytes_max: int = UNSENT_RESPONSES_MAX_BYTES.default,
     ) -> None:
         self.counters = counters
+        self.monotonic_ns = counters.monotonic_ns
         self.request_bytes_max = request_bytes_max
         self.requests_max = requests_max
         """How many requests of one connection may be unanswered."""
@@ -54,11 +55,12 @@ class Traffic:
         self.connections_per_ip_max = connections_per_ip_max
         self.connections_max_of: Mapping[str, int] = {}
         """Other limits for some addresses."""
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """In the order in which they came, as all that is woken or closed one by one."""
         self.in_flight_bytes = 0
         """Of requests that are not answered; if bounded, of those too that are still coming."""
-        self.starved: set[Connection] = set()
-        """Those that do not read as the node holds too much already."""
+        self.starved: OrderedDict[Connection, None] = OrderedDict()
+        """Those that do not read as the node holds too much already; the first is next."""
         self.unsent_bytes_max = unsent_bytes_max
         self.unsent_bytes = 0
         """Of responses that their clients have not taken, when they were last looked at."""
@@ -85,7 +87,7 @@ class Traffic:
             counters.connections_refused += 1
             return f"{host} has {count} already (max.connections.per.ip)"
         self._per_host[host] = count + 1
-        self.connections.add(connection)
+        self.connections[connection] = None
         counters.connections_accepted += 1
         return None
 
@@ -93,8 +95,8 @@ class Traffic:
         """Take note that a connection has ended."""
         if connection not in self.connections:
             return
-        self.connections.discard(connection)
-        self.starved.discard(connection)
+        del self.connections[connection]
+        self.starved.pop(connection, None)
         self.on_sent(connection)
         self.in_flight_bytes -= unanswered_bytes
         host = connection.address.rpartition(":")[0]
@@ -113,7 +115,7 @@ class Traffic:
         """Count a response that a client does not take; close stuck clients if memory is short."""
         self.on_sent(connection)
         unsent_bytes = connection.unsent_bytes
-        self._unsent[connection] = unsent_bytes, monotonic_ns()
+        self._unsent[connection] = unsent_bytes, self.monotonic_ns()
         self.unsent_bytes += unsent_bytes
         if self.unsent_bytes > self.unsent_bytes_max // 2:
             self._close_stuck()
@@ -127,7 +129,7 @@ class Traffic:
 
     def _close_stuck(self) -> None:
         """Close connections that read nothing; one that reads, however slowly, is left alone."""
-        now_ns = monotonic_ns()
+        now_ns = self.monotonic_ns()
         for connection in tuple(islice(self._unsent, LOOKS_MAX)):
             before_bytes, looked_ns = self._unsent[connection]
             if now_ns - looked_ns < STUCK_NS:
@@ -150,11 +152,12 @@ class Traffic:
         if self._is_feeding:  # one that reads on may be answered at once, which ends up here
             return
         self._is_feeding = True
-        turn_ends_ns = monotonic_ns() + TURN_NS_MAX
+        turn_ends_ns = self.monotonic_ns() + TURN_NS_MAX
         try:
             while self.starved and not self.is_full:
-                self.starved.pop().look_at_limits()
-                if monotonic_ns() > turn_ends_ns:
+                connection, _ = self.starved.popitem(last=False)
+                connection.look_at_limits()
+                if self.monotonic_ns() > turn_ends_ns:
                     asyncio.get_running_loop().call_soon(self.feed_starved)
                     break
         finally:

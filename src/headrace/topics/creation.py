@@ -4,10 +4,8 @@ CreateTopics, creation on demand (Metadata) and the coordinators, which need top
 all come through here. Nothing is proposed: that is the caller's part.
 """
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from random import randrange
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +17,7 @@ from headrace.loop.slices import Slice, Slices, run_whole
 from headrace.metadata.ddl import Assignment, CreateTopic
 from headrace.metadata.image import Image
 from headrace.server.broker import Broker
+from headrace.surroundings import new_random, new_uuid
 from headrace.topics.assignment import Candidate, Placement
 from headrace.topics.configs import checked_configs
 from headrace.topics.validation import (
@@ -72,7 +71,9 @@ def planning(
     else:
         check_counts(asked.partitions, asked.replication_factor)
         count, replication_factor = with_defaults(broker, asked)
-        place = Placement(candidates(image), replication_factor, start=randrange(2**16)).place
+        place = Placement(
+            candidates(image), replication_factor, start=new_random().randrange(2**16)
+        ).place
     assigned: list[Assignment] = []
     while len(assigned) < count:
         replicas = place(min(count - len(assigned), _PLACED_AT_ONCE))
@@ -151,7 +152,7 @@ def new_topic_id() -> TopicId:
 
     None that is written with a dash at first: on a command line it would be an option.
     """
-    while topic_id_text(topic_id := TopicId(uuid.uuid4().bytes)).startswith("-"):
+    while topic_id_text(topic_id := TopicId(new_uuid().bytes)).startswith("-"):
         pass
     return topic_id
 

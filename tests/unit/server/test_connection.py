@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
 from headrace.server.request import INLINE_ELEMENTS_MAX, LATER, Request
 from headrace.server.traffic import STUCK_NS, Traffic
+from headrace.surroundings import Clocks
 from headrace.wire import ApiKey, FrameReader
 from headrace.wire.exchange import read_response, request_parts
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
@@ -243,12 +245,17 @@ def test_a_produce_waits_while_the_one_before_it_is_not_in_the_log() -> None:
     assert not client.wire.is_paused
 
 
+def set_clock(monkeypatch: pytest.MonkeyPatch, monotonic_ns: Callable[[], int]) -> None:
+    clocks = Clocks(monotonic_ns=monotonic_ns)
+    monkeypatch.setattr("headrace.loop.counters.clocks", lambda: clocks)
+
+
 def test_other_connections_go_on_between_many_requests_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = count()
     monkeypatch.setattr("headrace.server.connection.TURN_NS_MAX", 10)
-    monkeypatch.setattr("headrace.server.connection.monotonic_ns", lambda: next(ticks))
+    set_clock(monkeypatch, lambda: next(ticks))
     turns: list[int] = []
 
     async def run() -> None:
@@ -504,7 +511,7 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 0
-        monkeypatch.setattr("headrace.server.traffic.monotonic_ns", lambda: self.now_ns)
+        set_clock(monkeypatch, lambda: self.now_ns)
         self.world = World(unsent_bytes_max=1000)
 
     def connect(self, unsent_bytes: int) -> Client:

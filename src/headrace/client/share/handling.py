@@ -21,6 +21,7 @@ from headrace.client.settings import RETRY_JITTER
 from headrace.client.share.acknowledgements import AcknowledgeType
 from headrace.client.share.acquired import ShareRecord
 from headrace.errors import KafkaError
+from headrace.surroundings import new_random
 
 _LOGGER = logging.getLogger(__name__)
 RETRY_BACKOFF_MS: Final = 100
@@ -100,7 +101,7 @@ class Hands:
     def __init__(self, handler: Handler, concurrency: int, policy: RetryPolicy) -> None:
         self._handler = handler
         self._policy = policy
-        self._random = Random()
+        self._random = new_random()
         self._is_ending = asyncio.Event()
         self._threads: ThreadPoolExecutor | None = None
         if not _is_coroutine_function(handler):

@@ -7,7 +7,6 @@ until the metadata is as new.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from random import Random
 
 from headrace.client.addresses import Address
 from headrace.client.cluster import Cluster
@@ -15,6 +14,7 @@ from headrace.client.errors import ClientError
 from headrace.client.retrying import pause_ms
 from headrace.client.share.session import SharedPartition
 from headrace.ids import TopicId
+from headrace.surroundings import new_random
 
 
 class ShareLeaders:
@@ -24,7 +24,7 @@ class ShareLeaders:
         """`on_news` is told when leaders were looked up, and may be asked for again."""
         self._cluster = cluster
         self._on_news = on_news
-        self._random = Random()
+        self._random = new_random()
         self._hints: dict[SharedPartition, tuple[int, int]] = {}
         self._endpoints: dict[int, Address] = {}
         self._lookups: dict[str, asyncio.Task[None]] = {}

@@ -12,7 +12,6 @@ error that says so. They are never dropped, and never sent to a node that did no
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
-from random import Random
 from typing import Final, Protocol
 
 from headrace.client.addresses import Address
@@ -26,6 +25,7 @@ from headrace.client.share.staged import LOCK_LOST, Outcome, StagedAcknowledgeme
 from headrace.client.share.terms import FetchTerms
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import TopicId
+from headrace.surroundings import new_random
 from headrace.wire import ApiKey
 from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from headrace.wire.messages.share_fetch_response import PartitionData as FetchedPartition
@@ -74,7 +74,7 @@ class NodeLink:
         """Whether its last answer had records."""
         self._terms = terms
         self._owner = owner
-        self._random = Random()
+        self._random = new_random()
         self._connection: Connection | None = None
         self._staged = StagedAcknowledgements()
         self._names: dict[tuple[TopicId, int], SharedPartition] = {}

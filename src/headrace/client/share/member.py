@@ -3,7 +3,6 @@
 Pure. The id is the member's own choice, made once; epoch 0 joins and joins again, -1 leaves.
 """
 
-import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
@@ -12,6 +11,7 @@ from typing import Final
 from headrace.client.errors import refusal
 from headrace.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from headrace.ids import TopicId
+from headrace.surroundings import new_uuid
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
@@ -34,7 +34,7 @@ class Next(Enum):
 def new_member_id() -> str:
     """Give an id in Kafka's form: 22 characters of URL-safe base64, the first no dash."""
     while True:
-        text = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+        text = urlsafe_b64encode(new_uuid().bytes).rstrip(b"=").decode("ascii")
         if not text.startswith("-"):  # it would look like an option to command-line tools
             return text
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from random import Random
 from typing import Final
 
 from headrace.client.cluster import Cluster
@@ -13,6 +12,7 @@ from headrace.client.errors import ClientError, NotReachable
 from headrace.client.retrying import pause_ms
 from headrace.client.share.member import JOINING_EPOCH, Member, Next
 from headrace.errors import HeadraceError
+from headrace.surroundings import new_random
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Membership:
         self._cluster = cluster
         self._on_assignment = on_assignment
         self._on_failure = on_failure
-        self._random = Random()
+        self._random = new_random()
         self._coordinator_id: int | None = None
         self._failures = 0
         self._idle_beats = 0
