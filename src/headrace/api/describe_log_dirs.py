@@ -5,11 +5,11 @@ has one directory, and it is never cordoned.
 """
 
 import asyncio
-import os
 from collections.abc import Iterable
 from typing import Final
 
 from headrace.ids import TopicName
+from headrace.log.disk import Disk
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.server.broker import Broker
 from headrace.server.request import Request
@@ -29,7 +29,7 @@ async def handle(broker: Broker, request: Request) -> DescribeLogDirsResponse:
     topics = await finish(describe_log_dirs(broker, body))
     result = DescribeLogDirsResult(log_dir=broker.data_path, topics=topics)
     loop = asyncio.get_running_loop()
-    space = await loop.run_in_executor(None, _space, broker.data_path)
+    space = await loop.run_in_executor(None, _space, broker.folder.disk)
     result.total_bytes, result.usable_bytes = space
     return DescribeLogDirsResponse(results=[result])
 
@@ -71,10 +71,9 @@ def _asked(
     return asked
 
 
-def _space(path: str) -> tuple[int, int]:
-    """Give how large the disk of a folder is, and how much of it can be used."""
+def _space(disk: Disk) -> tuple[int, int]:
+    """Return how large a disk is, and how much of it can be used."""
     try:
-        found = os.statvfs(path)
+        return disk.total_bytes(), disk.free_bytes()
     except OSError:
         return UNKNOWN_BYTES, UNKNOWN_BYTES
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

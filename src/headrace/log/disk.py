@@ -83,7 +83,20 @@ class Disk(Protocol):
         """
 
     def free_bytes(self) -> int:
-        """Say how much can be written before the disk is full."""
+        """Return how much can be written before the disk is full."""
+
+    def total_bytes(self) -> int:
+        """Return how large the disk is."""
+
+
+class OwnedDisk(Disk, Protocol):
+    """A disk that one node at a time may use."""
+
+    def lock(self) -> None:
+        """Take the folder until `close`, or raise FolderInUse and say who has it."""
+
+    def close(self) -> None:
+        """Give the lock back, and whatever else is held."""
 
 
 class DiskFile(Protocol):
@@ -150,7 +163,7 @@ class _GoneDisk:
         raise FileNotFoundError(errno.ENOENT, "the log was deleted", path)
 
     open = read = replace = rename = remove = exists = list = list_folders = _refuse
-    make_folder = remove_folder = sync_folder = sync_all = free_bytes = _refuse
+    make_folder = remove_folder = sync_folder = sync_all = free_bytes = total_bytes = _refuse
 
 
 GONE: Final = cast(Disk, _GoneDisk())

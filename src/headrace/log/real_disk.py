@@ -156,6 +156,9 @@ class RealDisk:
     def free_bytes(self) -> int:
         return shutil.disk_usage(self._root).free
 
+    def total_bytes(self) -> int:
+        return shutil.disk_usage(self._root).total
+
     def _forget(self, path: str, files: "builtins.list[RealFile]") -> None:
         """Make sure that nobody reaches another file of the same name through an old DiskFile."""
         for file in files:

@@ -23,7 +23,7 @@ from headrace.metadata.snapshot import load_snapshot, take_snapshot
 from headrace.raft.driver import RaftDriver
 from headrace.raft.explain import explain
 from headrace.raft.membership import Membership
-from headrace.raft.ports import Transport
+from headrace.raft.ports import Host, Transport
 from headrace.raft.settings import RaftSettings
 
 FOLDER: Final = "__cluster_metadata"
@@ -42,11 +42,21 @@ class MetadataQuorum:
         on_restored: Callable[[Image], None] | None = None,
         transport: Transport | None = None,
         settings: RaftSettings | None = None,
+        host: Host | None = None,
     ) -> None:
-        """`on_restored` is told of an image that came as a whole and not entry by entry."""
+        """`on_restored` is told of an image that came as a whole and not entry by entry.
+
+        `host` is what has the clock and the threads, else it is the loop's.
+        """
         self._machine = _ImageMachine(watchers, on_restored)
         self.driver = RaftDriver(
-            node, disk, folder, machine=self._machine, transport=transport, settings=settings
+            node,
+            disk,
+            folder,
+            machine=self._machine,
+            transport=transport,
+            settings=settings,
+            host=host,
         )
 
     @property

@@ -12,7 +12,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from random import randint, random
 from typing import Final
 
 from headrace import config
@@ -22,6 +21,7 @@ from headrace.coordinator.roles import CoordinatorRoles
 from headrace.groups.coordinator import group_coordinator
 from headrace.groups.topic_offsets import forget_offsets
 from headrace.ids import SHARE_STATES_TOPIC, BrokerId, TopicName
+from headrace.log.disk import OwnedDisk
 from headrace.log.folder import LogFolder
 from headrace.log.ownership import check_node
 from headrace.log.real_disk import RealDisk
@@ -39,6 +39,7 @@ from headrace.metadata.state import ResourceType
 from headrace.node.apis import SERVED, load_handler
 from headrace.node.registration import name_cluster, register
 from headrace.node.upkeep import Upkeep
+from headrace.raft.ports import Host
 from headrace.raft.settings import raft_settings
 from headrace.replication.fetch_sessions import FetchSessions
 from headrace.replication.replicas import Replicas
@@ -46,13 +47,14 @@ from headrace.replication.topic_settings import TopicSettings
 from headrace.server.broker import Broker
 from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
-from headrace.server.listeners import Listener, parse_listener
+from headrace.server.listeners import Bind, Listener, parse_listener
 from headrace.server.telemetry import Telemetry
 from headrace.server.traffic import Traffic, connection_limits
 from headrace.share.coordinator import forget_share_states, share_state_coordinator
 from headrace.share.dead_letter_sending import LetterSender
 from headrace.share.led_partitions import SharePartitions
 from headrace.share.persister import StatePersister
+from headrace.surroundings import new_random
 from headrace.topics.dead_letters import create_dead_letter_topic, refuse_dead_letter_topic
 from headrace.topics.internal import create_internal_topic
 from headrace.txn.coordinator import transaction_coordinator
@@ -70,7 +72,16 @@ logger = logging.getLogger(__name__)
 class Node:
     """One node of a cluster, in this process."""
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        disk: OwnedDisk | None = None,
+        bind: Bind | None = None,
+        raft_host: Host | None = None,
+    ) -> None:
+        """A simulation puts its own clock, disk, sockets and threads in place of the machine's."""
         self.settings = settings
         self.node_id = BrokerId(settings[config.NODE_ID])
         self.data = Path(settings.data_folder)
@@ -86,7 +97,11 @@ class Node:
             unsent_bytes_max=settings[config.UNSENT_RESPONSES_MAX_BYTES],
         )
         self._loop_watch = LoopWatch(self.counters, settings[config.LOOP_STALL_WARN_MS])
-        self._disk: RealDisk | None = None
+        self._given_disk = disk
+        self._bind = bind
+        self._raft_host = raft_host
+        self._random = new_random()
+        self._disk: OwnedDisk | None = None
         self._quorum: MetadataQuorum | None = None
         self._broker: Broker | None = None
         self._dispatcher: Dispatcher | None = None
@@ -162,17 +177,18 @@ class Node:
 
     async def _start(self) -> None:
         settings = self.settings
-        self._disk = RealDisk(self.data)
+        self._disk = self._given_disk or RealDisk(self.data)
         self._disk.lock()
         check_node(self._disk, self.node_id)
         for text in settings[config.LISTENERS]:
-            self.listeners.append(Listener(parse_listener(text), settings))
+            self.listeners.append(Listener(parse_listener(text), settings, self._bind))
         quorum = MetadataQuorum(
             self.node_id,
             self._disk,
             watchers=Watchers(outcomes=self._on_outcome),
             on_restored=self._on_restored,
             settings=raft_settings(settings),
+            host=self._raft_host,
         )
         self._quorum = quorum
         await quorum.start()
@@ -232,7 +248,7 @@ class Node:
             producer_ids=ProducerIds(quorum),
             fetch_sessions=FetchSessions(
                 settings[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
-                lambda: randint(1, INT32_MAX),
+                lambda: self._random.randint(1, INT32_MAX),
             ),
             telemetry=Telemetry(self.clock, lambda: quorum.image),
             inflating=inflating,
@@ -310,7 +326,7 @@ class Node:
         current = settings.with_dynamic(of_all, of_this)
         log = LogSettings.from_configs(
             configs,
-            jitter=random(),
+            jitter=self._random.random(),
             producer_id_expiration_ms=settings[config.PRODUCER_ID_EXPIRATION_MS],
             inflated_bytes_max=current[config.INFLATED_BATCH_MAX_BYTES],
             checks_records=settings[config.PRODUCE_VALIDATION] == "records",

@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from headrace.config import (
     SOCKET_LISTEN_BACKLOG_SIZE,
@@ -46,12 +46,19 @@ def parse_listener(text: str) -> Address:
     return Address(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
 
 
+class Bind(Protocol):
+    """Takes an address for a listener: the kernel does, or a simulated network."""
+
+    def __call__(self, address: Address) -> socket.socket:
+        """Return a socket that has the address; CannotListen if it cannot be had."""
+
+
 class Listener:
     """One bound socket, which takes connections once it serves."""
 
-    def __init__(self, address: Address, settings: Settings) -> None:
+    def __init__(self, address: Address, settings: Settings, bind: Bind | None = None) -> None:
         self.name = address.name
-        self._socket = _bind(address)
+        self._socket = (bind or bind_socket)(address)
         _set_buffers(self._socket, settings)
         self._backlog = settings[SOCKET_LISTEN_BACKLOG_SIZE]
         self.host = address.host
@@ -100,7 +107,8 @@ def advertised_endpoints(
     return tuple(endpoints)
 
 
-def _bind(address: Address) -> socket.socket:
+def bind_socket(address: Address) -> socket.socket:
+    """Take an address of this machine."""
     name, host, port, option = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)

@@ -18,6 +18,7 @@ import builtins
 import errno
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from random import Random
@@ -25,6 +26,7 @@ from threading import RLock
 from typing import Final, Literal, get_args
 
 from headrace.log.disk import folder_of, replace_by_rename
+from headrace.log.real_disk import FolderInUse
 from headrace.testing.volatile import Entry, File, Folder, Tree, path_of
 from headrace.wire.schema import Buffer
 
@@ -58,7 +60,7 @@ class SimulatedDisk:
     def __init__(self, seed: int = 0) -> None:
         self.counts: Counter[Operation] = Counter()
         """How often each operation was asked for, those that failed included."""
-        self.lock = RLock()
+        self.mutex = RLock()
         """Held in every call, as syncs may come from other threads."""
         self._seed = seed
         self._draws = 0
@@ -66,6 +68,9 @@ class SimulatedDisk:
         self._faults: builtins.list[_Fault] = []
         self._capacity_bytes: int | None = None
         self._changes_left: int | None = None
+        self._is_locked = False
+        self.on_power_lost: Callable[[], None] | None = None
+        """Called when power goes after `lose_power_after`, before PowerLost is raised."""
 
     # What goes wrong
 
@@ -74,9 +79,16 @@ class SimulatedDisk:
 
         Every DiskFile from before is gone, the page cache is cold, and power is on.
         """
-        with self.lock:
+        with self.mutex:
             self._tree = self._tree.crash(self.random())
             self._changes_left = None
+            self._is_locked = False
+
+    def end_process(self) -> None:
+        """Let the program end and the machine go on: what was written is there, synced or not."""
+        with self.mutex:
+            self._changes_left = None
+            self._is_locked = False
 
     def lose_power_after(self, changes: int) -> None:
         """Let so many more changes happen, then raise PowerLost from every call until `crash`.
@@ -152,7 +164,7 @@ class SimulatedDisk:
     # What the port promises
 
     def open(self, path: str, *, create: bool = False) -> "SimulatedFile":
-        with self.lock:
+        with self.mutex:
             self.begin("create" if create else "open", path)
             if not create:
                 return SimulatedFile(self, self._file(path))
@@ -171,7 +183,7 @@ class SimulatedDisk:
         replace_by_rename(self, path, data)
 
     def rename(self, old: str, new: str) -> None:
-        with self.lock:
+        with self.mutex:
             self.begin("rename", old)
             node = self._tree.find(old)
             source, name = self._slot(old)
@@ -182,13 +194,13 @@ class SimulatedDisk:
             self._tree.change(Entry(source, name, None), Entry(target, new_name, node))
 
     def remove(self, path: str) -> None:
-        with self.lock:
+        with self.mutex:
             self.begin("remove", path)
             self._file(path)
             self._tree.change(Entry(*self._slot(path), None))
 
     def exists(self, path: str) -> bool:
-        with self.lock:
+        with self.mutex:
             self.begin("exists", path)
             try:
                 self._tree.find(path)
@@ -197,19 +209,19 @@ class SimulatedDisk:
             return True
 
     def list(self, folder: str) -> dict[str, int]:
-        with self.lock:
+        with self.mutex:
             self.begin("list", folder)
             nodes = sorted(self._folder(folder).names.items())
             return {name: node.now.size for name, node in nodes if isinstance(node, File)}
 
     def list_folders(self, folder: str) -> builtins.list[str]:
-        with self.lock:
+        with self.mutex:
             self.begin("list", folder)
             nodes = sorted(self._folder(folder).names.items())
             return [name for name, node in nodes if isinstance(node, Folder)]
 
     def make_folder(self, path: str) -> None:
-        with self.lock:
+        with self.mutex:
             self.begin("make_folder", path)
             folder = self._tree.root
             for name in path.split("/") if path else ():
@@ -222,20 +234,20 @@ class SimulatedDisk:
                 folder = node
 
     def remove_folder(self, path: str) -> None:
-        with self.lock:
+        with self.mutex:
             self.begin("remove_folder", path)
             self._empty(self._folder(path))
             self._tree.change(Entry(*self._slot(path), None))
 
     def sync_folder(self, path: str) -> None:
-        with self.lock:
+        with self.mutex:
             is_lost = self.begin("sync_folder", path)
             folder = self._folder(path)
             if not is_lost:
                 self._tree.sync(folder)
 
     def sync_all(self) -> None:
-        with self.lock:
+        with self.mutex:
             if self.begin("sync_all", ""):
                 return
             for file in self._tree.root.files():
@@ -248,12 +260,25 @@ class SimulatedDisk:
             return UNLIMITED_BYTES
         return max(0, self._capacity_bytes - self._used_bytes())
 
+    def total_bytes(self) -> int:
+        return UNLIMITED_BYTES if self._capacity_bytes is None else self._capacity_bytes
+
+    def lock(self) -> None:
+        if self._is_locked:
+            raise FolderInUse("the simulated disk is in use by another node")
+        self._is_locked = True
+
+    def close(self) -> None:
+        self._is_locked = False
+
     # What files of this disk need
 
     def begin(self, operation: Operation, path: str) -> bool:
         """Count an operation, fail it if that is due, and say whether it must have no effect."""
         if self._changes_left is not None:
             if self._changes_left == 0:
+                if self.on_power_lost is not None:
+                    self.on_power_lost()
                 raise PowerLost(f"at {operation} of {path!r}")
             self._changes_left -= operation in CHANGES
         self.counts[operation] += 1
@@ -314,7 +339,7 @@ class SimulatedFile:
         return self._file.now.size
 
     def append(self, data: Buffer) -> None:
-        with self._disk.lock:
+        with self._disk.mutex:
             self._begin("append")
             written = bytes(data)
             room = self._disk.free_bytes()
@@ -336,25 +361,25 @@ class SimulatedFile:
             raise _error(errno.ENOSPC, self.path)
 
     def read(self, position: int, count: int) -> bytes:
-        with self._disk.lock:
+        with self._disk.mutex:
             self._begin("read")
             self._file.warm(position, count)
             return self._file.now.read(position, count)
 
     def read_cached(self, position: int, count: int) -> Buffer | None:
-        with self._disk.lock:
+        with self._disk.mutex:
             self._begin("read_cached")
             if not self._file.is_warm(position, min(count, max(0, self.size - position))):
                 return None
             return bytearray(self._file.now.read(position, count))
 
     def truncate(self, size: int) -> None:
-        with self._disk.lock:
+        with self._disk.mutex:
             self._begin("truncate")
             self._file.truncate(size)
 
     def sync(self) -> None:
-        with self._disk.lock:
+        with self._disk.mutex:
             self._check_present()
             if self._failed_sync is not None:
                 reason = f"{os.strerror(self._failed_sync)} (an earlier sync of this file failed)"
@@ -369,7 +394,7 @@ class SimulatedFile:
                 self._file.sync()
 
     def map(self) -> memoryview:
-        with self._disk.lock:
+        with self._disk.mutex:
             self._begin("map")
             self._file.warm(0, self.size)
             return memoryview(self._file.now.read(0, self.size))

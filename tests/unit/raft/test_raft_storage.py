@@ -437,7 +437,7 @@ def test_a_frame_of_newer_software_is_named_and_not_cut_off() -> None:
     path = f"{FOLDER}/00000000000000000001.raft"
     position = disk.list(FOLDER)["00000000000000000001.raft"]
     frame = Frame(HardState(1), 3, 1, [Entry(4, 1, cast(EntryKind, 77), b"?")])
-    with disk.lock:
+    with disk.mutex:
         disk.open(path).append(encode_frame(frame, number=1, position=position))
     size = disk.list(FOLDER)["00000000000000000001.raft"]
     with pytest.raises(CorruptRaftLog, match="77"):
