@@ -36,7 +36,7 @@ class FakePeer:
         self.client_software = ""
         self.is_closed = False
         self.closed_because = ""
-        self.on_close: set[Callable[[], None]] = set()
+        self.on_close: dict[Callable[[], None], None] = {}
         self._dispatcher = dispatcher
         self._answered: dict[int, asyncio.Future[None]] = {}
 

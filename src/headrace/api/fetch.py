@@ -204,7 +204,7 @@ class Fetch:
         self._is_busy = True
         self._missing_bytes = 0
         self._watched, self._changed = {}, {}
-        self._request.peer.on_close.add(self._stop)
+        self._request.peer.on_close[self._stop] = None
         self._request.on_drain = self._on_time_out
         self._go_on()
         return LATER
@@ -246,16 +246,16 @@ class Fetch:
         found = self._reader.found
         for wanted, partition in found:
             self._watched[partition] = wanted
-            partition.fetch_waiters.add(self)
+            partition.fetch_waiters[self] = None
         found.clear()
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._request.peer.on_close.discard(self._stop)
+        self._request.peer.on_close.pop(self._stop, None)
         for partition in self._watched:
-            partition.fetch_waiters.discard(self)
+            partition.fetch_waiters.pop(self, None)
         self._watched.clear()
 
     # Reading again, and on

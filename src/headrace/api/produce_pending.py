@@ -51,7 +51,7 @@ class PendingProduce:
             self._begin(wait)
 
     def _begin(self, wait: "Wait") -> None:
-        wait.partition.produce_waiters.add(self)
+        wait.partition.produce_waiters[self] = None
         if wait.is_flush_awaited:
             wait.partition.flush_soon()
 
@@ -72,7 +72,7 @@ class PendingProduce:
         assert self._timer is not None
         self._timer.cancel()
         for wait in self._waits:
-            wait.partition.produce_waiters.discard(self)
+            wait.partition.produce_waiters.pop(self, None)
         self._request.answer(self._response)
 
 

@@ -186,7 +186,7 @@ class ShareFetch:
         self._source = iter(tuple(source))  # the session may change before it is read
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(body.max_wait_ms, 0) / 1000, self._on_time_out)
-        self._request.peer.on_close.add(self._stop)
+        self._request.peer.on_close[self._stop] = None
         self._request.on_drain = self._on_time_out
         self._watched_count = 0
         self._is_busy, self._is_woken = True, False
@@ -412,7 +412,7 @@ class ShareFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._request.peer.on_close.discard(self._stop)
+            self._request.peer.on_close.pop(self._stop, None)
             for led in self._led[: self._watched_count]:
                 led.stop_waiting(self)
 

@@ -10,7 +10,6 @@ A partition may be without a position: `find_positions` looks it up before the f
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from random import Random
 from typing import Any, Final
 
 from headrace.client.cluster import Cluster
@@ -26,6 +25,7 @@ from headrace.client.steps import StepGate
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import TopicId
+from headrace.surroundings import new_random
 from headrace.wire import ApiKey
 from headrace.wire.messages.fetch_response import FetchResponse, PartitionData
 
@@ -60,9 +60,9 @@ class Fetcher:
         self._limits = limits
         self._is_committed = is_committed
         self._reset = reset
-        self._random = Random()
+        self._random = new_random()
         self._news = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._asked_nodes: set[int] = set()
         self._failed_attempts = 0
         self._failure: Exception | None = None
@@ -159,8 +159,8 @@ class Fetcher:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _find_leader(self, partition: TopicPartition, reading: Reading) -> None:
         try:

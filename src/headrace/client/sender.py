@@ -6,7 +6,6 @@ answer, a timer, a new batch) wakes it again. There is no task but that of a req
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from random import Random
 from typing import Any, Final, TypeVar
 
 from headrace.client.accumulator import Accumulator
@@ -25,6 +24,7 @@ from headrace.client.settings import ProducerSettings
 from headrace.client.transactional.producer import TransactionalProducer
 from headrace.client.transactional.requests import CONCURRENT_PAUSE_MS, FENCING, fenced
 from headrace.errors import ErrorCode, KafkaError
+from headrace.surroundings import new_random
 from headrace.wire import ApiKey
 from headrace.wire.messages.produce_request import ProduceRequest
 from headrace.wire.messages.produce_response import ProduceResponse
@@ -64,10 +64,10 @@ class Sender:
         self._is_idempotent = is_idempotent
         self._limits = limits
         self._transactions = transactions
-        self._random = Random()
+        self._random = new_random()
         self._identity: Identity | None = None
         self._identity_lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._something_finished = asyncio.Event()
         self._pressing = 0
@@ -164,7 +164,7 @@ class Sender:
         while self._entering and not cancel_requests:
             self._something_finished.clear()
             await self._something_finished.wait()
-        tasks = set(self._tasks)
+        tasks = tuple(self._tasks)
         if cancel_requests:
             for task in tasks:
                 task.cancel()
@@ -217,8 +217,8 @@ class Sender:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _portions(self, batches: list[Batch]) -> Iterable[list[Batch]]:
         """Cut what goes to one node into requests of a bounded size."""

@@ -48,7 +48,7 @@ class Journal(Protocol):
     """The partition that a shard is written to; this node leads it."""
 
     log: Log
-    produce_waiters: set[Any]
+    produce_waiters: dict[Any, None]
 
     @property
     def name(self) -> str: ...
@@ -326,9 +326,9 @@ class Shard(Generic[M]):
             for reply, answer in replies:
                 tell(reply, answer)
         if self._uncommitted:
-            self.journal.produce_waiters.add(self)
+            self.journal.produce_waiters[self] = None
         else:
-            self.journal.produce_waiters.discard(self)
+            self.journal.produce_waiters.pop(self, None)
 
     def _answer_soon(self) -> None:
         if not self._is_answering:
@@ -400,7 +400,7 @@ class Shard(Generic[M]):
     def _abandon(self) -> None:
         """Tell everybody who waits that nothing comes; nothing is to be seen meanwhile."""
         self._timer.disarm()
-        self.journal.produce_waiters.discard(self)
+        self.journal.produce_waiters.pop(self, None)
         machine, self.machine = self.machine, self._make()
         self.set_aside = SetAside()
         waiting = [reply for each in self._uncommitted for reply, _ in each.replies]

@@ -80,8 +80,8 @@ class Partition:
         self._min_insync_configured = 1
         self.min_insync_replicas = 1
         """How many replicas acks=all needs: never more than there are."""
-        self.fetch_waiters: set[FetchWaiter] = set()
-        self.produce_waiters: set[ProduceWaiter] = set()
+        self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self.produce_waiters: dict[ProduceWaiter, None] = {}
         self.flushing: asyncio.Task[None] | None = None
 
     # Roles

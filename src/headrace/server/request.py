@@ -46,7 +46,7 @@ class Peer(Protocol):
     client_software: str
     """What the client said it is (KIP-511), with its version; empty if it said nothing."""
     is_closed: bool
-    on_close: set[Callable[[], None]]
+    on_close: dict[Callable[[], None], None]
     """Called once when the connection ends."""
 
     def on_answered(self, request: "Request") -> None:

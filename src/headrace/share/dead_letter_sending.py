@@ -244,7 +244,7 @@ async def _committed(partition: Partition, last_offset: int) -> None:
     waiter = _Commit(partition, last_offset)
     if waiter.is_over():
         return
-    partition.produce_waiters.add(waiter)
+    partition.produce_waiters[waiter] = None
     if waiter.is_flush_awaited:
         partition.flush_soon()
     try:
@@ -255,7 +255,7 @@ async def _committed(partition: Partition, last_offset: int) -> None:
             ErrorCode.REQUEST_TIMED_OUT, f"the replicas of {partition.name} did not follow in time"
         ) from None
     finally:
-        partition.produce_waiters.discard(waiter)
+        partition.produce_waiters.pop(waiter, None)
 
 
 class _Commit:

@@ -158,7 +158,7 @@ class LedSharePartition:
         self.is_active = False
         self.disarm()
         self._home.dead_letters.forget(self)
-        self.partition.fetch_waiters.discard(self)
+        self.partition.fetch_waiters.pop(self, None)
         if self.waiters:
             self.wake_soon()
 
@@ -290,13 +290,13 @@ class LedSharePartition:
 
     def wait(self, waiter: ShareWaiter) -> None:
         if not self.waiters and self.error is None:
-            self.partition.fetch_waiters.add(self)
+            self.partition.fetch_waiters[self] = None
         self.waiters[waiter] = None
 
     def stop_waiting(self, waiter: ShareWaiter) -> None:
         self.waiters.pop(waiter, None)
         if not self.waiters:
-            self.partition.fetch_waiters.discard(self)
+            self.partition.fetch_waiters.pop(self, None)
 
     def on_more(self, partition: Partition, byte_count: int) -> None:
         self.wake_soon()

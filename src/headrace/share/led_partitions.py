@@ -134,7 +134,7 @@ class SharePartitions:
         self._replicas = replicas
         self._image_of = image_of
         self._groups: dict[str, _ShareGroup] = {}
-        self._by_partition: dict[PartitionId, set[LedSharePartition]] = {}
+        self._by_partition: dict[PartitionId, dict[LedSharePartition, None]] = {}
         """Of all groups."""
 
     def __iter__(self) -> Iterator[LedSharePartition]:
@@ -164,7 +164,7 @@ class SharePartitions:
         led = LedSharePartition(key, partition, group.configs, self, group.breaker)
         group.partitions[partition_id] = led
         group.topics[partition.topic] += 1
-        self._by_partition.setdefault(partition_id, set()).add(led)
+        self._by_partition.setdefault(partition_id, {})[led] = None
         led.load()
         return led
 
@@ -209,8 +209,8 @@ class SharePartitions:
         def on_disconnected() -> None:
             self.end_session(session)
 
-        peer.on_close.add(on_disconnected)
-        session.on_ended = lambda: peer.on_close.discard(on_disconnected)
+        peer.on_close[on_disconnected] = None
+        session.on_ended = lambda: peer.on_close.pop(on_disconnected, None)
         return session
 
     def end_session(self, session: ShareSession) -> None:
@@ -312,7 +312,7 @@ class SharePartitions:
             del group.partitions[led.id]
             group.topics[led.partition.topic] -= 1
             same = self._by_partition[led.id]
-            same.discard(led)
+            same.pop(led, None)
             if not same:
                 del self._by_partition[led.id]
             if not group.partitions:

@@ -104,7 +104,7 @@ class StatePersister:
         """Calls that could not be done at once: the first is under way, the others wait for it."""
         self._outgoing: dict[BrokerId, list[_Call]] = {}
         """What goes to other nodes at the end of this turn."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._creation: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -238,8 +238,8 @@ class StatePersister:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _after_creation(self, call: _Call) -> None:
         if self._creation is None:

@@ -39,5 +39,5 @@ class MemberConnection(Protocol):
 
     address: str
     """Where it comes from, as `host:port`."""
-    on_close: set[Callable[[], None]]
+    on_close: dict[Callable[[], None], None]
     """Called once when the connection ends."""

@@ -61,7 +61,7 @@ class Faults:
 
         def forget(request: Request, go_on: GoOn) -> None:
             self._held.add(request.peer)
-            request.peer.on_close.add(lambda: self._held.discard(request.peer))
+            request.peer.on_close[lambda: self._held.discard(request.peer)] = None
 
         self._plan(api, forget, times)
 

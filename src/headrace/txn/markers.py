@@ -58,7 +58,7 @@ class MarkerWriter:
         if partition.log.high_watermark > appended.last_offset:
             on_written(None)
         else:
-            partition.produce_waiters.add(_Uncommitted(partition, appended, on_written))
+            partition.produce_waiters[_Uncommitted(partition, appended, on_written)] = None
 
     def leader_epoch(self, topic: TopicName, index: int) -> int:
         """Give the epoch in which this node leads a partition, -1 if it does not have it."""
@@ -100,11 +100,11 @@ class _Uncommitted:
     def on_progress(self) -> None:
         partition = self._partition
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
-            partition.produce_waiters.discard(self)
+            partition.produce_waiters.pop(self, None)
             name = partition.name
             self._on_written(
                 KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} has another leader now")
             )
         elif partition.log.high_watermark > self._offset:
-            partition.produce_waiters.discard(self)
+            partition.produce_waiters.pop(self, None)
             self._on_written(None)

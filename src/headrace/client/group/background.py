@@ -10,7 +10,7 @@ class Background:
 
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:
         self._on_failure = on_failure
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def runs_here(self) -> bool:
@@ -18,11 +18,11 @@ class Background:
         return asyncio.current_task() in self._tasks
 
     def start(self, runs: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        self._tasks |= {asyncio.create_task(self._guard(run)) for run in runs}
+        self._tasks += [asyncio.create_task(self._guard(run)) for run in runs]
 
     async def stop(self) -> None:
         """End them, and wait until they have ended."""
-        tasks, self._tasks = self._tasks, set()
+        tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from random import Random
 from typing import Final
 
 from headrace.client.errors import ClientError, NotReachable
@@ -29,6 +28,7 @@ from headrace.client.share.member import Next
 from headrace.client.steps import StepGate
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.surroundings import new_random
 from headrace.wire import ApiKey
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.join_group_response import JoinGroupResponse
@@ -66,7 +66,7 @@ class ClassicMembership:
         self._gate = gate
         self._heartbeat_seconds = heartbeat_interval_ms / 1000
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._random = Random()
+        self._random = new_random()
         self._failures = 0
         self._is_needed = asyncio.Event()
         self._is_out = False
@@ -197,7 +197,7 @@ class ClassicMembership:
         elif member.owned and not member.is_cooperative:
             async with self._gate.hold():
                 if not member.is_lost:
-                    await self._holdings.revoke(list(member.owned))
+                    await self._holdings.revoke(sorted(member.owned))
                     member.own(())
             if member.is_lost:
                 return
@@ -273,13 +273,13 @@ class ClassicMembership:
             if member.generation != generation or member.needs_join:
                 return  # the group went on while the reader was busy
             gone = member.owned - part
-            await self._holdings.revoke(list(gone))
+            await self._holdings.revoke(sorted(gone))
             member.own(member.owned - gone)
             if member.generation != generation:
                 return
             new = part - member.owned
             member.own(member.owned | new)
-            await self._holdings.take(dict.fromkeys(new))
+            await self._holdings.take(dict.fromkeys(sorted(new)))
         if gone and member.is_cooperative:
             member.rejoin()  # so that others get what we gave up
 

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from random import Random
 from typing import Final
 
 from headrace.client.errors import ClientError, NotReachable
@@ -25,6 +24,7 @@ from headrace.client.steps import StepGate
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import TopicId
+from headrace.surroundings import new_random
 from headrace.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.metadata_response import MetadataResponse
@@ -53,7 +53,7 @@ class ConsumerMembership:
         self._cluster = link.cluster
         self._holdings = holdings
         self._gate = gate
-        self._random = Random()
+        self._random = new_random()
         self._failures = 0
         self._idle_beats = 0
         self._is_due = asyncio.Event()
@@ -255,11 +255,11 @@ class ConsumerMembership:
                 return
             assert member.target is not None, "unsettled without a target"
             target = member.target
-            gone = member.owned - target
+            gone = sorted(member.owned - target)
             await self._holdings.revoke([self._names[row] for row in gone])
             for row in gone:
                 del self._names[row]
-            member.own(member.owned - gone)
+            member.own(member.owned.difference(gone))
             if member.standing is not Standing.MEMBER:
                 return  # put out meanwhile
             new = self._named(target - member.owned)
@@ -278,7 +278,7 @@ class ConsumerMembership:
         names = self._cluster.view.topic_names
         return {
             row: TopicPartition(names[row.topic_id], row.partition)
-            for row in rows
+            for row in sorted(rows)
             if row.topic_id in names
         }
 
@@ -287,7 +287,7 @@ class ConsumerMembership:
         unknown = set(topic_ids) - self._cluster.view.topic_names.keys()
         if not unknown:
             return
-        rows = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
+        rows = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(unknown)]
         with suppress(HeadraceError):
             answer = await self._cluster.ask(
                 MetadataRequest(topics=rows, allow_auto_topic_creation=False), MetadataResponse

@@ -151,7 +151,7 @@ class Delivery:
     def _wanted(self) -> dict[NodeLink, set[SharedPartition]]:
         """Return the partitions to ask each node for; a node may have lost all it had."""
         groups: dict[int, set[SharedPartition]] = {node_id: set() for node_id in self._links}
-        for shared in self.assigned:
+        for shared in sorted(self.assigned):
             node_id = self._leaders.leader_of(shared)
             if node_id is not None:
                 groups.setdefault(node_id, set()).add(shared)
