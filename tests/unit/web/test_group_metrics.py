@@ -36,6 +36,8 @@ class Coordinated:
 class Replicas:
     """Partitions of topic `t`, led here but for the last."""
 
+    image = Image()
+
     def find_by_id(self, topic_id: bytes, index: int) -> Any:
         return self.find(topic_id[:1].decode(), index)
 
