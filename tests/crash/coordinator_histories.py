@@ -111,7 +111,7 @@ class Life(ABC, Generic[M]):
 
         self.write(ask, reply, **{k: v for k, v in options.items() if k.startswith("producer")})
 
-    def write(self, ask: Operation, reply: Callable[[Any], None], **producer: int) -> None:
+    def write(self, ask: Operation[M], reply: Callable[[Any], None], **producer: int) -> None:
         if producer:
             self.shard.write_transactional(
                 ask,

@@ -163,5 +163,5 @@ class ShareGroupsLife(Life[GroupsMachine]):
         self.do(_forget, topic_id)
 
 
-def _forget(state: GroupsState, topic_id: TopicId, now_ms: int, reply: Reply) -> Outcome:
+def _forget(state: GroupsState, topic_id: TopicId, now_ms: int, reply: Reply[Any]) -> Outcome:
     return forget_topic_states(state, topic_id, now_ms)

@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 from msgspec.structs import replace
 
 from headrace.config import load_settings
-from headrace.coordinator.machine import Outcome
+from headrace.coordinator.machine import Outcome, Reply
 from headrace.coordinator.records import CoordinatorRecord, read_record_batch
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
@@ -49,7 +49,7 @@ from headrace.txn.coordinator import transaction_coordinator
 from headrace.txn.ending import end, end_bumping
 from headrace.txn.initialization import init_producer_id
 from headrace.txn.machine import TransactionsMachine
-from headrace.txn.markers import Marker, MarkerWriter, OnWritten
+from headrace.txn.markers import Marker, MarkerWriter
 from headrace.txn.partitions import add_partitions, verify_partitions
 from headrace.txn.records import RECORD_TYPES, to_record, to_transaction
 from headrace.txn.state import EPOCH_MAX, NOT_STARTED_MS, Place, Producer, Transaction
@@ -284,10 +284,10 @@ class Partitions:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.refusals: dict[Place, ErrorCode] = {}
-        self.held: dict[Place, list[OnWritten]] = {}
+        self.held: dict[Place, list[Reply[None]]] = {}
         self._say = say
 
-    def write(self, place: Place, marker: Marker, on_written: OnWritten) -> None:
+    def write(self, place: Place, marker: Marker, on_written: Reply[None]) -> None:
         code = self.refusals.get(place)
         what = "commit" if marker.is_commit else "abort"
         fate = "held" if place in self.held else code.name if code else "written"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode
@@ -129,7 +129,7 @@ class ClassicClient(Client):
         if self.instance_id is not None:
             self.world.checks.check_is_latest(self.instance_id, _number(member_id))
 
-    def _join_request(self) -> Callable[[GroupsState, int, Reply], Outcome]:
+    def _join_request(self) -> Callable[[GroupsState, int, Reply[Any]], Outcome]:
         owned = sorted(self.positions) if self.is_cooperative else []
         said = ConsumerProtocolSubscription(
             topics=[TOPIC],

@@ -146,7 +146,7 @@ class Client(ABC):
             return True
         query = OffsetQuery(GROUP, [(TOPIC, new)], **self._identity())
 
-        def ask(state: GroupsState, now_ms: int, reply: Reply) -> Outcome:
+        def ask(state: GroupsState, now_ms: int, reply: Reply[Any]) -> Outcome:
             return fetch_offsets(state, query, self._watched(reply, self._on_fetched))
 
         answer = await self.ask(ask)
@@ -188,7 +188,7 @@ class Client(ABC):
             for partition, offset in committed.items():
                 self.world.checks.on_committed(partition, offset)
 
-        def ask(state: GroupsState, now_ms: int, reply: Reply) -> Outcome:
+        def ask(state: GroupsState, now_ms: int, reply: Reply[Any]) -> Outcome:
             return commit_offsets(state, commit, now_ms, self._watched(reply, on_committed))
 
         if isinstance(await self.ask(ask), KafkaError):
@@ -198,7 +198,7 @@ class Client(ABC):
 
     # Requests
 
-    def _watched(self, reply: Reply, watch: Callable[[Answer], None]) -> Reply:
+    def _watched(self, reply: Reply[Any], watch: Callable[[Answer], None]) -> Reply[Any]:
         """Have an answer looked at when it leaves the coordinator."""
 
         def watched(answer: Answer) -> None:
@@ -210,7 +210,7 @@ class Client(ABC):
 
     async def ask(
         self,
-        operation: Callable[[GroupsState, int, Reply], Outcome],
+        operation: Callable[[GroupsState, int, Reply[Any]], Outcome],
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Answer:
         """Ask the coordinator; the answer may be that nothing was heard."""

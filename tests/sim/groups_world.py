@@ -72,7 +72,7 @@ KINDS: Final = (
 INSTANCES: Final = tuple(f"i{number}" for number in range(8))
 """What static members are called."""
 
-Ask = Callable[[GroupsState, int, Reply], Outcome]
+Ask = Callable[[GroupsState, int, Reply[Any]], Outcome]
 """A request: an operation on the state, with the time and who is to be answered."""
 
 

@@ -6,12 +6,12 @@ KIP-890 (from 4 on brokers send it, for many transactions, and may only ask: `ve
 The work is in `txn.partitions`.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from headrace.api.transactions import UNBUMPING, ask_coordinator, fenced_before
-from headrace.coordinator.machine import Outcome
+from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import PartitionIndex, TopicName
 from headrace.metadata.image import Image
@@ -45,7 +45,11 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
     if request.version < FIRST_OF_BROKERS:
         return _add_for_client(broker, request)
 
-    def row(asked: AddPartitionsToTxnTransaction, codes: Codes) -> AddPartitionsToTxnResult:
+    def row(
+        asked: AddPartitionsToTxnTransaction, codes: Codes | KafkaError
+    ) -> AddPartitionsToTxnResult:
+        if isinstance(codes, KafkaError):
+            codes = dict.fromkeys(_places(asked.topics), codes.code)
         return AddPartitionsToTxnResult(
             transactional_id=asked.transactional_id, topic_results=_rows(asked.topics, codes)
         )
@@ -94,7 +98,7 @@ def _add_for_client(broker: Broker, request: Request) -> Answer:
 
 
 def _add_for_broker(
-    broker: Broker, asked: AddPartitionsToTxnTransaction, respond: Callable[[Codes], None]
+    broker: Broker, asked: AddPartitionsToTxnTransaction, respond: Reply[Codes]
 ) -> None:
     places = _places(asked.topics)
     producer = Producer(asked.transactional_id, asked.producer_id, asked.producer_epoch)

@@ -5,14 +5,14 @@ KIP-932. Creates a group that does not exist. A group with members is NON_EMPTY_
 The work is in `groups.share.offsets`.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from headrace.api.groups import check_share_groups, group_shard
 from headrace.api.share_group_offsets import code_and_message, topic_id_of, unknown_partition
 from headrace.coordinator.machine import Operation, Reply
 from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.machine import GroupsMachine
 from headrace.groups.share.offsets import (
     begin_alteration,
 )
@@ -20,7 +20,7 @@ from headrace.groups.share.states import Beginning, note_begun
 from headrace.ids import UNKNOWN_OFFSET, PartitionIndex, SharePartitionKey, TopicName
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.server.broker import Broker
-from headrace.server.gathering import ask_in_slices, ask_shard
+from headrace.server.gathering import OperationFor, ask_in_slices, ask_shard
 from headrace.server.request import Request
 from headrace.wire.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
 from headrace.wire.messages.alter_share_group_offsets_response import (
@@ -29,18 +29,20 @@ from headrace.wire.messages.alter_share_group_offsets_response import (
     AlterShareGroupOffsetsResponseTopic,
 )
 
+A = TypeVar("A")
+
 
 async def handle(broker: Broker, request: Request) -> AlterShareGroupOffsetsResponse:
     body: AlterShareGroupOffsetsRequest = request.body
     check_share_groups(broker)
     offsets = await finish(_new_offsets(broker, body))
 
-    def plan(reply: Reply) -> Operation:
+    def plan(reply: Reply[list[Beginning]]) -> Operation[GroupsMachine]:
         return lambda machine, now_ms: begin_alteration(
             machine.state, body.group_id, offsets, reply
         )
 
-    def begin(beginning: Beginning, reply: Reply) -> None:
+    def begin(beginning: Beginning, reply: Reply[None]) -> None:
         key, state_epoch, start_offset = beginning
         broker.persister.initialize(key, state_epoch, start_offset, reply)
 
@@ -50,17 +52,20 @@ async def handle(broker: Broker, request: Request) -> AlterShareGroupOffsetsResp
     done = [key for key, answer in outcomes.items() if answer is None]
     broker.share_partitions.forget_group(body.group_id)
 
-    def note(reply: Reply) -> Operation:
+    def note(reply: Reply[None]) -> Operation[GroupsMachine]:
         return lambda machine, now_ms: note_begun(machine.state, body.group_id, done, now_ms, reply)
 
     await _ask_group(broker, body.group_id, note)
     return await finish(_altered(broker, body, outcomes))
 
 
-async def _ask_group(broker: Broker, group_id: str, operation: Callable[[Reply], Operation]) -> Any:
+async def _ask_group(broker: Broker, group_id: str, operation: OperationFor[A, GroupsMachine]) -> A:
     """Do an operation in a group's shard and return its answer, or raise its KafkaError."""
-    find = partial(group_shard, broker, group_id)
-    (answer,) = await ask_in_slices([operation], partial(ask_shard, find))
+
+    def ask(operation: OperationFor[A, GroupsMachine], reply: Reply[A]) -> None:
+        ask_shard(partial(group_shard, broker, group_id), operation, reply)
+
+    (answer,) = await ask_in_slices([operation], ask)
     if isinstance(answer, KafkaError):
         raise answer
     return answer

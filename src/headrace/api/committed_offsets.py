@@ -20,7 +20,7 @@ OFFSETS_AT_ONCE: Final = 500
 
 async def commit_in_slices(
     commit: Commit,
-    ask: Callable[[Commit, Reply], None],
+    ask: Callable[[Commit, Reply[Refused]], None],
     respond: Callable[["Refused | KafkaError"], Slices[M]],
 ) -> M:
     """Commit very many offsets, with turns for others on the loop in between.

@@ -7,8 +7,6 @@ member that joins it like this, see `groups.migration`.
 The work is in `groups.consumer.heartbeat`.
 """
 
-from typing import Any
-
 from headrace import config
 from headrace.api.groups import client_host
 from headrace.errors import ErrorCode, KafkaError
@@ -28,7 +26,7 @@ def handle(broker: Broker, request: Request) -> Answer:
     body: ConsumerGroupHeartbeatRequest = request.body
     sender = Sender(request.client_id or "", client_host(request.peer.address), request.version)
 
-    def reply(answer: Any) -> None:
+    def reply(answer: ConsumerGroupHeartbeatResponse | KafkaError) -> None:
         if isinstance(answer, KafkaError):
             answer = ConsumerGroupHeartbeatResponse(
                 error_code=answer.code, error_message=answer.message

@@ -18,6 +18,7 @@ from headrace.groups.administration import (
     delete_group,
     give_up_deletion,
 )
+from headrace.groups.machine import GroupsMachine
 from headrace.server.broker import Broker
 from headrace.server.gathering import (
     answer_each,
@@ -44,7 +45,7 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
     )
 
 
-def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
+def _delete_group(broker: Broker, group_id: str, reply: Reply[None]) -> None:
     """Delete a group, and before it the states of its partitions if it is a share group."""
 
     def on_states(answer: KafkaError | None) -> None:
@@ -53,12 +54,12 @@ def _delete_group(broker: Broker, group_id: str, reply: Reply) -> None:
         else:
             ask_shard(find, delete, on_deleted)
 
-    def delete(reply: Reply) -> Operation:
+    def delete(reply: Reply[bool]) -> Operation[GroupsMachine]:
         # A group of which something cannot be read is deleted with that, and is served again then.
         unreadable = find().set_aside.tombstones(group_id)
         return lambda machine, now_ms: delete_group(machine.state, group_id, reply, unreadable)
 
-    def give_up(reply: Reply) -> Operation:
+    def give_up(reply: Reply[None]) -> Operation[GroupsMachine]:
         return lambda machine, now_ms: give_up_deletion(machine.state, group_id, reply)
 
     def on_deleted(answer: bool | KafkaError) -> None:

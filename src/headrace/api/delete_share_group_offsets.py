@@ -8,13 +8,20 @@ The work is in `groups.share.offsets`.
 from functools import partial
 
 from headrace.api.groups import check_share_groups, group_shard
-from headrace.api.share_group_offsets import code_and_message, delete_states, unknown_partition
+from headrace.api.share_group_offsets import (
+    Deletions,
+    code_and_message,
+    delete_states,
+    unknown_partition,
+)
 from headrace.coordinator.machine import Operation, Reply
 from headrace.errors import KafkaError
+from headrace.groups.machine import GroupsMachine
 from headrace.groups.share.offsets import (
+    KnownTopic,
     begin_deletion,
 )
-from headrace.ids import ZERO_TOPIC_ID, TopicId
+from headrace.ids import ZERO_TOPIC_ID
 from headrace.server.broker import Broker
 from headrace.server.failures import failure_response
 from headrace.server.request import LATER, Answer, Request
@@ -32,7 +39,7 @@ def handle(broker: Broker, request: Request) -> Answer:
     check_share_groups(broker)
     names = list(dict.fromkeys(topic.topic_name for topic in body.topics))
 
-    def on_done(answer: KafkaError | dict[str, tuple[TopicId, KafkaError | None]]) -> None:
+    def on_done(answer: Deletions | KafkaError) -> None:
         if isinstance(answer, KafkaError):
             request.answer(failure_response(request, answer.code, answer.message))
             return
@@ -44,7 +51,7 @@ def handle(broker: Broker, request: Request) -> Answer:
             )
         request.answer(DeleteShareGroupOffsetsResponse(responses=rows))
 
-    def plan(reply: Reply) -> Operation:
+    def plan(reply: Reply[list[KnownTopic]]) -> Operation[GroupsMachine]:
         return lambda machine, now_ms: begin_deletion(machine.state, body.group_id, names, reply)
 
     find = partial(group_shard, broker, body.group_id)

@@ -37,7 +37,7 @@ FIRST_WITH_MISSING_GROUPS: Final = 6
 def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
     body: DescribeGroupsRequest = request.body
 
-    def describe(group_id: str, reply: Reply) -> None:
+    def describe(group_id: str, reply: Reply[DescribedGroup]) -> None:
         ask_shard(
             partial(broker.groups.shard, group_id),
             lambda reply: lambda machine, _: describe_group(machine.state, group_id, reply),

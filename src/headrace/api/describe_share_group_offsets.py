@@ -16,6 +16,7 @@ from headrace.api.groups import check_share_groups, group_shard
 from headrace.api.share_group_offsets import topic_id_of
 from headrace.coordinator.machine import Operation, Reply
 from headrace.errors import KafkaError
+from headrace.groups.machine import GroupsMachine
 from headrace.groups.share.offsets import (
     KnownTopic,
     known_offsets,
@@ -46,13 +47,15 @@ async def handle(broker: Broker, request: Request) -> DescribeShareGroupOffsetsR
     body: DescribeShareGroupOffsetsRequest = request.body
     check_share_groups(broker)
 
-    def look_up(asked: DescribeShareGroupOffsetsRequestGroup, reply: Reply) -> None:
-        def operation(reply: Reply) -> Operation:
+    def look_up(
+        asked: DescribeShareGroupOffsetsRequestGroup, reply: Reply[list[KnownTopic]]
+    ) -> None:
+        def operation(reply: Reply[list[KnownTopic]]) -> Operation[GroupsMachine]:
             return lambda machine, now_ms: known_offsets(machine.state, asked.group_id, reply)
 
         ask_shard(partial(group_shard, broker, asked.group_id), operation, reply)
 
-    def read(place: _Described, reply: Reply) -> None:
+    def read(place: _Described, reply: Reply[StateSummary]) -> None:
         broker.persister.read_summary(place.key, NO_LEADER_EPOCH, reply)
 
     known = await ask_in_slices(body.groups, look_up)

@@ -43,7 +43,7 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
     )
 
 
-def _describe(broker: Broker, transactional_id: str, reply: Reply) -> None:
+def _describe(broker: Broker, transactional_id: str, reply: Reply[Transaction]) -> None:
     def find() -> Shard[TransactionsMachine]:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from headrace import config
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import OnError, Outcome, Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.machine import GroupsMachine
@@ -17,17 +17,20 @@ from headrace.server.operations import GROUP_OPERATIONS
 from headrace.server.request import LATER, Answer, Request
 from headrace.wire.schema import Message
 
-Operation = Callable[[GroupsState, int], Outcome]
+A = TypeVar("A")
+OnState: TypeAlias = Callable[[GroupsState, int], Outcome]
+"""An operation, as a function of the state of the machine."""
+D = TypeVar("D", bound="Described")
 
 
-def parked(request: Request, answer: Reply) -> Reply:
+def parked(request: Request, answer: Reply[A]) -> Reply[A]:
     """Return the reply of a request that a coordinator may keep waiting.
 
     A node that stops answers it, and the coordinator's own answer, if it still comes, is dropped.
     """
     is_answered = False
 
-    def reply(response: Any) -> None:
+    def reply(response: A | KafkaError) -> None:
         nonlocal is_answered
         if not is_answered:
             answer(response)
@@ -45,10 +48,10 @@ def client_host(address: str) -> str:
     return "/" + address.rpartition(":")[0].strip("[]")
 
 
-def write_to_group(broker: Broker, group_id: str, operation: Operation, reply: Reply) -> Answer:
-    """Do an operation where the group is coordinated; whatever comes of it goes to the reply."""
+def write_to_group(broker: Broker, group_id: str, operation: OnState, on_error: OnError) -> Answer:
+    """Do an operation where the group is coordinated, or tell `on_error` why not."""
 
-    def on_machine(machine: Any, now_ms: int) -> Outcome:
+    def on_machine(machine: GroupsMachine, now_ms: int) -> Outcome:
         return operation(machine.state, now_ms)
 
     try:
@@ -56,37 +59,43 @@ def write_to_group(broker: Broker, group_id: str, operation: Operation, reply: R
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "an empty group id")
         shard = broker.groups.shard(group_id)
     except KafkaError as error:
-        reply(error)
+        on_error(error)
         return LATER
-    shard.write(on_machine, reply)
+    shard.write(on_machine, on_error)
     return LATER
 
 
-Describe: TypeAlias = Callable[[GroupsState, str, Reply], Outcome]
+class Described(Protocol):
+    """The row of a group, whatever its kind."""
+
+    authorized_operations: int
+
+
+Describe: TypeAlias = Callable[[GroupsState, str, Reply[D]], Outcome]
 """Answers with the row of a group; KafkaError if it is not there or of another protocol."""
 
 
 def answer_descriptions(
     broker: Broker,
     request: Request,
-    describe: Describe,
-    refused: Callable[[int, str, str], Any],
+    describe: Describe[D],
+    refused: Callable[[int, str, str], D],
     response: Callable[..., Message],
 ) -> Answer | Coroutine[Any, Any, Message]:
     """Answer with a row for each group, in the order in which they were asked for.
 
-    `refused` gives the row of a group that cannot be described, by code, message and name.
+    `refused` returns the row of a group that cannot be described, by code, message and name.
     """
     body = request.body
 
-    def ask(group_id: str, reply: Reply) -> None:
+    def ask(group_id: str, reply: Reply[D]) -> None:
         ask_shard(
             partial(group_shard, broker, group_id),
             lambda reply: lambda machine, _: describe(machine.state, group_id, reply),
             reply,
         )
 
-    def row(group_id: str, answer: Any) -> Any:
+    def row(group_id: str, answer: D | KafkaError) -> D:
         if isinstance(answer, KafkaError):
             return refused(answer.code, answer.message, group_id)
         if body.include_authorized_operations:

@@ -55,7 +55,7 @@ async def _leave_in_slices(broker: Broker, body: LeaveGroupRequest) -> LeaveGrou
         for start in range(0, len(body.members), MEMBERS_AT_ONCE)
     ]
 
-    def ask(part: LeaveGroupRequest, reply: Reply) -> None:
+    def ask(part: LeaveGroupRequest, reply: Reply[LeaveGroupResponse]) -> None:
         write_to_group(
             broker, body.group_id, lambda state, now_ms: leave(state, part, now_ms, reply), reply
         )

@@ -6,15 +6,14 @@ coordinates.
 The work is in `groups.administration`.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import KafkaError
 from headrace.groups.administration import (
     GroupFilter,
+    GroupRow,
     group_ids,
     list_groups,
 )
@@ -38,7 +37,11 @@ async def handle(broker: Broker, request: Request) -> ListGroupsResponse:
         frozenset(map(str.lower, body.types_filter)),
     )
     shards = tuple(broker.groups)
-    found = await ask_in_slices(shards, lambda shard, reply: _ask(shard, group_ids, reply))
+
+    def find_ids(shard: Shard[GroupsMachine], reply: Reply[list[str]]) -> None:
+        shard.write(lambda machine, now_ms: group_ids(machine.state, reply), reply)
+
+    found = await ask_in_slices(shards, find_ids)
     slices = [
         (shard, ids[start : start + GROUPS_AT_ONCE])
         for shard, ids in zip(shards, found, strict=True)
@@ -46,17 +49,20 @@ async def handle(broker: Broker, request: Request) -> ListGroupsResponse:
         for start in range(0, len(ids), GROUPS_AT_ONCE)
     ]
 
-    def list_slice(each: tuple[Shard[GroupsMachine], list[str]], reply: Reply) -> None:
+    def list_slice(
+        each: tuple[Shard[GroupsMachine], list[str]], reply: Reply[list[GroupRow]]
+    ) -> None:
         shard, ids = each
-        _ask(shard, partial(list_groups, wanted=wanted, group_ids=ids), reply)
+        shard.write(lambda machine, now_ms: list_groups(machine.state, wanted, reply, ids), reply)
 
     listed = await ask_in_slices(slices, list_slice, at_once=1)
+    rows: list[GroupRow] = []
     # A shard that is not in service hides its groups; a client that is told so asks again.
-    for answer in (*found, *listed):
-        if isinstance(answer, KafkaError):
-            return ListGroupsResponse(error_code=answer.code)
-    return ListGroupsResponse(groups=[ListedGroup(*row) for rows in listed for row in rows])
-
-
-def _ask(shard: Shard[GroupsMachine], operation: Callable[..., Outcome], reply: Reply) -> None:
-    shard.write(lambda machine, now_ms: operation(machine.state, reply=reply), reply)
+    for ids in found:
+        if isinstance(ids, KafkaError):
+            return ListGroupsResponse(error_code=ids.code)
+    for some in listed:
+        if isinstance(some, KafkaError):
+            return ListGroupsResponse(error_code=some.code)
+        rows += some
+    return ListGroupsResponse(groups=[ListedGroup(*row) for row in rows])

@@ -47,7 +47,7 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
     )
     commit = Commit(body.group_id, asked.existing, committer, body.retention_time_ms)
 
-    def ask(commit: Commit, reply: Reply) -> None:
+    def ask(commit: Commit, reply: Reply[Refused]) -> None:
         try:
             shard = broker.groups.shard(body.group_id)
         except KafkaError as error:

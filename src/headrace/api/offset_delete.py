@@ -44,7 +44,7 @@ async def handle(broker: Broker, request: Request) -> OffsetDeleteResponse:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     existing = [(each.name, _existing_indexes(broker.image, each)) for each in body.topics]
 
-    def delete(part: _Offsets, reply: Reply) -> None:
+    def delete(part: _Offsets, reply: Reply[set[str]]) -> None:
         ask_shard(
             partial(broker.groups.shard, body.group_id),
             lambda reply: (

@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from headrace.coordinator.machine import Operation, Reply
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
+from headrace.groups.machine import GroupsMachine
 from headrace.groups.offsets.fetches import (
     FetchedOffset,
     FetchedTopic,
@@ -28,7 +29,7 @@ from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.image import Image
 from headrace.server.broker import Broker
 from headrace.server.failures import failure_response
-from headrace.server.gathering import answer_each, ask_each, ask_in_slices, ask_shard
+from headrace.server.gathering import OperationFor, answer_each, ask_each, ask_in_slices, ask_shard
 from headrace.server.request import LATER, Answer, Request
 from headrace.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.wire.messages.offset_fetch_response import (
@@ -81,7 +82,7 @@ def _fetch_one(broker: Broker, request: Request) -> None:
     topics = None if body.topics is None else [(x.name, x.partition_indexes) for x in body.topics]
     query = OffsetQuery(body.group_id, topics, body.require_stable)
 
-    def on_answer(answers: list[Any]) -> None:
+    def on_answer(answers: list[list[FetchedTopic] | KafkaError]) -> None:
         (answer,) = answers
         if isinstance(answer, KafkaError):
             response = failure_response(request, answer.code, answer.message)
@@ -107,7 +108,7 @@ def _fetch_groups(broker: Broker, request: Request) -> Answer | Coroutine[Any, A
     body: OffsetFetchRequest = request.body
     image, is_by_id = broker.image, request.version >= FIRST_BY_ID
 
-    def fetch(group: OffsetFetchRequestGroup, reply: Reply) -> None:
+    def fetch(group: OffsetFetchRequestGroup, reply: Reply[list[FetchedTopic]]) -> None:
         query = OffsetQuery(
             group.group_id,
             _known_topics(image, group, is_by_id=is_by_id),
@@ -117,7 +118,9 @@ def _fetch_groups(broker: Broker, request: Request) -> Answer | Coroutine[Any, A
         )
         ask_shard(partial(broker.groups.shard, query.group_id), _look_up(query), reply)
 
-    def row(group: OffsetFetchRequestGroup, answer: Any) -> OffsetFetchResponseGroup:
+    def row(
+        group: OffsetFetchRequestGroup, answer: list[FetchedTopic] | KafkaError
+    ) -> OffsetFetchResponseGroup:
         row = OffsetFetchResponseGroup(group_id=group.group_id)
         if isinstance(answer, KafkaError):
             row.error_code = answer.code
@@ -246,7 +249,7 @@ async def _fetch_many_of_groups(broker: Broker, request: Request) -> OffsetFetch
 async def _snapshots(
     broker: Broker, queries: Sequence[OffsetQuery]
 ) -> list[OffsetSnapshot | KafkaError]:
-    def ask(query: OffsetQuery, reply: Reply) -> None:
+    def ask(query: OffsetQuery, reply: Reply[OffsetSnapshot]) -> None:
         ask_shard(
             partial(broker.groups.shard, query.group_id),
             lambda reply: lambda machine, now_ms: snapshot_offsets(machine.state, query, reply),
@@ -282,7 +285,7 @@ def _fill(
 # All of them
 
 
-def _look_up(query: OffsetQuery) -> Callable[[Reply], Operation]:
+def _look_up(query: OffsetQuery) -> OperationFor[list[FetchedTopic], GroupsMachine]:
     return lambda reply: lambda machine, now_ms: fetch_offsets(machine.state, query, reply)
 
 

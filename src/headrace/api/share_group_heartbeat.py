@@ -15,7 +15,6 @@ The work is in `groups.share.heartbeat`.
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from headrace.api.groups import check_share_groups, client_host, parked
 from headrace.coordinator.machine import Reply
@@ -66,7 +65,7 @@ def handle(broker: Broker, request: Request) -> Answer:
 def _begin_states(broker: Broker, group_id: str, beginnings: Sequence[Beginning]) -> None:
     """Begin states, and take note of those that have begun."""
 
-    def on_all(answers: list[Any]) -> None:
+    def on_all(answers: list[StateSummary | KafkaError | None]) -> None:
         begun, failed = list[SharePartitionKey](), dict[SharePartitionKey, KafkaError]()
         for each, answer in zip(beginnings, answers, strict=True):
             if isinstance(answer, KafkaError):
@@ -83,7 +82,7 @@ def _begin_states(broker: Broker, group_id: str, beginnings: Sequence[Beginning]
     ask_in_turns(beginnings, partial(_begin_state, broker), on_all)
 
 
-def _begin_state(broker: Broker, beginning: Beginning, reply: Reply) -> None:
+def _begin_state(broker: Broker, beginning: Beginning, reply: Reply[StateSummary | None]) -> None:
     """Begin a state, unless it is there."""
     key, state_epoch, start_offset = beginning
 

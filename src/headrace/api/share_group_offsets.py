@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 from headrace.api.groups import group_shard
 from headrace.coordinator.machine import Operation, Reply
@@ -16,7 +16,14 @@ from headrace.groups.share.offsets import (
 )
 from headrace.ids import ZERO_TOPIC_ID, SharePartitionKey, TopicId, TopicName
 from headrace.server.broker import Broker
-from headrace.server.gathering import ask_each, ask_in_turns
+from headrace.server.gathering import OperationFor, ask_each, ask_in_turns
+
+Deletions: TypeAlias = dict[str, tuple[TopicId, KafkaError | None]]
+"""By topic: its id, and why its states could not be deleted, if they could not."""
+Plan: TypeAlias = tuple[
+    Callable[[], Shard[GroupsMachine]], OperationFor[list[KnownTopic], GroupsMachine]
+]
+"""Where a group is, and the operation that finds the topics whose states are to be deleted."""
 
 
 def topic_id_of(broker: Broker, name: str) -> TopicId:
@@ -24,20 +31,20 @@ def topic_id_of(broker: Broker, name: str) -> TopicId:
     return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
 
-def delete_group_states(broker: Broker, group_id: str, reply: Reply) -> None:
+def delete_group_states(broker: Broker, group_id: str, reply: Reply[None]) -> None:
     """Delete all states of a group that is about to be deleted; the answer is None.
 
     Nothing is done for groups that are no share groups. Else the answer is a KafkaError if it has
     members, or if one of the states could not be deleted: the group stays then.
     """
 
-    def on_done(answer: KafkaError | dict[str, tuple[TopicId, KafkaError | None]]) -> None:
+    def on_done(answer: Deletions | KafkaError) -> None:
         if isinstance(answer, KafkaError):
             reply(answer)
         else:
             reply(next((error for _, error in answer.values() if error is not None), None))
 
-    def plan(reply: Reply) -> Operation:
+    def plan(reply: Reply[list[KnownTopic]]) -> Operation[GroupsMachine]:
         return lambda machine, now_ms: begin_group_deletion(machine.state, group_id, reply)
 
     find = partial(broker.groups.shard, group_id, is_served=False)
@@ -47,14 +54,14 @@ def delete_group_states(broker: Broker, group_id: str, reply: Reply) -> None:
 def delete_states(
     broker: Broker,
     group_id: str,
-    plan: tuple[Callable[[], Shard[GroupsMachine]], Callable[[Reply], Operation]],
-    reply: Reply,
+    plan: Plan,
+    reply: Reply[Deletions],
     *,
     is_group_deleted: bool = False,
 ) -> None:
     """Delete the states of topics that a plan gives; the answer is what came of each, by name."""
 
-    def on_planned(answers: list[Any]) -> None:
+    def on_planned(answers: list[list[KnownTopic] | KafkaError]) -> None:
         (planned,) = answers
         if isinstance(planned, KafkaError):
             reply(planned)
@@ -62,9 +69,7 @@ def delete_states(
         keys = [(topic, key) for topic in planned for key in topic.keys(group_id)]
 
         def on_deleted(answers: list[KafkaError | None]) -> None:
-            outcomes: dict[str, tuple[TopicId, KafkaError | None]] = {
-                topic.name: (topic.topic_id, None) for topic in planned
-            }
+            outcomes: Deletions = {topic.name: (topic.topic_id, None) for topic in planned}
             for (topic, _), answer in zip(keys, answers, strict=True):
                 if answer is not None:
                     outcomes[topic.name] = topic.topic_id, answer
@@ -83,7 +88,7 @@ def delete_states(
                 lambda answer: reply(outcomes if answer is None else answer),
             )
 
-        def delete(place: tuple[KnownTopic, SharePartitionKey], reply: Reply) -> None:
+        def delete(place: tuple[KnownTopic, SharePartitionKey], reply: Reply[None]) -> None:
             broker.persister.delete(place[1], reply)
 
         ask_in_turns(keys, delete, on_deleted)
@@ -92,11 +97,14 @@ def delete_states(
 
 
 def _note(
-    broker: Broker, group_id: str, operation: Callable[[Reply], Operation], reply: Reply
+    broker: Broker,
+    group_id: str,
+    operation: OperationFor[None, GroupsMachine],
+    reply: Reply[None],
 ) -> None:
     """Write what was done; the answer is None, or the KafkaError that it failed with."""
 
-    def on_noted(answers: list[Any]) -> None:
+    def on_noted(answers: list[KafkaError | None]) -> None:
         reply(answers[0])
 
     ask_each([(partial(group_shard, broker, group_id), operation)], on_noted)

@@ -14,7 +14,7 @@ The work is in `share.state`; `share.coordinator` is its shell.
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from headrace.coordinator.machine import Reply
 from headrace.coordinator.shard import Shard
@@ -36,12 +36,15 @@ from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.placement import state_partition
 from headrace.wire.schema import Message, Struct
 
+P = TypeVar("P")
+A = TypeVar("A")
 
-def _handle(kind: Kind, broker: Broker, request: Request) -> Answer:
+
+def _handle(kind: Kind[P, A], broker: Broker, request: Request) -> Answer:
     asked = read_request(kind, request.body) if request.body.group_id else {}
     rows = [(key, argument) for key, arguments in asked.items() for argument in arguments]
 
-    def respond(answers: list[Any]) -> None:
+    def respond(answers: list[A | KafkaError]) -> None:
         last = {key: answer for (key, _), answer in zip(rows, answers, strict=True)}
         request.answer(_response(kind, last))
 
@@ -51,7 +54,9 @@ def _handle(kind: Kind, broker: Broker, request: Request) -> Answer:
     return LATER
 
 
-def _ask(broker: Broker, kind: Kind, key: SharePartitionKey, argument: Any, reply: Reply) -> None:
+def _ask(
+    broker: Broker, kind: Kind[P, A], key: SharePartitionKey, argument: P, reply: Reply[A]
+) -> None:
     try:
         shard = _shard(broker, key)
     except KafkaError as error:
@@ -63,7 +68,7 @@ def _ask(broker: Broker, kind: Kind, key: SharePartitionKey, argument: Any, repl
 
 
 def _shard(broker: Broker, key: SharePartitionKey) -> Shard[ShareStatesMachine]:
-    """Give the shard of a share partition; KafkaError if it is not here."""
+    """Return the shard of a share partition; KafkaError if it is not here."""
     topic = broker.image.topic(SHARE_STATES_TOPIC)
     found = None
     if topic is not None:
@@ -73,7 +78,7 @@ def _shard(broker: Broker, key: SharePartitionKey) -> Shard[ShareStatesMachine]:
     return found
 
 
-def _response(kind: Kind, answers: dict[SharePartitionKey, Any]) -> Message:
+def _response(kind: Kind[P, A], answers: dict[SharePartitionKey, A | KafkaError]) -> Message:
     topics: dict[TopicId, list[Struct]] = {}
     for key, answer in answers.items():
         if isinstance(answer, KafkaError):

@@ -2,26 +2,30 @@
 
 from typing import Final
 
-from headrace.coordinator.machine import Operation, Reply
+from headrace.coordinator.machine import OnError, Operation
 from headrace.errors import ErrorCode, KafkaError
 from headrace.server.broker import Broker
+from headrace.txn.machine import TransactionsMachine
 
 FIRST_WITH_FENCED: Final = 2
 UNBUMPING: Final = 0
 
 
 def ask_coordinator(
-    broker: Broker, transactional_id: str, operation: Operation, reply: Reply
+    broker: Broker,
+    transactional_id: str,
+    operation: Operation[TransactionsMachine],
+    on_error: OnError,
 ) -> None:
-    """Do an operation at the coordinator of a transactional id, or tell `reply` why not."""
+    """Do an operation at the coordinator of a transactional id, or tell `on_error` why not."""
     try:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
         shard = broker.transactions.shard(transactional_id)
     except KafkaError as error:
-        reply(error)
+        on_error(error)
         return
-    shard.write(operation, reply)
+    shard.write(operation, on_error)
 
 
 def fenced_before(error: KafkaError, version: int) -> ErrorCode:

@@ -56,7 +56,7 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
     )
     commit = Commit(body.group_id, asked.existing, committer)
 
-    def ask(commit: Commit, reply: Reply) -> None:
+    def ask(commit: Commit, reply: Reply[Refused]) -> None:
         try:
             shard = broker.groups.shard(body.group_id)
         except KafkaError as refused:
@@ -78,10 +78,11 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
         else:
             ask(commit, reply)
 
+    def verify(body: TxnOffsetCommitRequest, reply: Reply[None]) -> None:
+        broker.verify_offsets(body, request.version, reply)
+
     async def commit_many() -> TxnOffsetCommitResponse:
-        (error,) = await ask_in_slices(
-            [body], lambda body, reply: broker.verify_offsets(body, request.version, reply)
-        )
+        (error,) = await ask_in_slices([body], verify)
         if error is not None:
             return await finish(respond(error))
         return await commit_in_slices(commit, ask, respond)

@@ -43,7 +43,7 @@ async def handle(broker: Broker, request: Request) -> WriteTxnMarkersResponse:
             asked += [(each, topic.name, row) for row in rows]
 
     def write(
-        marker: tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult], reply: Reply
+        marker: tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult], reply: Reply[None]
     ) -> None:
         each, topic, row = marker
         if (refused := _refused(each)) is not None:

@@ -7,13 +7,26 @@ was last heard of) may be kept beside; it is lost with the machine, and clients 
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, NewType, Protocol, TypeAlias, TypeVar
 
 from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import KafkaError
 from headrace.wire.schema import Message
 
-Reply: TypeAlias = Callable[[Any], None]
+A = TypeVar("A")
+M = TypeVar("M", bound="Machine")
+
+Reply: TypeAlias = Callable[[A | KafkaError], None]
 """Takes the answer of a request, or the KafkaError that it failed with. Machines only keep it."""
+OnError: TypeAlias = Callable[[KafkaError], None]
+"""Takes the KafkaError that something failed with. Every reply is one, whatever its answer is."""
+Told = NewType("Told", tuple[OnError, Any])
+"""A reply with its answer, made by `told`, which has them agree."""
+
+
+def told(reply: Reply[A], answer: A | KafkaError) -> Told:
+    """Return a reply with what it is to be told; an answer of another type is a type error."""
+    return Told((reply, answer))
 
 
 class Outcome(NamedTuple):
@@ -21,8 +34,8 @@ class Outcome(NamedTuple):
 
     records: tuple[CoordinatorRecord, ...] = ()
     """To be written together or not at all."""
-    replies: tuple[tuple[Reply, Any], ...] = ()
-    """Answers, to be sent when the records, and all before them, are committed."""
+    replies: tuple[Told, ...] = ()
+    """Answers, made by `told`, to be sent when the records, and all before them, are committed."""
     is_divisible: bool = False
     """Whether its records stand for themselves, and may be written in several batches. What is too
     large for any batch is left out then, and tried again with the next deadline of the kind."""
@@ -64,9 +77,9 @@ class Machine(Protocol):
     def on_deadline_unmet(self, now_ms: int) -> None:
         """Have what `on_deadline` did last due again: its outcome could not be written."""
 
-    def waiting(self) -> Iterable[Reply]:
-        """Give all replies that are kept: who waits is told that this node cannot answer."""
+    def waiting(self) -> Iterable[OnError]:
+        """Return all replies that are kept: who waits is told that this node cannot answer."""
 
 
-Operation: TypeAlias = Callable[[Any, int], Outcome]
+Operation: TypeAlias = Callable[[M, int], Outcome]
 """A function of the machine and the time. A KafkaError that it raises is the request's answer."""

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from headrace.coordinator.machine import Reply
+from headrace.coordinator.machine import OnError, Told, told
 from headrace.errors import ErrorCode, KafkaError
 
 REPLIES_AT_ONCE: Final = 100
@@ -14,11 +14,12 @@ REPLIES_AT_ONCE: Final = 100
 logger = logging.getLogger(__name__)
 
 
-def tell(reply: Reply, answer: Any) -> None:
+def tell(answered: Told) -> None:
     """Pass an answer on. One that cannot be sent, or cannot even be encoded, is that one's failure.
 
     Its caller is told so; the callers behind it must not suffer for it.
     """
+    reply, answer = answered
     try:
         reply(answer)
     except Exception as error:
@@ -30,9 +31,9 @@ def tell(reply: Reply, answer: Any) -> None:
             logger.exception("nor can its failure")
 
 
-def fail_all(replies: Sequence[Reply], error: KafkaError) -> None:
+def fail_all(replies: Sequence[OnError], error: KafkaError) -> None:
     """Tell everybody that nothing comes: the first at once, the rest slice by slice."""
     for reply in replies[:REPLIES_AT_ONCE]:
-        tell(reply, error)
+        tell(told(reply, error))
     if rest := replies[REPLIES_AT_ONCE:]:
         asyncio.get_running_loop().call_soon(fail_all, rest, error)

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.coordinator.batches import fit, put_together
 from headrace.coordinator.loading import replay_log, replay_marker
-from headrace.coordinator.machine import Machine, Operation, Outcome, Reply
+from headrace.coordinator.machine import Machine, OnError, Operation, Outcome, Told
 from headrace.coordinator.records import (
     NO_PRODUCER,
     CoordinatorRecord,
@@ -71,7 +71,7 @@ class _Uncommitted(NamedTuple):
     """Answers that wait for the high watermark."""
 
     end_offset: int
-    replies: tuple[tuple[Reply, Any], ...]
+    replies: tuple[Told, ...]
 
 
 class Shard(Generic[M]):
@@ -109,7 +109,7 @@ class Shard(Generic[M]):
         """What is replayed already, to be written at the end of this turn: a list each."""
         self._unwritten_count = 0
         """How many records these are."""
-        self._replies: list[tuple[Reply, Any]] = []
+        self._replies: list[Told] = []
         self._is_write_due = False
         self._is_answering = False
         """Whether what is committed is answered in the next turn, as it was too much for one."""
@@ -168,21 +168,21 @@ class Shard(Generic[M]):
 
     # Operations
 
-    def write(self, operation: Operation, reply: Reply) -> None:
+    def write(self, operation: Operation[M], on_error: OnError) -> None:
         """Do an operation; its answers come through the replies of its outcome.
 
-        `reply` is told if the operation cannot be done at all: it raised a KafkaError, or this
+        `on_error` is told if the operation cannot be done at all: it raised a KafkaError, or this
         shard is not in service.
         """
         if self.state is not State.ACTIVE:
-            reply(self._unavailable())
+            on_error(self._unavailable())
             return
         try:
-            outcome: Outcome = operation(self.machine, self._clock.now_ms())
+            outcome = operation(self.machine, self._clock.now_ms())
             outcome, encoded = self._encode(outcome)
         except KafkaError as error:
             self._arm()  # it may have set a deadline before
-            reply(error)
+            on_error(error)
             return
         for take_note in outcome.notes:
             take_note()
@@ -200,7 +200,7 @@ class Shard(Generic[M]):
         self._arm()
 
     def write_transactional(
-        self, operation: Operation, reply: Reply, *, producer_id: int, producer_epoch: int
+        self, operation: Operation[M], on_error: OnError, *, producer_id: int, producer_epoch: int
     ) -> None:
         """Do an operation whose records count once the producer's transaction is committed.
 
@@ -209,15 +209,15 @@ class Shard(Generic[M]):
         """
         self._write_out_all()
         if self.state is not State.ACTIVE:
-            reply(self._unavailable())
+            on_error(self._unavailable())
             return
         try:
-            outcome: Outcome = operation(self.machine, self._clock.now_ms())
+            outcome = operation(self.machine, self._clock.now_ms())
             outcome, encoded = self._encode(outcome)
             if encoded:
                 self._append(encoded, producer_id, producer_epoch)
         except KafkaError as error:
-            reply(error)
+            on_error(error)
             return
         for take_note in outcome.notes:
             take_note()
@@ -306,7 +306,7 @@ class Shard(Generic[M]):
         except KafkaError as error:
             raise _not_written(self.journal.name, error) from error
 
-    def _answer_when_committed(self, replies: tuple[tuple[Reply, Any], ...]) -> None:
+    def _answer_when_committed(self, replies: tuple[Told, ...]) -> None:
         if replies:
             self._uncommitted.append(_Uncommitted(self.journal.log.end_offset, replies))
             self.on_progress()
@@ -323,8 +323,8 @@ class Shard(Generic[M]):
                 self._uncommitted.appendleft(_Uncommitted(end_offset, replies[left:]))
                 replies = replies[:left]
             left -= len(replies)
-            for reply, answer in replies:
-                tell(reply, answer)
+            for each in replies:
+                tell(each)
         if self._uncommitted:
             self.journal.produce_waiters[self] = None
         else:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import all_groups, find_group, rules_of
@@ -17,6 +17,7 @@ from headrace.groups.offsets.expiry import (
     offset_tombstone,
 )
 from headrace.groups.state import Group, GroupsState, not_found
+from headrace.wire.messages.describe_groups_response import DescribedGroup
 
 DEAD: Final = "Dead"
 """The state of a group that is none, as it is shown and as a group that ends is in."""
@@ -39,15 +40,18 @@ class GroupFilter(NamedTuple):
     """Both in small letters, as the case does not matter; what nothing is called matches nothing"""
 
 
-def group_ids(state: GroupsState, reply: Reply) -> Outcome:
+def group_ids(state: GroupsState, reply: Reply[list[str]]) -> Outcome:
     """Look up which groups there are; the answer is a list of ids."""
     ids: list[str] = [*state.groups]
     ids += [each for each in state.offsets.groups() if each not in state.groups]
-    return Outcome(replies=((reply, ids),))
+    return Outcome(replies=(told(reply, ids),))
 
 
 def list_groups(
-    state: GroupsState, wanted: GroupFilter, reply: Reply, group_ids: Iterable[str] | None = None
+    state: GroupsState,
+    wanted: GroupFilter,
+    reply: Reply[list[GroupRow]],
+    group_ids: Iterable[str] | None = None,
 ) -> Outcome:
     """List groups, all or of those named that still are some; the answer is their rows."""
     if group_ids is None:
@@ -61,10 +65,10 @@ def list_groups(
         and (not wanted.states or group.state_name.lower() in wanted.states)
         and (not wanted.kinds or group.kind.value in wanted.kinds)
     ]
-    return Outcome(replies=((reply, rows),))
+    return Outcome(replies=(told(reply, rows),))
 
 
-def describe_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def describe_group(state: GroupsState, group_id: str, reply: Reply[DescribedGroup]) -> Outcome:
     """Describe a classic group; the answer is DescribeGroups' row. KafkaError if it is none."""
     group = find_group(state, group_id)
     if group is None or group.state_name == DEAD:
@@ -72,13 +76,13 @@ def describe_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
     describe = rules_of(group).describe
     if describe is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
-    return Outcome(replies=((reply, describe(group)),))
+    return Outcome(replies=(told(reply, describe(group)),))
 
 
 def delete_group(
     state: GroupsState,
     group_id: str,
-    reply: Reply,
+    reply: Reply[bool],
     unreadable: Sequence[CoordinatorRecord] = (),
 ) -> Outcome:
     """Delete a group with its offsets, those of transactions under way too.
@@ -91,7 +95,7 @@ def delete_group(
     group = find_group(state, group_id)
     if group is None or group.state_name == DEAD:
         if unreadable:
-            return Outcome(tuple(unreadable), ((reply, True),))
+            return Outcome(tuple(unreadable), (told(reply, True),))
         raise not_found(group_id)
     if not group.is_empty:
         raise KafkaError(
@@ -101,23 +105,25 @@ def delete_group(
     offsets = all_offset_tombstones(state, group_id, TOMBSTONES_AT_ONCE + 1)
     if len(offsets) > TOMBSTONES_AT_ONCE:
         begin = partial(state.ending.add, group_id)
-        return Outcome(tuple(offsets[:-1]), ((reply, False),), is_divisible=True, notes=(begin,))
+        return Outcome(
+            tuple(offsets[:-1]), (told(reply, False),), is_divisible=True, notes=(begin,)
+        )
     records = (*unreadable, *offsets, *rules_of(group).tombstones(group))
     end = partial(state.ending.discard, group_id)
-    return Outcome(records, ((reply, True),), is_divisible=True, notes=(end,))
+    return Outcome(records, (told(reply, True),), is_divisible=True, notes=(end,))
 
 
-def give_up_deletion(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def give_up_deletion(state: GroupsState, group_id: str, reply: Reply[None]) -> Outcome:
     """Serve a group again whose deletion failed on its way; the answer is None."""
     state.ending.discard(group_id)
-    return Outcome(replies=((reply, None),))
+    return Outcome(replies=(told(reply, None),))
 
 
 def delete_offsets(
     state: GroupsState,
     group_id: str,
     topics: Sequence[tuple[str, Sequence[int]]],
-    reply: Reply,
+    reply: Reply[set[str]],
 ) -> Outcome:
     """Delete offsets of a group; the answer is the set of topics that it is subscribed to.
 
@@ -139,4 +145,4 @@ def delete_offsets(
                 for index in indexes
                 if index in known or (topic, index) in undecided
             ]
-    return Outcome(tuple(records), ((reply, subscribed),))
+    return Outcome(tuple(records), (told(reply, subscribed),))

@@ -12,23 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from headrace.coordinator.machine import Outcome, Reply
-from headrace.groups.state import GroupId, GroupsState, MemberId
+from headrace.groups.state import Computation, GroupId, GroupsState, MemberId
 
 STEPS_ON_LOOP_MAX: Final = 10_000
 """How many partitions, members and wishes may be looked at on the loop: about 10 ms."""
-
-
-class Computation(Protocol):
-    """Work for elsewhere."""
-
-    @property
-    def group_id(self) -> GroupId: ...
-
-    def compute(self) -> Any:
-        """Do it, with nothing that anybody changes meanwhile. In a thread."""
-
-    def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
-        """Write what `compute` gave, None if it failed. As an operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +49,7 @@ class AssignedGroup(Protocol):
     def members(self) -> Iterable[MemberId]: ...
 
 
-def place_for(state: GroupsState, step_count: int) -> Reply | None:
+def place_for(state: GroupsState, step_count: int) -> Reply[Computation] | None:
     """Return what has a target of so many steps computed elsewhere; None to compute it here."""
     return state.compute_elsewhere if step_count > STEPS_ON_LOOP_MAX else None
 

@@ -23,8 +23,8 @@ from headrace.records.compression import Compression
 from headrace.surroundings import new_uuid
 
 if TYPE_CHECKING:
-    from headrace.groups.assigning import Computation
     from headrace.groups.machine import GroupsMachine
+    from headrace.groups.state import Computation
 
 logger = logging.getLogger(__name__)
 Groups: TypeAlias = "Coordinator[GroupsMachine]"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, OnError, Outcome, Told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.classic import dispatch as classic
 from headrace.groups.consumer import dispatch as consumer
@@ -81,13 +81,13 @@ class GroupsMachine:
     def on_deadline_unmet(self, now_ms: int) -> None:
         self.state.deadlines.put_back(now_ms)
 
-    def waiting(self) -> Iterable[Reply]:
+    def waiting(self) -> Iterable[OnError]:
         return [reply for module in _MODULES for reply in module.waiting(self.state)]
 
 
 def _together(outcomes: Iterable[Outcome]) -> Outcome:
     records: tuple[CoordinatorRecord, ...] = ()
-    replies: tuple[tuple[Reply, object], ...] = ()
+    replies: tuple[Told, ...] = ()
     notes: tuple[Callable[[], None], ...] = ()
     for outcome in outcomes:
         records += outcome.records

@@ -7,17 +7,18 @@ come back. Each kind of group has its own module of operations on this state.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, NewType, Protocol, TypeAlias
+from typing import Any, NamedTuple, NewType, Protocol, TypeAlias
 
 from headrace.config import Settings
 from headrace.coordinator.deadlines import Deadlines
-from headrace.coordinator.machine import Reply
+from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.offsets.store import Offsets
 from headrace.groups.offsets.walk import OffsetWalk
 from headrace.ids import TopicId
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
@@ -58,7 +59,7 @@ class HeldHeartbeat(NamedTuple):
     """A heartbeat that waits for the first partitions of its member."""
 
     member_id: MemberId
-    reply: Reply
+    reply: Reply[ShareGroupHeartbeatResponse]
     until_ms: int
 
 
@@ -79,8 +80,8 @@ class GroupsState:
     groups: dict[GroupId, Group] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=Offsets)
     deadlines: Deadlines[DeadlineKey] = field(default_factory=Deadlines)
-    compute_elsewhere: Reply | None = None
-    """Takes a `Computation`, and has it done off the loop; None if there is nowhere else."""
+    compute_elsewhere: Reply["Computation"] | None = None
+    """Has something done off the loop; None if there is nowhere else."""
     share_topics: dict[TopicId, dict[GroupId, None]] = field(default_factory=dict)
     """The share groups that know something of the states of a topic's partitions."""
     unexamined: list[GroupId] = field(default_factory=list)
@@ -101,6 +102,19 @@ class GroupsState:
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """Give what was set for a group (resource GROUP)."""
         return self.image.configs(ResourceType.GROUP, group_id)
+
+
+class Computation(Protocol):
+    """Work that is too much for the loop (`groups.assigning`)."""
+
+    @property
+    def group_id(self) -> GroupId: ...
+
+    def compute(self) -> Any:
+        """Do it, with nothing that anybody changes meanwhile. In a thread."""
+
+    def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
+        """Write what `compute` gave, None if it failed. As an operation."""
 
 
 def check_stays(state: GroupsState, group_id: str) -> None:

@@ -7,9 +7,9 @@ the same connection wait for it, and find what it has done.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from headrace.coordinator.machine import Operation, Reply
+from headrace.coordinator.machine import Machine, Operation, Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import KafkaError
 from headrace.server.request import LATER, Answer, Request
@@ -20,25 +20,34 @@ NAMES_AT_ONCE: Final = 50
 ROWS_AT_ONCE: Final = 1000
 """How many rows of a response are made in one turn of the loop."""
 
-OperationFor = Callable[[Reply], Operation]
-"""Gives what is to be done in a shard, and answers through the reply that it takes."""
+A = TypeVar("A")
+"""What is answered for one name."""
+M = TypeVar("M", bound=Machine)
+R = TypeVar("R")
+"""A row of a response."""
 T = TypeVar("T")
 
+OperationFor: TypeAlias = Callable[[Reply[A]], Operation[M]]
+"""Returns what is to be done in a shard, and answers through the reply that it takes."""
+OnAll: TypeAlias = Callable[[list[A | KafkaError]], None]
+"""Takes the answers of all, in order."""
 
-class Gathering:
+
+class Gathering(Generic[A]):
     """Answers of a number of operations, in the order in which they were asked for."""
 
     __slots__ = ("_answers", "_left", "_on_all")
 
-    def __init__(self, count: int, on_all: Callable[[list[Any]], None]) -> None:
+    def __init__(self, count: int, on_all: OnAll[A]) -> None:
         """`on_all` is called once, with answers and KafkaErrors, when the last is there."""
-        self._answers: list[Any] = [None] * count
+        # Nobody sees it before every place has its answer.
+        self._answers = cast("list[A | KafkaError]", [None] * count)
         self._left = count
         self._on_all = on_all
         if not count:
             on_all([])
 
-    def take(self, position: int, answer: Any) -> None:
+    def take(self, position: int, answer: A | KafkaError) -> None:
         if not self._left:
             # The response could not be sent, and whoever came last is told: it holds for all.
             self._on_all([answer] * len(self._answers))
@@ -52,9 +61,9 @@ class Gathering:
 def answer_each(
     request: Request,
     names: Sequence[T],
-    ask: Callable[[T, Reply], None],
-    row: Callable[[T, Any], Any],
-    response: Callable[[list[Any]], Message],
+    ask: Callable[[T, Reply[A]], None],
+    row: Callable[[T, A | KafkaError], R],
+    response: Callable[[list[R]], Message],
 ) -> Answer | Coroutine[Any, Any, Message]:
     """Answer a request with a row for each thing that it names, in order.
 
@@ -64,7 +73,7 @@ def answer_each(
     if len(names) > NAMES_AT_ONCE:
         return _answer_in_slices(names, ask, row, response)
 
-    def on_all(answers: list[Any]) -> None:
+    def on_all(answers: list[A | KafkaError]) -> None:
         request.answer(response([*map(row, names, answers)]))
 
     gathering = Gathering(len(names), on_all)
@@ -75,12 +84,12 @@ def answer_each(
 
 async def _answer_in_slices(
     names: Sequence[T],
-    ask: Callable[[T, Reply], None],
-    row: Callable[[T, Any], Any],
-    response: Callable[[list[Any]], Message],
+    ask: Callable[[T, Reply[A]], None],
+    row: Callable[[T, A | KafkaError], R],
+    response: Callable[[list[R]], Message],
 ) -> Message:
     answers = await ask_in_slices(names, ask)
-    rows: list[Any] = []
+    rows: list[R] = []
     for start in range(0, len(names), ROWS_AT_ONCE):
         stop = start + ROWS_AT_ONCE
         rows += map(row, names[start:stop], answers[start:stop])
@@ -89,12 +98,12 @@ async def _answer_in_slices(
 
 
 async def ask_in_slices(
-    names: Sequence[T], ask: Callable[[T, Reply], None], *, at_once: int = NAMES_AT_ONCE
-) -> list[Any]:
+    names: Sequence[T], ask: Callable[[T, Reply[A]], None], *, at_once: int = NAMES_AT_ONCE
+) -> list[A | KafkaError]:
     """Return the answers for all names, with turns for others on the loop in between."""
-    answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+    answered: asyncio.Future[list[A | KafkaError]] = asyncio.get_running_loop().create_future()
 
-    def on_all(answers: list[Any]) -> None:
+    def on_all(answers: list[A | KafkaError]) -> None:
         if not answered.done():
             answered.set_result(answers)
 
@@ -106,9 +115,7 @@ async def ask_in_slices(
     return await answered
 
 
-def ask_in_turns(
-    names: Sequence[T], ask: Callable[[T, Reply], None], on_all: Callable[[list[Any]], None]
-) -> None:
+def ask_in_turns(names: Sequence[T], ask: Callable[[T, Reply[A]], None], on_all: OnAll[A]) -> None:
     """Ask for a few names at once and for the rest in later turns of the loop.
 
     For callers that have callbacks; coroutines use `ask_in_slices`. `ask` must not raise.
@@ -125,7 +132,7 @@ def ask_in_turns(
     ask_from(0)
 
 
-def ask_shard(find: Callable[[], Shard[Any]], operation: OperationFor, reply: Reply) -> None:
+def ask_shard(find: Callable[[], Shard[M]], operation: OperationFor[A, M], reply: Reply[A]) -> None:
     """Do an operation in a shard; one that is not here is a KafkaError's answer."""
     try:
         shard = find()
@@ -136,8 +143,7 @@ def ask_shard(find: Callable[[], Shard[Any]], operation: OperationFor, reply: Re
 
 
 def ask_each(
-    asked: Sequence[tuple[Callable[[], Shard[Any]], OperationFor]],
-    on_all: Callable[[list[Any]], None],
+    asked: Sequence[tuple[Callable[[], Shard[M]], OperationFor[A, M]]], on_all: OnAll[A]
 ) -> None:
     """Do an operation in the shard of each of a few; KafkaErrors are answers too."""
     gathering = Gathering(len(asked), on_all)
@@ -145,5 +151,5 @@ def ask_each(
         ask_shard(find, operation, _reply_at(gathering, position))
 
 
-def _reply_at(gathering: Gathering, position: int) -> Reply:
+def _reply_at(gathering: Gathering[A], position: int) -> Reply[A]:
     return lambda answer: gathering.take(position, answer)

@@ -8,7 +8,7 @@ something for them. All of it on the loop, with plain calls.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.coordinator.machine import Reply
 from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
@@ -212,7 +212,7 @@ class LedSharePartition:
         return acquired
 
     def acknowledge(
-        self, member_id: str, acknowledgements: Sequence[Acknowledgement], reply: Reply
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], reply: Reply[None]
     ) -> None:
         """Do what a member says of its records; answers None once that is durable."""
         if not self.is_active:
@@ -251,7 +251,7 @@ class LedSharePartition:
         else:
             self._persist(change, now_ms, _ignore)
 
-    def _persist(self, change: Change, now_ms: int, reply: Reply) -> None:
+    def _persist(self, change: Change, now_ms: int, reply: Reply[None]) -> None:
         write = change.write
         if write is None:
             self.machine.succeeded(change, now_ms)
@@ -260,13 +260,13 @@ class LedSharePartition:
             reply(None)
             return
 
-        def on_written(answer: Any) -> None:
+        def on_written(answer: KafkaError | None) -> None:
             self._on_written(change, answer, reply)
 
         self._home.persister.write_state(self.key, write, on_written)
         self._after_change()
 
-    def _on_written(self, change: Change, answer: KafkaError | None, reply: Reply) -> None:
+    def _on_written(self, change: Change, answer: KafkaError | None, reply: Reply[None]) -> None:
         now_ms = self._home.clock.now_ms()
         if answer is None:
             self.machine.succeeded(change, now_ms)

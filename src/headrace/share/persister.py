@@ -12,9 +12,9 @@ up, as a start offset that is written late would undo what came after it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
 from headrace.ids import SHARE_STATES_TOPIC, BrokerId, SharePartitionKey
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER
-from headrace.share.durable import StateWrite
+from headrace.share.durable import DurableState, StateSummary, StateWrite
 from headrace.share.state.calls import (
     DELETE,
     INITIALIZE,
@@ -44,6 +44,8 @@ from headrace.wire.schema import Message
 LINE_CALLS_MAX: Final = 1000
 """How many calls of one share partition may wait for each other."""
 
+P = TypeVar("P")
+A = TypeVar("A")
 logger = logging.getLogger(__name__)
 
 
@@ -69,16 +71,29 @@ class Peers(Protocol):
         """Ask a node; ClientError if there is no answer."""
 
 
-class _Call(msgspec.Struct, eq=False):
+class _Call(msgspec.Struct, Generic[P, A], eq=False):
     """What was asked, until it is answered."""
 
-    kind: Kind
+    kind: Kind[P, A]
     key: SharePartitionKey
-    argument: Any
-    reply: Reply
+    argument: P
+    reply: Reply[A]
     attempts: int = 0
     is_over: bool = False
     """Whether the caller was told already: this node stops."""
+
+    def read_answer(self, row: Any) -> A | KafkaError:
+        """Return the answer from the row of a response, also if it is an error."""
+        if row is None:
+            return KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"the coordinator left out {self.key.text}"
+            )
+        if row.error_code:
+            return refusal(row.error_code, row.error_message, f"share partition {self.key.text}")
+        return self.kind.answer(row, self.argument)
+
+
+_AnyCall: TypeAlias = _Call[Any, Any]
 
 
 class StatePersister:
@@ -100,9 +115,9 @@ class StatePersister:
         self._peers = peers
         self._create_topic = create_topic
         self._patience = patience
-        self._lines: dict[SharePartitionKey, deque[_Call]] = {}
+        self._lines: dict[SharePartitionKey, deque[_AnyCall]] = {}
         """Calls that could not be done at once: the first is under way, the others wait for it."""
-        self._outgoing: dict[BrokerId, list[_Call]] = {}
+        self._outgoing: dict[BrokerId, list[_AnyCall]] = {}
         """What goes to other nodes at the end of this turn."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._timers: set[asyncio.TimerHandle] = set()
@@ -110,24 +125,28 @@ class StatePersister:
         self._is_closed = False
 
     def initialize(
-        self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply[None]
     ) -> None:
         """Begin a share partition; answers None."""
         self._begin(_Call(INITIALIZE, key, Beginning(state_epoch, start_offset), reply))
 
-    def read_state(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
-        """Give the DurableState; who led with a smaller epoch may not write any more."""
+    def read_state(
+        self, key: SharePartitionKey, leader_epoch: int, reply: Reply[DurableState]
+    ) -> None:
+        """Answer the state; who led with a smaller epoch may not write any more."""
         self._begin(_Call(READ, key, leader_epoch, reply))
 
-    def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply) -> None:
+    def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply[None]) -> None:
         """Merge a change; answers None once it is durable."""
         self._begin(_Call(WRITE, key, write, reply))
 
-    def read_summary(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
-        """Give the StateSummary."""
+    def read_summary(
+        self, key: SharePartitionKey, leader_epoch: int, reply: Reply[StateSummary]
+    ) -> None:
+        """Answer the summary."""
         self._begin(_Call(READ_SUMMARY, key, leader_epoch, reply))
 
-    def delete(self, key: SharePartitionKey, reply: Reply) -> None:
+    def delete(self, key: SharePartitionKey, reply: Reply[None]) -> None:
         """Forget a share partition; answers None, also if there was none, or no such topic."""
 
         def on_deleted(answer: KafkaError | None) -> None:
@@ -152,7 +171,7 @@ class StatePersister:
 
     # One call
 
-    def _begin(self, call: _Call) -> None:
+    def _begin(self, call: _AnyCall) -> None:
         if self._is_closed:
             call.reply(_unavailable("this node stops"))
         elif (line := self._lines.get(call.key)) is None:
@@ -162,7 +181,7 @@ class StatePersister:
         else:
             call.reply(_unavailable(f"too many calls wait for the coordinator of {call.key.text}"))
 
-    def _attempt(self, call: _Call) -> None:
+    def _attempt(self, call: _AnyCall) -> None:
         call.attempts += 1
         topic = self._image_of().topic(SHARE_STATES_TOPIC)
         if topic is None:
@@ -180,7 +199,7 @@ class StatePersister:
         else:
             self._operate(call, shard)
 
-    def _operate(self, call: _Call, shard: Shard[ShareStatesMachine]) -> None:
+    def _operate(self, call: _Call[P, A], shard: Shard[ShareStatesMachine]) -> None:
         kind, key, argument = call.kind, call.key, call.argument
         answered = partial(self._on_answer, call)
         shard.write(
@@ -188,7 +207,7 @@ class StatePersister:
             answered,
         )
 
-    def _on_answer(self, call: _Call, answer: Any) -> None:
+    def _on_answer(self, call: _Call[P, A], answer: A | KafkaError) -> None:
         if call.is_over:
             return
         is_passing = isinstance(answer, KafkaError) and answer.code in COORDINATOR_UNAVAILABLE
@@ -201,7 +220,7 @@ class StatePersister:
         finally:
             self._release(call)
 
-    def _attempt_later(self, call: _Call) -> None:
+    def _attempt_later(self, call: _AnyCall) -> None:
         def attempt() -> None:
             self._timers.discard(timer)
             self._attempt(call)
@@ -212,14 +231,14 @@ class StatePersister:
 
     # Calls of one share partition, one after the other
 
-    def _hold(self, call: _Call) -> bool:
+    def _hold(self, call: _AnyCall) -> bool:
         """Let later calls wait for this one; say whether it is its turn."""
         line = self._lines.setdefault(call.key, deque())
         if call not in line:
             line.append(call)
         return line[0] is call
 
-    def _release(self, call: _Call) -> None:
+    def _release(self, call: _AnyCall) -> None:
         line = self._lines.get(call.key)
         if line is None or line[0] is not call:
             return
@@ -230,7 +249,7 @@ class StatePersister:
         else:
             del self._lines[call.key]
 
-    def _attempt_first(self, line: deque[_Call]) -> None:
+    def _attempt_first(self, line: deque[_AnyCall]) -> None:
         if not self._is_closed:
             self._attempt(line[0])
 
@@ -241,7 +260,7 @@ class StatePersister:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    async def _after_creation(self, call: _Call) -> None:
+    async def _after_creation(self, call: _AnyCall) -> None:
         if self._creation is None:
             self._creation = asyncio.get_running_loop().create_task(self._create_topic())
         creation = self._creation
@@ -261,7 +280,7 @@ class StatePersister:
             if self._creation is creation:
                 self._creation = None
 
-    async def _after_loading(self, call: _Call, shard: Shard[ShareStatesMachine]) -> None:
+    async def _after_loading(self, call: _AnyCall, shard: Shard[ShareStatesMachine]) -> None:
         await shard.loaded()
         if shard.state is State.ACTIVE:
             self._operate(call, shard)
@@ -270,7 +289,7 @@ class StatePersister:
 
     # Other nodes
 
-    def _send_soon(self, call: _Call, leader: BrokerId) -> None:
+    def _send_soon(self, call: _AnyCall, leader: BrokerId) -> None:
         if leader == NO_LEADER:
             self._on_answer(call, _unavailable(f"{call.key.text} has no coordinator now"))
         elif leader == self._node_id:
@@ -285,14 +304,17 @@ class StatePersister:
         if self._is_closed:
             return
         for node_id, calls in outgoing.items():
-            requests: dict[tuple[Kind, str], list[_Call]] = {}
+            requests: dict[tuple[Kind[Any, Any], str], list[_AnyCall]] = {}
             for call in calls:
                 requests.setdefault((call.kind, call.key.group_id), []).append(call)
             for (kind, group_id), together in requests.items():
                 self._spawn(self._ask(node_id, kind, group_id, together))
 
-    async def _ask(self, node_id: BrokerId, kind: Kind, group_id: str, calls: list[_Call]) -> None:
+    async def _ask(
+        self, node_id: BrokerId, kind: Kind[P, A], group_id: str, calls: list[_Call[P, A]]
+    ) -> None:
         request = build_request(kind, group_id, [(call.key, call.argument) for call in calls])
+        answers: Sequence[A | KafkaError]
         try:
             response = await self._peers.send(node_id, request)
         except UnsupportedApi as error:
@@ -309,21 +331,11 @@ class StatePersister:
                 for row in topic.partitions
             }
             answers = [
-                _read_row(call, rows.get((call.key.topic_id, call.key.partition))) for call in calls
+                call.read_answer(rows.get((call.key.topic_id, call.key.partition)))
+                for call in calls
             ]
         for call, answer in zip(calls, answers, strict=True):
             self._on_answer(call, answer)
-
-
-def _read_row(call: _Call, row: Any) -> Any:
-    """Give the answer to a call, also if it is an error."""
-    if row is None:
-        return KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"the coordinator left out {call.key.text}"
-        )
-    if row.error_code:
-        return refusal(row.error_code, row.error_message, f"share partition {call.key.text}")
-    return call.kind.answer(row, call.argument)
 
 
 def _failed(error: Exception) -> KafkaError:

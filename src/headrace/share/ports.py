@@ -10,27 +10,31 @@ from typing import Protocol
 
 from headrace.coordinator.machine import Reply
 from headrace.ids import SharePartitionKey
-from headrace.share.durable import StateWrite
+from headrace.share.durable import DurableState, StateSummary, StateWrite
 
 
 class Persister(Protocol):
     """Keeps the states of share partitions."""
 
     def initialize(
-        self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply[None]
     ) -> None:
         """Begin a share partition; answers None."""
 
-    def read_state(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
-        """Give the DurableState; who led with a smaller epoch may not write any more."""
+    def read_state(
+        self, key: SharePartitionKey, leader_epoch: int, reply: Reply[DurableState]
+    ) -> None:
+        """Answer the state; who led with a smaller epoch may not write any more."""
 
-    def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply) -> None:
+    def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply[None]) -> None:
         """Merge a change; answers None once it is durable."""
 
-    def read_summary(self, key: SharePartitionKey, leader_epoch: int, reply: Reply) -> None:
-        """Give the StateSummary."""
+    def read_summary(
+        self, key: SharePartitionKey, leader_epoch: int, reply: Reply[StateSummary]
+    ) -> None:
+        """Answer the summary."""
 
-    def delete(self, key: SharePartitionKey, reply: Reply) -> None:
+    def delete(self, key: SharePartitionKey, reply: Reply[None]) -> None:
         """Forget a share partition; answers None, also if there was none."""
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Reply, Told, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import NO_PRODUCER_ID
 from headrace.records.builder import NO_PRODUCER_EPOCH
@@ -44,7 +44,11 @@ def needs_producer_id(state: TransactionsState, transactional_id: str) -> bool:
 
 
 def end(
-    state: TransactionsState, producer: Producer, is_commit: bool, now_ms: int, reply: Reply
+    state: TransactionsState,
+    producer: Producer,
+    is_commit: bool,
+    now_ms: int,
+    reply: Reply[Ended],
 ) -> Outcome:
     """End a transaction as clients of version 1 do; answers `Ended` with what there was.
 
@@ -60,12 +64,12 @@ def end(
             client_version=0,
         )
         answer = Ended(found.producer_id, found.producer_epoch)
-        return _decide(state, prepared, ((reply, answer),))
+        return _decide(state, prepared, (told(reply, answer),))
     if found.status is _prepared(is_commit=is_commit):
         raise completing(found)
     if found.status is not _complete(is_commit=is_commit):
         raise _not_possible(found, is_commit=is_commit)
-    return Outcome(replies=((reply, Ended(found.producer_id, found.producer_epoch)),))
+    return Outcome(replies=(told(reply, Ended(found.producer_id, found.producer_epoch)),))
 
 
 def end_bumping(  # noqa: PLR0917  the request, and what every operation gets
@@ -74,7 +78,7 @@ def end_bumping(  # noqa: PLR0917  the request, and what every operation gets
     is_commit: bool,
     new_producer_id: int,
     now_ms: int,
-    reply: Reply,
+    reply: Reply[Ended],
 ) -> Outcome:
     """End a transaction as clients of version 2 do; answers `Ended` with the next id and epoch.
 
@@ -106,7 +110,7 @@ def end_bumping(  # noqa: PLR0917  the request, and what every operation gets
         client_version=BUMPING,
     )
     state.last_epochs[found.transactional_id] = found.producer_epoch
-    return _decide(state, prepared, ((reply, _following(prepared)),))
+    return _decide(state, prepared, (told(reply, _following(prepared)),))
 
 
 def abort(
@@ -178,7 +182,9 @@ def _is_repeated(producer: Producer, found: Transaction) -> bool:
     return is_rotated and producer.producer_epoch == EPOCH_MAX - 1
 
 
-def _repeat(found: Transaction, producer: Producer, is_commit: bool, reply: Reply) -> Outcome:
+def _repeat(
+    found: Transaction, producer: Producer, is_commit: bool, reply: Reply[Ended]
+) -> Outcome:
     if not found.status.is_prepared and found.status not in _COMPLETE:
         raise (wrong_id if producer.producer_id != found.producer_id else fenced)(producer, found)
     if found.status is _prepared(is_commit=is_commit):
@@ -187,14 +193,12 @@ def _repeat(found: Transaction, producer: Producer, is_commit: bool, reply: Repl
         raise _not_possible(found, is_commit=is_commit)
     if found.producer_epoch == EPOCH_MAX:
         raise fenced(producer, found)  # there is no epoch to go on with: InitProducerId gives one
-    return Outcome(replies=((reply, _following(found)),))
+    return Outcome(replies=(told(reply, _following(found)),))
 
 
-def _decide(
-    state: TransactionsState, prepared: Transaction, replies: tuple[tuple[Reply, Ended], ...]
-) -> Outcome:
+def _decide(state: TransactionsState, prepared: Transaction, replies: tuple[Told, ...]) -> Outcome:
     # The markers first: on one node the transaction is complete before its producer hears of it.
-    completion = (state.complete, new_completion(prepared))
+    completion = told(state.complete, new_completion(prepared))
     return Outcome((to_record(prepared, state.version_of()),), (completion, *replies))
 
 

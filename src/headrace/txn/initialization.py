@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import NO_PRODUCER_ID
 from headrace.records.builder import NO_PRODUCER_EPOCH
@@ -46,7 +46,7 @@ def init_producer_id(  # noqa: PLR0917  the request, and what every operation ge
     timeout_ms: int,
     new_producer_id: int,
     now_ms: int,
-    reply: Reply,
+    reply: Reply[Initialized],
 ) -> Outcome:
     """Give the transactional id to who asks; the answer is `Initialized`.
 
@@ -61,7 +61,7 @@ def init_producer_id(  # noqa: PLR0917  the request, and what every operation ge
             raise completing(found)
         if found.status is Status.ONGOING:
             aborted = abort(state, found, now_ms, new_producer_id=new_producer_id)
-            return aborted._replace(replies=(*aborted.replies, (reply, completing(found))))
+            return aborted._replace(replies=(*aborted.replies, told(reply, completing(found))))
     taken, last_epoch = _take(state, asked, found, new_producer_id)
     state.last_epochs[asked.transactional_id] = last_epoch
     changed = replace(
@@ -75,7 +75,7 @@ def init_producer_id(  # noqa: PLR0917  the request, and what every operation ge
     )
     return Outcome(
         (to_record(changed, state.version_of()),),
-        ((reply, Initialized(changed.producer_id, changed.producer_epoch)),),
+        (told(reply, Initialized(changed.producer_id, changed.producer_epoch)),),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.txn.state import Status, Transaction, TransactionsState
 
@@ -22,7 +22,7 @@ class Filter(NamedTuple):
     matches: Callable[[str], bool] = lambda _: True
 
 
-def describe(state: TransactionsState, transactional_id: str, reply: Reply) -> Outcome:
+def describe(state: TransactionsState, transactional_id: str, reply: Reply[Transaction]) -> Outcome:
     """Answer the `Transaction` of an id; KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
     found = state.transactions.get(transactional_id)
     if found is None:
@@ -30,7 +30,7 @@ def describe(state: TransactionsState, transactional_id: str, reply: Reply) -> O
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             f"nobody has transactional id {transactional_id!r}",
         )
-    return Outcome(replies=((reply, found),))
+    return Outcome(replies=(told(reply, found),))
 
 
 def select(

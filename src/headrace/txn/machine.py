@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, OnError, Outcome, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.txn.ending import abort
 from headrace.txn.records import to_transaction, tombstone
@@ -63,7 +63,7 @@ class TransactionsMachine:
         self._is_loaded = True
         return Outcome(
             replies=tuple(
-                (self.state.complete, new_completion(each))
+                told(self.state.complete, new_completion(each))
                 for each in self.state.transactions.values()
                 if each.status.is_prepared
             )
@@ -85,8 +85,8 @@ class TransactionsMachine:
     def on_deadline_unmet(self, now_ms: int) -> None:
         self.state.deadlines.put_back(now_ms)
 
-    def waiting(self) -> Iterable[Reply]:
-        """Give nobody: every request is answered at once."""
+    def waiting(self) -> Iterable[OnError]:
+        """Return nobody: every request is answered at once."""
         return ()
 
 

@@ -4,10 +4,10 @@ A partition of `__consumer_offsets` gets its marker through the coordinator of g
 know that offsets count from then on.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace.coordinator.coordinator import Coordinator
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import GROUPS_TOPIC, TopicName
 from headrace.log.log import Appended
@@ -17,8 +17,6 @@ from headrace.records.control import build_end_transaction_marker
 from headrace.replication.partition import Partition
 from headrace.replication.replicas import Replicas
 from headrace.txn.state import Place
-
-OnWritten = Callable[[KafkaError | None], None]
 
 
 class Marker(NamedTuple):
@@ -39,7 +37,7 @@ class MarkerWriter:
         self._groups = groups
         self._clock = clock
 
-    def write(self, place: Place, marker: Marker, on_written: OnWritten) -> None:
+    def write(self, place: Place, marker: Marker, on_written: Reply[None]) -> None:
         """Append a marker; `on_written` is told once it is committed, or why it is not.
 
         UNKNOWN_TOPIC_OR_PARTITION if there is no such partition, NOT_LEADER_OR_FOLLOWER if this
@@ -91,7 +89,7 @@ class _Uncommitted:
 
     __slots__ = ("_leader_epoch", "_offset", "_on_written", "_partition")
 
-    def __init__(self, partition: Partition, appended: Appended, on_written: OnWritten) -> None:
+    def __init__(self, partition: Partition, appended: Appended, on_written: Reply[None]) -> None:
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._offset = appended.last_offset

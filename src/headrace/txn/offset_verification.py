@@ -1,18 +1,16 @@
 """Whether offsets may be committed in a transaction: who coordinates the transaction is asked."""
 
-from collections.abc import Callable
 from typing import Protocol
 
+from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
-
-OnVerified = Callable[[KafkaError | None], None]
 
 
 class OffsetVerifier(Protocol):
     """Asks the coordinator of a transaction about the partition of `__consumer_offsets`."""
 
-    def __call__(self, body: TxnOffsetCommitRequest, version: int, reply: OnVerified, /) -> None:
+    def __call__(self, body: TxnOffsetCommitRequest, version: int, reply: Reply[None], /) -> None:
         """Call `reply` once: with None if the group's partition is part of the transaction.
 
         From version 5 on it becomes a part (KIP-890). KafkaError as Kafka has it: TRANSACTION_
@@ -21,7 +19,7 @@ class OffsetVerifier(Protocol):
         """
 
 
-def nobody_coordinates(body: TxnOffsetCommitRequest, version: int, reply: OnVerified, /) -> None:
+def nobody_coordinates(body: TxnOffsetCommitRequest, version: int, reply: Reply[None], /) -> None:
     """Refuse: a node that coordinates no transactions knows no transactional id."""
     reply(
         KafkaError(

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode
 from headrace.ids import NO_PRODUCER_ID
 from headrace.txn.records import to_record
@@ -22,7 +22,7 @@ def add_partitions(  # noqa: PLR0917  the request, and what every operation gets
     places: Collection[Place],
     client_version: int,
     now_ms: int,
-    reply: Reply,
+    reply: Reply[None],
 ) -> Outcome:
     """Let partitions join the producer's transaction, which begins with the first; answers None."""
     found = state.find_own(producer)
@@ -32,7 +32,7 @@ def add_partitions(  # noqa: PLR0917  the request, and what every operation gets
     present = found.partitions if is_ongoing else ()
     added = tuple(dict.fromkeys((*present, *places)))
     if is_ongoing and len(added) == len(present):
-        return Outcome(replies=((reply, None),))
+        return Outcome(replies=(told(reply, None),))
     changed = replace(
         found,
         status=Status.ONGOING,
@@ -43,11 +43,14 @@ def add_partitions(  # noqa: PLR0917  the request, and what every operation gets
         next_producer_id=NO_PRODUCER_ID,
         client_version=client_version,
     )
-    return Outcome((to_record(changed, state.version_of()),), ((reply, None),))
+    return Outcome((to_record(changed, state.version_of()),), (told(reply, None),))
 
 
 def verify_partitions(
-    state: TransactionsState, producer: Producer, places: Collection[Place], reply: Reply
+    state: TransactionsState,
+    producer: Producer,
+    places: Collection[Place],
+    reply: Reply[dict[Place, ErrorCode]],
 ) -> Outcome:
     """Say of each partition whether it is part of the producer's transaction.
 
@@ -61,4 +64,4 @@ def verify_partitions(
         place: ErrorCode.NONE if place in present else ErrorCode.TRANSACTION_ABORTABLE
         for place in places
     }
-    return Outcome(replies=((reply, answer),))
+    return Outcome(replies=(told(reply, answer),))

@@ -132,8 +132,8 @@ class TransactionsState:
     settings: Settings
     version_of: Callable[[], int]
     """Gives the level of the feature transaction.version."""
-    complete: Reply
-    """Takes the `Completion` of each transaction whose decision is committed: the shell's part."""
+    complete: Reply[Completion]
+    """Takes each transaction whose decision is committed: the shell's part."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
     last_epochs: dict[str, int] = field(default_factory=dict)
     """The epoch before the present one, for a producer that did not hear that it has a new one."""

@@ -18,7 +18,6 @@ from headrace.replication.partition import Partition
 from headrace.replication.replicas import Replicas
 from headrace.txn.coordinator import Transactions
 from headrace.txn.machine import TransactionsMachine
-from headrace.txn.offset_verification import OnVerified as OnOffsetsVerified
 from headrace.txn.partitions import add_partitions, verify_partitions
 from headrace.txn.state import BUMPING, Place, Producer
 from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
@@ -92,7 +91,7 @@ class Verification:
         shard.write(operate, answered)
 
     def verify_offsets(
-        self, body: TxnOffsetCommitRequest, version: int, reply: OnOffsetsVerified, /
+        self, body: TxnOffsetCommitRequest, version: int, reply: Reply[None], /
     ) -> None:
         """Ask for the partition of `__consumer_offsets` that a group is in (`OffsetVerifier`)."""
         topic = self._image_of().topic(GROUPS_TOPIC)
@@ -143,7 +142,7 @@ def _operation(
     producer: Producer,
     places: Collection[Place],
     added_ms: int | None,
-    reply: Reply,
+    reply: Reply[dict[Place, ErrorCode] | None],
 ) -> Outcome:
     if added_ms is None:
         return verify_partitions(machine.state, producer, places, reply)

@@ -55,7 +55,7 @@ def call(harness: Harness, method: str, *arguments: Any) -> Any:
 
 
 def ask(
-    harness: Harness, kind: Kind, *asked: tuple[SharePartitionKey, Any], version: int = 0
+    harness: Harness, kind: Kind[Any, Any], *asked: tuple[SharePartitionKey, Any], version: int = 0
 ) -> Any:
     """Send the request; give code and answer of each row."""
     body = build_request(kind, asked[0][0].group_id, asked)
@@ -147,7 +147,9 @@ def test_states_that_moved_away_are_not_answered_for(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("kind", [INITIALIZE, READ, WRITE, READ_SUMMARY, DELETE])
-def test_a_request_without_a_group_is_answered_with_nothing(harness: Harness, kind: Kind) -> None:
+def test_a_request_without_a_group_is_answered_with_nothing(
+    harness: Harness, kind: Kind[Any, Any]
+) -> None:
     arguments = {INITIALIZE: Beginning(0, 0), WRITE: CHANGE, DELETE: None}
     where = WHERE._replace(group_id="")
     assert not harness.ask(build_request(kind, "", [(where, arguments.get(kind, 0))]), 0).results

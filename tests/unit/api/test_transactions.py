@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.machine import Outcome
+from headrace.coordinator.machine import Outcome, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.ddl import DeleteTopic
 from headrace.records.control import ControlType, read_control
@@ -358,7 +358,7 @@ def test_the_last_epoch_of_an_id_is_followed_by_a_new_id(harness: Harness) -> No
         done = asyncio.get_running_loop().create_future()
         record = to_record(used_up, 2)
         shard = harness.broker.transactions.shard(NAME)
-        shard.write(lambda *_: Outcome((record,), ((done.set_result, None),)), done.set_result)
+        shard.write(lambda *_: Outcome((record,), (told(done.set_result, None),)), done.set_result)
         assert await done is None
 
     harness.run(write())

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import OnError, Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.coordinator.shard import Shard
 from headrace.errors import KafkaError
@@ -37,7 +37,7 @@ class Offsets:
         self.deadline_ms: int | None = None
         self.expired = 0
         self.unmet = 0
-        self.kept: list[Reply] = []
+        self.kept: list[OnError] = []
         self.was_loaded = False
 
     def replay(self, record: CoordinatorRecord) -> None:
@@ -75,7 +75,7 @@ class Offsets:
     def on_deadline_unmet(self, now_ms: int) -> None:
         self.unmet += 1
 
-    def waiting(self) -> Iterable[Reply]:
+    def waiting(self) -> Iterable[OnError]:
         return self.kept
 
 
@@ -111,11 +111,11 @@ class Journal:
             waiter.on_progress()
 
 
-def commit(topic: str, offset: int, reply: Reply) -> Callable[[Any, int], Outcome]:
+def commit(topic: str, offset: int, reply: Reply[Any]) -> Callable[[Any, int], Outcome]:
     record = CoordinatorRecord(
         OffsetCommitKey(group="g", topic=topic), OffsetCommitValue(offset=offset), VERSION
     )
-    return lambda machine, now_ms: Outcome((record,), ((reply, offset),))
+    return lambda machine, now_ms: Outcome((record,), (told(reply, offset),))
 
 
 async def turn() -> None:

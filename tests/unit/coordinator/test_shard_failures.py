@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
@@ -329,7 +329,7 @@ def test_an_answer_that_cannot_be_sent_is_its_callers_failure_and_nobody_elses(
         shard = new_shard(journal, clock)
         await settle(shard)
         first, broken, last = list[Any](), Unencodable(), list[Any]()
-        replies: list[Reply] = [first.append, broken, last.append]
+        replies: list[Reply[Any]] = [first.append, broken, last.append]
         for offset, reply in enumerate(replies, 1):
             shard.write(commit("a", offset, reply), reply)
         await turn()
@@ -400,7 +400,7 @@ def test_records_that_stand_for_themselves_are_written_in_as_many_batches_as_it_
         records = tuple(tombstone_of(f"topic {number}") for number in range(100))
         answers: list[Any] = []
         shard.write(
-            lambda machine, now_ms: Outcome(records, ((answers.append, "done"),), True), print
+            lambda machine, now_ms: Outcome(records, (told(answers.append, "done"),), True), print
         )
         await turn()
         assert answers == ["done"]
@@ -438,7 +438,7 @@ def test_a_record_that_no_batch_takes_does_not_hold_up_the_others(
         assert set(shard.machine.committed) == {"a", "b"}
         answers: list[Any] = []
         shard.write(
-            lambda machine, now_ms: Outcome(records, ((answers.append, "done"),), True),
+            lambda machine, now_ms: Outcome(records, (told(answers.append, "done"),), True),
             answers.append,
         )
         await turn()

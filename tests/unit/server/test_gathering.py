@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headrace.coordinator.machine import told
 from headrace.coordinator.replies import tell
 from headrace.errors import ErrorCode, KafkaError
 from headrace.server.gathering import Gathering
@@ -31,6 +32,6 @@ def test_a_response_that_cannot_be_sent_fails_for_all_that_it_is_about(
 
     gathering = Gathering(2, respond)
     for position in range(2):
-        tell(partial(gathering.take, position), "x")
+        tell(told(partial(gathering.take, position), "x"))
     assert responses == [[ErrorCode.UNKNOWN_SERVER_ERROR] * 2]
     assert "too long a text" in caplog.text

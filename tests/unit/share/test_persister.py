@@ -51,7 +51,7 @@ class Elsewhere:
         kind = KINDS[type(request)]
         return kind.response(results=[self._topic(kind, topic, answer) for topic in request.topics])  # type: ignore[attr-defined]
 
-    def _topic(self, kind: Kind, topic: Any, answer: Any) -> Any:
+    def _topic(self, kind: Kind[Any, Any], topic: Any, answer: Any) -> Any:
         rows = []
         for asked in topic.partitions:
             fields = answer(asked) if callable(answer) else {"error_code": answer}

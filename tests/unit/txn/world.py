@@ -33,8 +33,12 @@ class World:
 
     def _new(self) -> TransactionsMachine:
         return TransactionsMachine(
-            TransactionsState(self.settings, lambda: self.level, self.decided.append)
+            TransactionsState(self.settings, lambda: self.level, self._complete)
         )
+
+    def _complete(self, completion: Completion | KafkaError) -> None:
+        assert not isinstance(completion, KafkaError)
+        self.decided.append(completion)
 
     @property
     def state(self) -> TransactionsState:

@@ -9,10 +9,10 @@ looked at (`classic.embedded_protocol`), so that offsets that are wanted are kep
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from headrace import config
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import OnError, Outcome, Told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.classic.deadlines import JOIN, SESSION, SYNC, keep_session
 from headrace.groups.classic.draft import Draft
@@ -29,8 +29,8 @@ from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.schema import Message
 
 
-def waiting(state: GroupsState) -> Iterable[Reply]:
-    """Give the members that wait for a generation or for their part of it."""
+def waiting(state: GroupsState) -> Iterable[OnError]:
+    """Return the members that wait for a generation or for their part of it."""
     for group in _classic_groups(state):
         yield from group.join_replies.values()
         yield from group.sync_replies.values()
@@ -42,7 +42,7 @@ def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outco
     A group that has become too large (`group.max.size` is less than it was) is rebalanced.
     """
     records: list[CoordinatorRecord] = []
-    replies: list[tuple[Reply, Any]] = []
+    replies: list[Told] = []
     for group in groups:
         if not isinstance(group, ClassicGroup):
             continue

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, Told, told
 from headrace.coordinator.records import CoordinatorRecord
+from headrace.errors import KafkaError
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.state import GroupsState
+
+A = TypeVar("A")
 
 
 @dataclass(slots=True)
@@ -18,11 +21,11 @@ class Draft:
     group: ClassicGroup
     now_ms: int
     records: list[CoordinatorRecord] = field(default_factory=list)
-    replies: list[tuple[Reply, Any]] = field(default_factory=list)
+    replies: list[Told] = field(default_factory=list)
     notes: list[Callable[[], None]] = field(default_factory=list)
 
-    def answer(self, reply: Reply, answer: object) -> None:
-        self.replies.append((reply, answer))
+    def answer(self, reply: Reply[A], answer: A | KafkaError) -> None:
+        self.replies.append(told(reply, answer))
 
     def outcome(self) -> Outcome:
         return Outcome(tuple(self.records), tuple(self.replies), notes=tuple(self.notes))

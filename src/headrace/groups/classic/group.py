@@ -19,6 +19,8 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.embedded_protocol import CONSUMER_PROTOCOL_TYPE, topics_of
 from headrace.groups.classic.members import ClassicMember, OfferedProtocol
 from headrace.groups.state import GroupId, GroupKind, MemberId
+from headrace.wire.messages.join_group_response import JoinGroupResponse
+from headrace.wire.messages.sync_group_response import SyncGroupResponse
 
 
 class ClassicState(Enum):
@@ -88,9 +90,9 @@ class ClassicGroup:
     """Ids that were given out (KIP-394) and have not come back yet."""
     pending_syncs: set[MemberId] = field(default_factory=set)
     """Members of this generation that have not asked for their assignment yet."""
-    join_replies: dict[MemberId, Reply] = field(default_factory=dict)
+    join_replies: dict[MemberId, Reply[JoinGroupResponse]] = field(default_factory=dict)
     """Members that have joined the generation to come, and wait for it."""
-    sync_replies: dict[MemberId, Reply] = field(default_factory=dict)
+    sync_replies: dict[MemberId, Reply[SyncGroupResponse]] = field(default_factory=dict)
     """Members that wait for their assignment."""
     initial_wait: InitialWait | None = None
     has_grown: bool = False

@@ -1,6 +1,6 @@
 """Heartbeat of a classic group, by which a member keeps its place and learns of a rebalance."""
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.groups.classic.deadlines import keep_session
 from headrace.groups.classic.group import ClassicState
 from headrace.groups.classic.requests import find_member
@@ -12,7 +12,9 @@ from headrace.wire.messages.heartbeat_request import HeartbeatRequest
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 
 
-def heartbeat(state: GroupsState, request: HeartbeatRequest, now_ms: int, reply: Reply) -> Outcome:
+def heartbeat(
+    state: GroupsState, request: HeartbeatRequest, now_ms: int, reply: Reply[HeartbeatResponse]
+) -> Outcome:
     """Take note that a member lives; REBALANCE_IN_PROGRESS tells it to join again."""
     consumers = state.groups.get(GroupId(request.group_id))
     if isinstance(consumers, ConsumerGroup):
@@ -21,4 +23,4 @@ def heartbeat(state: GroupsState, request: HeartbeatRequest, now_ms: int, reply:
     keep_session(state, group, member, now_ms)
     if group.state is ClassicState.PREPARING_REBALANCE:
         raise rebalancing(group)
-    return Outcome(replies=((reply, HeartbeatResponse()),))
+    return Outcome(replies=(told(reply, HeartbeatResponse()),))

@@ -9,7 +9,7 @@ assign anew.
 from typing import Final
 
 from headrace import config
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.deadlines import NEW_MEMBER_JOIN_TIMEOUT_MS, keep_session, session_key
 from headrace.groups.classic.draft import Draft
@@ -29,6 +29,7 @@ from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.kinds import rules_of
 from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId, check_stays
 from headrace.wire.messages.join_group_request import JoinGroupRequest
+from headrace.wire.messages.join_group_response import JoinGroupResponse
 
 __all__ = ["Joiner", "join"]
 
@@ -39,7 +40,11 @@ REPLACEABLE: Final = frozenset({GroupKind.CONSUMER, GroupKind.STREAMS})
 
 
 def join(
-    state: GroupsState, request: JoinGroupRequest, joiner: Joiner, now_ms: int, reply: Reply
+    state: GroupsState,
+    request: JoinGroupRequest,
+    joiner: Joiner,
+    now_ms: int,
+    reply: Reply[JoinGroupResponse],
 ) -> Outcome:
     """Have somebody join; the answer is a JoinGroupResponse, when there is a generation to tell.
 
@@ -56,7 +61,7 @@ def join(
         draft = Draft(state, group, now_ms)
     elif group is not None and not (group.is_empty and group.kind in REPLACEABLE):
         refused = join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return Outcome(replies=((reply, refused),))
+        return Outcome(replies=(told(reply, refused),))
     elif request.member_id:
         raise ClassicGroup(group_id).unknown(request.member_id)
     else:
@@ -81,7 +86,11 @@ class _Join:
     """One request to join one group."""
 
     def __init__(
-        self, draft: Draft, request: JoinGroupRequest, joiner: Joiner, reply: Reply
+        self,
+        draft: Draft,
+        request: JoinGroupRequest,
+        joiner: Joiner,
+        reply: Reply[JoinGroupResponse],
     ) -> None:
         self.draft = draft
         self.group = draft.group
@@ -228,11 +237,11 @@ class _Join:
     def _fence(self, former_id: MemberId) -> None:
         group, draft = self.group, self.draft
         draft.state.deadlines.drop(session_key(group, former_id))
-        if (reply := group.join_replies.pop(former_id, None)) is not None:
-            draft.answer(reply, join_refused(ErrorCode.FENCED_INSTANCE_ID, former_id))
-        if (reply := group.sync_replies.pop(former_id, None)) is not None:
+        if (joining := group.join_replies.pop(former_id, None)) is not None:
+            draft.answer(joining, join_refused(ErrorCode.FENCED_INSTANCE_ID, former_id))
+        if (syncing := group.sync_replies.pop(former_id, None)) is not None:
             error = f"the place of {former_id!r} in group {group.group_id!r} was taken"
-            draft.answer(reply, KafkaError(ErrorCode.FENCED_INSTANCE_ID, error))
+            draft.answer(syncing, KafkaError(ErrorCode.FENCED_INSTANCE_ID, error))
 
     def _keep_generation(self, member: ClassicMember, former_leader: MemberId | None) -> None:
         """Write the group with the new id; nobody else notices."""

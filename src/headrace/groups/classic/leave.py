@@ -1,6 +1,6 @@
 """LeaveGroup: members of classic groups that go, and those of any kind that a tool takes out."""
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.draft import Draft
 from headrace.groups.classic.group import ClassicGroup, ClassicState
@@ -12,7 +12,9 @@ from headrace.wire.messages.leave_group_request import LeaveGroupRequest, Member
 from headrace.wire.messages.leave_group_response import LeaveGroupResponse, MemberResponse
 
 
-def leave(state: GroupsState, request: LeaveGroupRequest, now_ms: int, reply: Reply) -> Outcome:
+def leave(
+    state: GroupsState, request: LeaveGroupRequest, now_ms: int, reply: Reply[LeaveGroupResponse]
+) -> Outcome:
     """Take members out of a group, with one rebalance for all of them.
 
     The answer is a LeaveGroupResponse with a row for each that was named.
@@ -22,7 +24,7 @@ def leave(state: GroupsState, request: LeaveGroupRequest, now_ms: int, reply: Re
         return take_out(state, group, request, now_ms, reply)
     if not isinstance(group, ClassicGroup):
         rows = [_row(each, ErrorCode.UNKNOWN_MEMBER_ID) for each in request.members]
-        return Outcome(replies=((reply, LeaveGroupResponse(members=rows)),))
+        return Outcome(replies=(told(reply, LeaveGroupResponse(members=rows)),))
     draft = Draft(state, group, now_ms)
     rows = [_row(each, _take_out(draft, each)) for each in request.members]
     draft.answer(reply, LeaveGroupResponse(members=rows))

@@ -12,7 +12,7 @@ does not rebalance once a process.
 """
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Told
 from headrace.errors import ErrorCode
 from headrace.groups.classic.deadlines import (
     drop_deadlines,
@@ -76,10 +76,10 @@ def _cancel_syncs(draft: Draft) -> None:
 def remove_member(draft: Draft, member: ClassicMember) -> None:
     """Take a member out of its group; requests of it that wait are refused."""
     group, member_id = draft.group, member.member_id
-    if (reply := group.join_replies.get(member_id)) is not None:
-        draft.answer(reply, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
-    if (reply := group.sync_replies.get(member_id)) is not None:
-        draft.answer(reply, group.unknown(member_id))
+    if (joining := group.join_replies.get(member_id)) is not None:
+        draft.answer(joining, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    if (syncing := group.sync_replies.get(member_id)) is not None:
+        draft.answer(syncing, group.unknown(member_id))
     forget_id(draft, member_id)
 
 
@@ -193,10 +193,10 @@ def _classic_group(state: GroupsState, key: DeadlineKey) -> ClassicGroup | None:
 # When it becomes a group of another kind
 
 
-def dissolve(state: GroupsState, group: ClassicGroup) -> tuple[tuple[Reply, object], ...]:
+def dissolve(state: GroupsState, group: ClassicGroup) -> tuple[Told, ...]:
     """Have nothing due and nobody waiting for a group that becomes one of another kind.
 
-    Gives the answers of those who wait: they join again. Records are the caller's.
+    Returns the answers of those who wait: they join again. Records are the caller's.
     """
     drop_deadlines(state, group)
     answers = to_join_again(group)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.coordinator.machine import Reply
+from headrace.coordinator.machine import OnError, Told, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.members import ClassicMember
@@ -54,10 +54,10 @@ def rebalancing(group: ClassicGroup) -> KafkaError:
     )
 
 
-def to_join_again(group: ClassicGroup) -> tuple[tuple[Reply, KafkaError], ...]:
+def to_join_again(group: ClassicGroup) -> tuple[Told, ...]:
     """Tell all who wait for a generation, or for their part of it, that there will be none."""
-    replies = (*group.join_replies.values(), *group.sync_replies.values())
-    return tuple((each, rebalancing(group)) for each in replies)
+    replies: list[OnError] = [*group.join_replies.values(), *group.sync_replies.values()]
+    return tuple(told(each, rebalancing(group)) for each in replies)
 
 
 def superseded(group: ClassicGroup, member: ClassicMember) -> KafkaError:

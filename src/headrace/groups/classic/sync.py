@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.deadlines import end_sync_wait, keep_session
 from headrace.groups.classic.group import ClassicGroup, ClassicState
@@ -13,13 +13,16 @@ from headrace.groups.consumer.classic_members import sync_consumer_group
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.sync_group_request import SyncGroupRequest
+from headrace.wire.messages.sync_group_response import SyncGroupResponse
 
 STRANGERS_MAX: Final = 1000
 """How many assignments more than members a leader may send: those of strangers are passed over, as
 in Kafka, which has no such limit."""
 
 
-def sync(state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Reply) -> Outcome:
+def sync(
+    state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Reply[SyncGroupResponse]
+) -> Outcome:
     """Give a member its assignment, as a SyncGroupResponse, once the leader's is written."""
     consumers = state.groups.get(GroupId(request.group_id))
     if isinstance(consumers, ConsumerGroup):
@@ -30,7 +33,7 @@ def sync(state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Repl
         raise rebalancing(group)
     if group.state is ClassicState.STABLE:
         end_sync_wait(state, group, member.member_id)
-        return Outcome(replies=((reply, synced(group, member.assignment)),))
+        return Outcome(replies=(told(reply, synced(group, member.assignment)),))
     if group.leader == member.member_id:
         return _assign(state, group, request, now_ms, reply)
     end_sync_wait(state, group, member.member_id)
@@ -38,11 +41,15 @@ def sync(state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Repl
     group.sync_replies[member.member_id] = reply
     if former is None:
         return Outcome()
-    return Outcome(replies=((former, superseded(group, member)),))
+    return Outcome(replies=(told(former, superseded(group, member)),))
 
 
 def _assign(
-    state: GroupsState, group: ClassicGroup, request: SyncGroupRequest, now_ms: int, reply: Reply
+    state: GroupsState,
+    group: ClassicGroup,
+    request: SyncGroupRequest,
+    now_ms: int,
+    reply: Reply[SyncGroupResponse],
 ) -> Outcome:
     """Write what the leader gives to each, and answer all who wait for it.
 
@@ -62,6 +69,7 @@ def _assign(
     return Outcome(
         (group_record(group, given),),
         tuple(
-            (each, synced(group, given.get(member_id, b""))) for member_id, each in waiting.items()
+            told(each, synced(group, given.get(member_id, b"")))
+            for member_id, each in waiting.items()
         ),
     )

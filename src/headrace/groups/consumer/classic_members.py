@@ -11,7 +11,7 @@ They leave by `consumer.leave`, as all members do.
 
 from dataclasses import replace
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import OnError, Outcome, Reply, Told, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.embedded_protocol import (
     CONSUMER_PROTOCOL_TYPE,
@@ -53,17 +53,25 @@ from headrace.wire.messages.sync_group_response import SyncGroupResponse
 
 
 def join_consumer_group(
-    state: GroupsState, request: JoinGroupRequest, joiner: Joiner, now_ms: int, reply: Reply
+    state: GroupsState,
+    request: JoinGroupRequest,
+    joiner: Joiner,
+    now_ms: int,
+    reply: Reply[JoinGroupResponse],
 ) -> Outcome:
     """Have a classic member join a consumer group with members; it is answered at once."""
     try:
         return _join(state, request, joiner, now_ms, reply)
     except KafkaError as error:
-        return Outcome(replies=((reply, join_refused(error.code)),))
+        return Outcome(replies=(told(reply, join_refused(error.code)),))
 
 
 def _join(
-    state: GroupsState, request: JoinGroupRequest, joiner: Joiner, now_ms: int, reply: Reply
+    state: GroupsState,
+    request: JoinGroupRequest,
+    joiner: Joiner,
+    now_ms: int,
+    reply: Reply[JoinGroupResponse],
 ) -> Outcome:
     group = find_consumer_group(state, request.group_id)
     protocols, instance_id = read_protocols(request.protocols), request.group_instance_id
@@ -78,7 +86,7 @@ def _join(
     _check_protocols(group, request.protocol_type, protocols)
     if not request.member_id and instance_id is None and joiner.fetches_id:
         answer = join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        return Outcome(replies=((reply, answer),))
+        return Outcome(replies=(told(reply, answer),))
     subscription = _subscription(group, protocols)
 
     draft = Draft(group)
@@ -103,10 +111,10 @@ def _join(
     if instance_id in group.static_members and can_downgrade(draft.group, state.settings):
         successor = draft.group.copy()
         successor.put_member(after)
-        return _turn_classic(state, group, successor, now_ms, (reply, answer))
+        return _turn_classic(state, group, successor, now_ms, told(reply, answer))
     keep_session(state, group.group_id, after, now_ms)
     await_sync(state, group.group_id, after, now_ms)
-    return Outcome(tuple(draft.records), ((reply, answer), *draft.replies), notes=draft.notes)
+    return Outcome(tuple(draft.records), (told(reply, answer), *draft.replies), notes=draft.notes)
 
 
 def _check_protocols(
@@ -169,7 +177,7 @@ def _turn_classic(
     former: ConsumerGroup,
     group: ConsumerGroup,
     now_ms: int,
-    answer: tuple[Reply, JoinGroupResponse],
+    answer: Told,
 ) -> Outcome:
     """Have a classic group: the last that spoke the consumer protocol came back as a classic one.
 
@@ -178,7 +186,7 @@ def _turn_classic(
     """
     is_settled = group.state_name == "Stable"
     classic = downgrade(state, former, group, now_ms)
-    classic.answer(*answer)
+    classic.replies.append(answer)
     if not is_settled:
         prepare_rebalance(classic)
     return classic.outcome()
@@ -188,7 +196,11 @@ def _turn_classic(
 
 
 def sync_consumer_group(
-    state: GroupsState, group: ConsumerGroup, request: SyncGroupRequest, now_ms: int, reply: Reply
+    state: GroupsState,
+    group: ConsumerGroup,
+    request: SyncGroupRequest,
+    now_ms: int,
+    reply: Reply[SyncGroupResponse],
 ) -> Outcome:
     """Give a classic member what it has, in the embedded format of the version that it speaks."""
     member = _member(group, request)
@@ -214,11 +226,15 @@ def sync_consumer_group(
             member.assigned, embedded_version(protocol.metadata), state.image
         ),
     )
-    return Outcome(replies=((reply, answer),))
+    return Outcome(replies=(told(reply, answer),))
 
 
 def heartbeat_consumer_group(
-    state: GroupsState, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int, reply: Reply
+    state: GroupsState,
+    group: ConsumerGroup,
+    request: HeartbeatRequest,
+    now_ms: int,
+    reply: Reply[HeartbeatResponse],
 ) -> Outcome:
     """Take note that a classic member lives; REBALANCE_IN_PROGRESS tells it to join again.
 
@@ -234,7 +250,7 @@ def heartbeat_consumer_group(
         or (is_waiting and not group.waits_for_others(member))
     ):
         return _have_it_join(state, group, member, now_ms, reply)
-    return Outcome(replies=((reply, HeartbeatResponse()),))
+    return Outcome(replies=(told(reply, HeartbeatResponse()),))
 
 
 def _member(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest) -> ConsumerMember:
@@ -259,11 +275,11 @@ def _member(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest) 
 
 
 def _have_it_join(
-    state: GroupsState, group: ConsumerGroup, member: ConsumerMember, now_ms: int, reply: Reply
+    state: GroupsState, group: ConsumerGroup, member: ConsumerMember, now_ms: int, reply: OnError
 ) -> Outcome:
     # Answered, not raised: the deadline is part of the outcome.
     await_join(state, group.group_id, member, now_ms)
     error = KafkaError(
         ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances: join it again"
     )
-    return Outcome(replies=((reply, error),))
+    return Outcome(replies=(told(reply, error),))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.members import ConsumerMember
 from headrace.groups.consumer.requests import find_consumer_group, known_assignors
@@ -21,7 +21,9 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-def describe_consumer_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def describe_consumer_group(
+    state: GroupsState, group_id: str, reply: Reply[DescribedGroup]
+) -> Outcome:
     """Describe a group; the answer is ConsumerGroupDescribe's row. KafkaError if it is none."""
     group = find_consumer_group(state, group_id)
     row = DescribedGroup(
@@ -32,7 +34,7 @@ def describe_consumer_group(state: GroupsState, group_id: str, reply: Reply) -> 
         assignor_name=group.preferred_assignor(known_assignors(state.settings)),
         members=[_member(group, member, state.image) for member in group.members.values()],
     )
-    return Outcome(replies=((reply, row),))
+    return Outcome(replies=(told(reply, row),))
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, image: Image) -> Member:

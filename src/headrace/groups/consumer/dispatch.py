@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, OnError, Outcome
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.consumer.deadlines import (
     JOIN,
@@ -31,8 +31,8 @@ def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outco
     return NOTHING
 
 
-def waiting(state: GroupsState) -> Iterable[Reply]:
-    """Give nobody: heartbeats are answered at once."""
+def waiting(state: GroupsState) -> Iterable[OnError]:
+    """Return nobody: heartbeats are answered at once."""
     return ()
 
 

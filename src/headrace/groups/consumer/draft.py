@@ -7,11 +7,12 @@ from what it has just written works on a copy, made at the first write.
 from collections.abc import Callable
 from functools import partial
 
-from headrace.coordinator.machine import Reply
+from headrace.coordinator.machine import Reply, Told, told
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning, Computation, note_assigning
+from headrace.groups.assigning import Assigning, note_assigning
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import change
+from headrace.groups.state import Computation
 
 
 class Draft:
@@ -20,7 +21,7 @@ class Draft:
     def __init__(self, group: ConsumerGroup) -> None:
         self.group = group
         self.records: list[CoordinatorRecord] = []
-        self.replies: tuple[tuple[Reply, object], ...] = ()
+        self.replies: tuple[Told, ...] = ()
         """What is to be told beside the answer."""
         self.notes: tuple[Callable[[], None], ...] = ()
         """What to remember once the records can be written."""
@@ -45,14 +46,14 @@ class Draft:
 
     # The rest holds only if the records are written.
 
-    def assign_elsewhere(self, reply: Reply, assigning: Assigning) -> None:
+    def assign_elsewhere(self, elsewhere: Reply[Computation], assigning: Assigning) -> None:
         """Have a target computed off the loop, once what it is for is written."""
-        self.replies += ((reply, assigning),)
+        self.replies += (told(elsewhere, assigning),)
         self.notes += (partial(note_assigning, self._original, assigning.epoch),)
 
-    def match_elsewhere(self, reply: Reply, matching: Computation) -> None:
+    def match_elsewhere(self, elsewhere: Reply[Computation], matching: Computation) -> None:
         """Have patterns matched off the loop, once they are written."""
-        self.replies += ((reply, matching),)
+        self.replies += (told(elsewhere, matching),)
         self.notes += (partial(setattr, self._original, "is_matching", True),)
 
     def note_patterns_checked(

@@ -10,7 +10,7 @@ come.
 
 from dataclasses import replace
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.group import ClassicGroup
@@ -36,6 +36,7 @@ from headrace.groups.migration import upgrade
 from headrace.groups.state import GroupId, GroupKind, GroupsState, MemberId, check_stays
 from headrace.ids import TopicId
 from headrace.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from headrace.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 
 
@@ -44,7 +45,7 @@ def heartbeat(
     request: ConsumerGroupHeartbeatRequest,
     sender: Sender,
     now_ms: int,
-    reply: Reply,
+    reply: Reply[ConsumerGroupHeartbeatResponse],
 ) -> Outcome:
     """Take a heartbeat; the answer is a ConsumerGroupHeartbeatResponse."""
     check_heartbeat(request, sender.version, state.settings)
@@ -68,7 +69,7 @@ def heartbeat(
             keep_session(state, group.group_id, each, now_ms)
     response = respond(state, draft, request, now_ms, before=member, after=after)
     waiting = to_join_again(former) if isinstance(former, ClassicGroup) else ()
-    replies = ((reply, response), *waiting, *draft.replies)
+    replies = (told(reply, response), *waiting, *draft.replies)
     return Outcome(tuple(draft.records), replies, notes=draft.notes)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Reply, Told, told
 from headrace.errors import KafkaError
 from headrace.groups.classic.rebalance import prepare_rebalance
 from headrace.groups.consumer.deadlines import REBALANCE, forget_deadlines
@@ -29,7 +29,10 @@ from headrace.wire.messages.leave_group_response import LeaveGroupResponse, Memb
 
 
 def leave(
-    state: GroupsState, request: ConsumerGroupHeartbeatRequest, now_ms: int, reply: Reply
+    state: GroupsState,
+    request: ConsumerGroupHeartbeatRequest,
+    now_ms: int,
+    reply: Reply[ConsumerGroupHeartbeatResponse],
 ) -> Outcome:
     group = find_consumer_group(state, request.group_id)
     member = (
@@ -41,7 +44,7 @@ def leave(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
     if request.member_epoch == LEAVING_EPOCH:
-        return _fence(state, group, (member,), now_ms, ((reply, response),))
+        return _fence(state, group, (member,), now_ms, (told(reply, response),))
     # It may come back: what it has stays its own until its session ends.
     away = replace(
         member,
@@ -53,11 +56,15 @@ def leave(
         revoking=NO_PARTITIONS,
     )
     state.deadlines.drop((REBALANCE, group.group_id, member.member_id))
-    return Outcome((current_record(group.group_id, away),), ((reply, response),))
+    return Outcome((current_record(group.group_id, away),), (told(reply, response),))
 
 
 def take_out(
-    state: GroupsState, group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int, reply: Reply
+    state: GroupsState,
+    group: ConsumerGroup,
+    request: LeaveGroupRequest,
+    now_ms: int,
+    reply: Reply[LeaveGroupResponse],
 ) -> Outcome:
     """Take members out of a group by LeaveGroup, with one new epoch for all of them.
 
@@ -74,7 +81,7 @@ def take_out(
         except KafkaError as error:
             row.error_code = error.code
         rows.append(row)
-    answer = (reply, LeaveGroupResponse(members=rows))
+    answer = told(reply, LeaveGroupResponse(members=rows))
     if not leaving:
         return Outcome(replies=(answer,))
     return _fence(state, group, leaving.values(), now_ms, (answer,))
@@ -94,7 +101,7 @@ def _fence(
     group: ConsumerGroup,
     members: Iterable[ConsumerMember],
     now_ms: int,
-    answers: tuple[tuple[Reply, object], ...] = (),
+    answers: tuple[Told, ...] = (),
 ) -> Outcome:
     """Take members away and begin another epoch without them, or a classic group."""
     draft = Draft(group)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from headrace import config
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import NO_GENERATION, Committer, find_group, rules_of
@@ -52,7 +52,9 @@ Refused = Mapping[tuple[str, int], ErrorCode]
 _NONE_REFUSED: Final[Refused] = {}
 
 
-def commit_offsets(state: GroupsState, commit: Commit, now_ms: int, reply: Reply) -> Outcome:
+def commit_offsets(
+    state: GroupsState, commit: Commit, now_ms: int, reply: Reply[Refused]
+) -> Outcome:
     """Commit offsets; the answer says which partitions were `Refused`.
 
     KafkaError if whoever commits may not do so for this group.
@@ -77,7 +79,7 @@ def commit_offsets(state: GroupsState, commit: Commit, now_ms: int, reply: Reply
             records.append(
                 make(index, each.committed_offset, each.committed_leader_epoch, metadata)
             )
-    return Outcome(tuple(records), ((reply, refused or _NONE_REFUSED),))
+    return Outcome(tuple(records), (told(reply, refused or _NONE_REFUSED),))
 
 
 def _is_longer(text: str, units_max: int) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, OnError, Outcome
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.offsets.expiry import (
     OFFSET_EXPIRY,
@@ -18,8 +18,8 @@ from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.schema import Message
 
 
-def waiting(state: GroupsState) -> Iterable[Reply]:
-    """Give nobody: commits and fetches are answered at once."""
+def waiting(state: GroupsState) -> Iterable[OnError]:
+    """Return nobody: commits and fetches are answered at once."""
     return ()
 
 

@@ -7,7 +7,7 @@ has seen is committed.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.groups.kinds import find_group, rules_of
 from headrace.groups.offsets.store import CommittedOffset, Place
 from headrace.groups.state import GroupsState
@@ -54,7 +54,9 @@ class OffsetSnapshot(NamedTuple):
 FetchedTopic = tuple[str, list[FetchedOffset]]
 
 
-def fetch_offsets(state: GroupsState, query: OffsetQuery, reply: Reply) -> Outcome:
+def fetch_offsets(
+    state: GroupsState, query: OffsetQuery, reply: Reply[list[FetchedTopic]]
+) -> Outcome:
     """Look up offsets; the answer is a list of topics with theirs.
 
     KafkaError if a member asks whom the group does not have, or not any more. A group that does
@@ -62,10 +64,12 @@ def fetch_offsets(state: GroupsState, query: OffsetQuery, reply: Reply) -> Outco
     """
     _check_member(state, query)
     undecided = _undecided(state, query)
-    return Outcome(replies=((reply, list(_look_up(state, query, undecided))),))
+    return Outcome(replies=(told(reply, list(_look_up(state, query, undecided))),))
 
 
-def snapshot_offsets(state: GroupsState, query: OffsetQuery, reply: Reply) -> Outcome:
+def snapshot_offsets(
+    state: GroupsState, query: OffsetQuery, reply: Reply[OffsetSnapshot]
+) -> Outcome:
     """Look up very many offsets; the answer is an `OffsetSnapshot`. KafkaError as `fetch_offsets`.
 
     It is one moment of the group, so that a transaction is seen as a whole or not at all. What the
@@ -77,7 +81,7 @@ def snapshot_offsets(state: GroupsState, query: OffsetQuery, reply: Reply) -> Ou
     if query.topics is not None:
         names = committed.keys() & {topic for topic, _ in query.topics}
     copied = {topic: dict(committed[topic]) for topic in names}
-    return Outcome(replies=((reply, OffsetSnapshot(copied, _undecided(state, query))),))
+    return Outcome(replies=(told(reply, OffsetSnapshot(copied, _undecided(state, query))),))
 
 
 def _undecided(state: GroupsState, query: OffsetQuery) -> set[Place]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.members import ShareMember
 from headrace.groups.share.requests import find_share_group
@@ -19,7 +19,9 @@ ASSIGNOR: Final = "simple"
 """The name of the only assignor that there is."""
 
 
-def describe_share_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def describe_share_group(
+    state: GroupsState, group_id: str, reply: Reply[DescribedGroup]
+) -> Outcome:
     """Describe a group; the answer is ShareGroupDescribe's row. KafkaError if it is none."""
     group: ShareGroup = find_share_group(state, group_id)
     row = DescribedGroup(
@@ -30,7 +32,7 @@ def describe_share_group(state: GroupsState, group_id: str, reply: Reply) -> Out
         assignor_name=ASSIGNOR,
         members=[_member(member, state.image) for member in group.members.values()],
     )
-    return Outcome(replies=((reply, row),))
+    return Outcome(replies=(told(reply, row),))
 
 
 def _member(member: ShareMember, image: Image) -> Member:

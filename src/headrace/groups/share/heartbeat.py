@@ -6,10 +6,11 @@ for what has to be before anybody reads, `share.holding` for who is answered lat
 for how members go, and `share.requests` for who is refused.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.heartbeats import JOINING_EPOCH, LEAVING_EPOCH, Sender
 from headrace.groups.share.deadlines import keep_session
@@ -27,10 +28,11 @@ from headrace.groups.share.requests import (
     find_share_group,
 )
 from headrace.groups.share.responses import assignment_rows, respond
-from headrace.groups.share.states import begin_states
+from headrace.groups.share.states import Beginning, begin_states
 from headrace.groups.share.target import next_epoch, update_target
 from headrace.groups.state import GroupId, GroupsState, MemberId
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 
 def heartbeat(
@@ -38,13 +40,13 @@ def heartbeat(
     request: ShareGroupHeartbeatRequest,
     sender: Sender,
     now_ms: int,
-    reply: Reply,
+    reply: Reply[ShareGroupHeartbeatResponse],
     *,
-    begin: Reply,
+    begin: Reply[Sequence[Beginning]],
 ) -> Outcome:
     """Take a heartbeat. The answer is a ShareGroupHeartbeatResponse, now or later.
 
-    `begin` is told which states should begin (`Beginning`), if any.
+    `begin` is told which states should begin, if any.
     """
     check_heartbeat(request)
     if request.member_epoch == LEAVING_EPOCH:
@@ -70,14 +72,14 @@ def heartbeat(
     noted, to_begin = begin_states(state, group, epoch, wanted, now_ms)
     records += noted
     keep_session(state, group_id, after.member_id, now_ms)
-    replies = (((begin, to_begin),) if to_begin else ()) + target.replies
+    replies = ((told(begin, to_begin),) if to_begin else ()) + target.replies
     if may_hold(state, group, after, target, is_begun=bool(to_begin)):
         held = partial(hold, state, group_id, after.member_id, reply, now_ms)
         return Outcome(tuple(records), replies, notes=(*target.notes, held))
     response = respond(state, group, after, epoch, now_ms)
     if _is_full(request) or after.assigned != member.assigned:
         response.assignment = assignment_rows(after.assigned)
-    return Outcome(tuple(records), ((reply, response), *replies), notes=target.notes)
+    return Outcome(tuple(records), (told(reply, response), *replies), notes=target.notes)
 
 
 # Joining

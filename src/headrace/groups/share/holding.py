@@ -11,10 +11,10 @@ waits is not in the log: it is told if this node does not coordinate the group a
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, OnError, Outcome, Reply, Told, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import KafkaError
 from headrace.groups.share.deadlines import held_key
@@ -27,6 +27,7 @@ from headrace.groups.share.responses import assignment_rows, respond
 from headrace.groups.share.states import beginning_topics
 from headrace.groups.share.target import Target, next_epoch, update_target
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState, HeldHeartbeat, MemberId
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 ANSWERS_AT_ONCE: Final = 100
 """How many members are answered before others on the loop get a turn."""
@@ -49,7 +50,11 @@ def may_hold(
 
 
 def hold(
-    state: GroupsState, group_id: GroupId, member_id: MemberId, reply: Reply, now_ms: int
+    state: GroupsState,
+    group_id: GroupId,
+    member_id: MemberId,
+    reply: Reply[ShareGroupHeartbeatResponse],
+    now_ms: int,
 ) -> None:
     """Answer a heartbeat later: a note of the outcome that does not."""
     until_ms = now_ms + state.settings[config.GROUP_FIRST_ASSIGNMENT_WAIT_MS]
@@ -71,32 +76,32 @@ def answer_held(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
     try:
         group = find_share_group(state, group_id)
     except KafkaError as error:  # everybody left, and it was deleted
-        told, kept = waiting[:ANSWERS_AT_ONCE], waiting[ANSWERS_AT_ONCE:]
+        answered, kept = waiting[:ANSWERS_AT_ONCE], waiting[ANSWERS_AT_ONCE:]
         if kept:
             state.deadlines.set(key, now_ms)
-        replies = tuple((each.reply, error) for each in told)
+        replies = tuple(told(each.reply, error) for each in answered)
         return Outcome(replies=replies, notes=(partial(_keep, state, group_id, kept),))
     epoch, begun = next_epoch(state, group, group.members, is_due=False)
     target = update_target(state, group, epoch, group.members, now_ms)
     if len(target.records) > ANSWERS_AT_ONCE:  # work enough for one turn
         state.deadlines.set(key, now_ms)
         return Outcome((*begun, *target.records))
-    told, kept = _choose(state, group, target, now_ms)
+    answered, kept = _choose(state, group, target, now_ms)
     records: list[CoordinatorRecord] = [*begun, *target.records]
-    answers: list[tuple[Reply, Any]] = []
-    for each in told:
+    answers: list[Told] = []
+    for each in answered:
         try:
             member = find_member(group, each.member_id)
         except KafkaError as error:
-            answers.append((each.reply, error))
+            answers.append(told(each.reply, error))
             continue
         after = advance(member, target, state.image)
         if after != member:
             records.append(current_record(group_id, after))
         response = respond(state, group, after, epoch, now_ms)
         response.assignment = assignment_rows(after.assigned)
-        answers.append((each.reply, response))
-    if len(told) == ANSWERS_AT_ONCE:
+        answers.append(told(each.reply, response))
+    if len(answered) == ANSWERS_AT_ONCE:
         state.deadlines.set(key, now_ms)
     elif kept:
         state.deadlines.set(key, kept[0].until_ms)
@@ -104,7 +109,7 @@ def answer_held(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
     return Outcome(tuple(records), (*answers, *target.replies), notes=(keep, *target.notes))
 
 
-def waiting(state: GroupsState) -> Iterable[Reply]:
+def waiting(state: GroupsState) -> Iterable[OnError]:
     """Return the replies of all members that wait."""
     return [each.reply for held in state.held_heartbeats.values() for each in held]
 
@@ -115,10 +120,10 @@ def _choose(
     """Return who is answered now, and who waits on."""
     is_computed, beginning = _is_target_computed(group, target), beginning_topics(state, group)
     held = state.held_heartbeats[group.group_id]
-    told, kept = list[HeldHeartbeat](), list[HeldHeartbeat]()
+    answered, kept = list[HeldHeartbeat](), list[HeldHeartbeat]()
     for position, each in enumerate(held):
-        if len(told) == ANSWERS_AT_ONCE:
-            return told, kept + held[position:]
+        if len(answered) == ANSWERS_AT_ONCE:
+            return answered, kept + held[position:]
         member = group.members.get(each.member_id)
         waits = (
             member is not None
@@ -126,8 +131,8 @@ def _choose(
             and not target.assignments.get(each.member_id)
             and (is_computed or not beginning.isdisjoint(member.topic_names))
         )
-        (kept if waits else told).append(each)
-    return told, kept
+        (kept if waits else answered).append(each)
+    return answered, kept
 
 
 def _keep(state: GroupsState, group_id: GroupId, kept: list[HeldHeartbeat]) -> None:

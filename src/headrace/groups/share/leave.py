@@ -1,6 +1,6 @@
 """How members of share groups go: they leave, or fall silent (KIP-932)."""
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Reply, Told, told
 from headrace.groups.heartbeats import LEAVING_EPOCH
 from headrace.groups.share.deadlines import forget_session
 from headrace.groups.share.group import ShareGroup
@@ -13,19 +13,20 @@ from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeart
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 
 
-def leave(state: GroupsState, request: ShareGroupHeartbeatRequest, reply: Reply) -> Outcome:
+def leave(
+    state: GroupsState,
+    request: ShareGroupHeartbeatRequest,
+    reply: Reply[ShareGroupHeartbeatResponse],
+) -> Outcome:
     """Have a member leave that says so; its response has the epoch of those who left."""
     group = find_share_group(state, request.group_id)
     member = find_member(group, request.member_id)
     response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
-    return remove_member(state, group, member, (reply, response))
+    return remove_member(state, group, member, told(reply, response))
 
 
 def remove_member(
-    state: GroupsState,
-    group: ShareGroup,
-    member: ShareMember,
-    *answers: tuple[Reply, ShareGroupHeartbeatResponse],
+    state: GroupsState, group: ShareGroup, member: ShareMember, *answers: Told
 ) -> Outcome:
     """Have a member end: it left, or is taken to be gone. The group has another epoch without it.
 

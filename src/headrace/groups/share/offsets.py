@@ -8,7 +8,7 @@ says what is to be done with the states, and notes it, and one that notes that i
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.share.group import ShareGroup, StateTopic
 from headrace.groups.share.records import states_record
@@ -44,7 +44,7 @@ class KnownTopic(NamedTuple):
 # Looking
 
 
-def known_offsets(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def known_offsets(state: GroupsState, group_id: str, reply: Reply[list[KnownTopic]]) -> Outcome:
     """Find what a group has offsets of; the answer is a list of `KnownTopic`.
 
     It is empty for what is no share group, as in Kafka: nothing is known of it.
@@ -55,14 +55,14 @@ def known_offsets(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
         KnownTopic(topic.name, topic_id, tuple(sorted(topic.partitions)))
         for topic_id, topic in sorted(topics.items())
     ]
-    return Outcome(replies=((reply, found),))
+    return Outcome(replies=(told(reply, found),))
 
 
 # Setting
 
 
 def begin_alteration(
-    state: GroupsState, group_id: str, offsets: NewOffsets, reply: Reply
+    state: GroupsState, group_id: str, offsets: NewOffsets, reply: Reply[list[Beginning]]
 ) -> Outcome:
     """Begin to set offsets; the answer is a list of `Beginning`, for what exists.
 
@@ -90,14 +90,14 @@ def begin_alteration(
             for index in sorted(existing)
         ]
     records = (states_record(group_id, with_begun(group.states, begun)),) if found else ()
-    return Outcome(records, ((reply, found),))
+    return Outcome(records, (told(reply, found),))
 
 
 # Deleting
 
 
 def begin_deletion(
-    state: GroupsState, group_id: str, topics: Sequence[str], reply: Reply
+    state: GroupsState, group_id: str, topics: Sequence[str], reply: Reply[list[KnownTopic]]
 ) -> Outcome:
     """Begin to delete offsets of topics; the answer is a list of `KnownTopic`.
 
@@ -111,7 +111,9 @@ def begin_deletion(
     return _begin_deletion(group, found, reply)
 
 
-def begin_group_deletion(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def begin_group_deletion(
+    state: GroupsState, group_id: str, reply: Reply[list[KnownTopic]]
+) -> Outcome:
     """Begin to delete all offsets of a group, before the group itself is.
 
     The answer is a list of `KnownTopic`; an empty one for groups of other kinds. NON_EMPTY_GROUP
@@ -119,25 +121,27 @@ def begin_group_deletion(state: GroupsState, group_id: str, reply: Reply) -> Out
     """
     group = state.groups.get(GroupId(group_id))
     if not isinstance(group, ShareGroup):
-        return Outcome(replies=((reply, []),))
+        return Outcome(replies=(told(reply, []),))
     _refuse_members(group)
     return _begin_deletion(group, _all_known(state, group), reply)
 
 
-def _begin_deletion(group: ShareGroup, found: list[KnownTopic], reply: Reply) -> Outcome:
+def _begin_deletion(
+    group: ShareGroup, found: list[KnownTopic], reply: Reply[list[KnownTopic]]
+) -> Outcome:
     states = with_deleting(group.states, {each.topic_id: each.name for each in found})
     records = () if states == group.states else (states_record(group.group_id, states),)
-    return Outcome(records, ((reply, found),))
+    return Outcome(records, (told(reply, found),))
 
 
 def note_deleted(
-    state: GroupsState, group_id: str, topics: Iterable[TopicId], reply: Reply
+    state: GroupsState, group_id: str, topics: Iterable[TopicId], reply: Reply[None]
 ) -> Outcome:
     """Take note of topics whose states are gone; the answer is None.
 
     One that is wanted again meanwhile is left alone.
     """
-    answers = ((reply, None),)
+    answers = (told(reply, None),)
     group = state.groups.get(GroupId(group_id))
     if not isinstance(group, ShareGroup):
         return Outcome(replies=answers)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.share.deadlines import TOPIC_DELETION, answer_held_soon, states_key
 from headrace.groups.share.group import ShareGroup, States, StateTopic, StateTopics
@@ -91,13 +91,13 @@ def note_begun(
     group_id: str,
     keys: Iterable[SharePartitionKey],
     now_ms: int,
-    reply: Reply,
+    reply: Reply[None],
 ) -> Outcome:
     """Take note of states that have begun; the answer is None.
 
     What nobody waits for any more is passed over: the group, or the topic, went meanwhile.
     """
-    answers = ((reply, None),)
+    answers = (told(reply, None),)
     answer_held_soon(state, group_id, now_ms)
     group = state.groups.get(GroupId(group_id))
     if not isinstance(group, ShareGroup):

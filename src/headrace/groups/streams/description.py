@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.groups.state import GroupsState
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.members import StreamsMember
@@ -24,7 +24,9 @@ from headrace.wire.messages.streams_group_describe_response import (
 )
 
 
-def describe_streams_group(state: GroupsState, group_id: str, reply: Reply) -> Outcome:
+def describe_streams_group(
+    state: GroupsState, group_id: str, reply: Reply[DescribedGroup]
+) -> Outcome:
     """Describe a group; the answer is a DescribedGroup. KafkaError if it is no streams group."""
     group = find_streams_group(state, group_id)
     topology = None
@@ -40,7 +42,7 @@ def describe_streams_group(state: GroupsState, group_id: str, reply: Reply) -> O
         topology=topology,
         members=[_member(group, each) for each in group.members.values()],
     )
-    return Outcome(replies=((reply, row),))
+    return Outcome(replies=(told(reply, row),))
 
 
 def _topology(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, OnError, Outcome
 from headrace.groups.state import DeadlineKey, Group, GroupId, GroupsState
 from headrace.groups.streams.deadlines import REBALANCE, SESSION, keep_session, watch_revocation
 from headrace.groups.streams.group import StreamsGroup
@@ -14,8 +14,8 @@ from headrace.groups.streams.target import INITIAL_DELAY, compute_target, config
 __all__ = ["ON_DEADLINE", "REPLAY", "on_loaded", "waiting"]
 
 
-def waiting(state: GroupsState) -> Iterable[Reply]:
-    """Give nobody: heartbeats are answered at once."""
+def waiting(state: GroupsState) -> Iterable[OnError]:
+    """Return nobody: heartbeats are answered at once."""
     return ()
 
 

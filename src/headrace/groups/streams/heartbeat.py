@@ -9,7 +9,7 @@ group is, `streams.topology` for what it needs, `streams.target` for what it aim
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Reply, Told, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.group import ClassicGroup
@@ -37,7 +37,7 @@ from headrace.groups.streams.requests import (
     find_member,
     find_streams_group,
 )
-from headrace.groups.streams.responses import View, answer_heartbeat
+from headrace.groups.streams.responses import HeartbeatAnswer, View, answer_heartbeat
 from headrace.groups.streams.target import basis_of, initial_delay_key, update_target
 from headrace.groups.streams.tasks import NOTHING_TO_RUN, Tasks, read_reported
 from headrace.groups.streams.topology import check_topology, read_topology
@@ -50,7 +50,7 @@ def heartbeat(
     request: StreamsGroupHeartbeatRequest,
     sender: Sender,
     now_ms: int,
-    reply: Reply,
+    reply: Reply[HeartbeatAnswer],
 ) -> Outcome:
     """Take a heartbeat; the answer is a `HeartbeatAnswer`."""
     check_heartbeat(request)
@@ -93,7 +93,7 @@ def heartbeat(
     answer.response.heartbeat_interval_ms = group_config(
         state, group.group_id, "streams.heartbeat.interval.ms"
     )
-    replies = (*replies, (reply, answer), *target.replies)
+    replies = (*replies, told(reply, answer), *target.replies)
     return Outcome(tuple(records), replies, notes=target.notes)
 
 
@@ -121,7 +121,7 @@ def _find_or_begin(state: GroupsState, request: StreamsGroupHeartbeatRequest) ->
 
 def _take_over(
     state: GroupsState, group_id: GroupId
-) -> tuple[list[CoordinatorRecord], tuple[tuple[Reply, object], ...]]:
+) -> tuple[list[CoordinatorRecord], tuple[Told, ...]]:
     """End the classic group that there was, if any."""
     former = state.groups.get(group_id)
     if not isinstance(former, ClassicGroup):

@@ -1,6 +1,6 @@
 """How members of streams groups go: they leave, fall silent, or do not give up tasks (KIP-1071)."""
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.heartbeats import LEAVING_EPOCH
 from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
@@ -15,13 +15,15 @@ from headrace.wire.messages.streams_group_heartbeat_request import StreamsGroupH
 from headrace.wire.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 
 
-def leave(state: GroupsState, request: StreamsGroupHeartbeatRequest, reply: Reply) -> Outcome:
+def leave(
+    state: GroupsState, request: StreamsGroupHeartbeatRequest, reply: Reply[HeartbeatAnswer]
+) -> Outcome:
     """Have a member leave that says so; its response has the epoch of those who left."""
     group = find_streams_group(state, request.group_id)
     member = find_member(group, request.member_id)
     response = StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
     answer = HeartbeatAnswer(response)
-    return Outcome(remove_member(state, group, member), ((reply, answer),))
+    return Outcome(remove_member(state, group, member), (told(reply, answer),))
 
 
 def remove_member(

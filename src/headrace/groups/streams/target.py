@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, Outcome, Told, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import Assigning, is_current, note_assigning, place_for
 from headrace.groups.configs import group_config
@@ -46,7 +46,7 @@ class Target(NamedTuple):
     records: tuple[CoordinatorRecord, ...] = ()
     delay: Problem | None = None
     """Why there is no newer one yet."""
-    replies: tuple[tuple[Reply, Assigning], ...] = ()
+    replies: tuple[Told, ...] = ()
     """What has a newer one computed elsewhere, if that is large."""
     notes: tuple[Callable[[], None], ...] = ()
     """What to remember of that."""
@@ -125,7 +125,7 @@ def compute_target(
     if (elsewhere := place_for(state, step_count)) is not None:
         notes = (partial(note_assigning, group, epoch),)
         assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
-        replies = ((elsewhere, assigning),)
+        replies = (told(elsewhere, assigning),)
         return Target(group.assignment_epoch, group.targets, replies=replies, notes=notes)
     tasks = compute()
     return Target(epoch, tasks, _target_records(group, epoch, tasks, now_ms))

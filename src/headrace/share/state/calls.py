@@ -5,7 +5,7 @@ with `operate` again: what a caller gets does not depend on where the state is.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.ids import PartitionIndex, SharePartitionKey, TopicId
@@ -28,32 +28,36 @@ from headrace.wire.messages import (
 )
 from headrace.wire.schema import Message, Struct
 
+P = TypeVar("P")
+"""The argument of a call: what there is beside the share partition."""
+A = TypeVar("A")
+"""Its answer."""
 _TERMINAL: Final = (DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED)
 
 
-class Kind(NamedTuple):
-    """One of the calls. Its argument is what there is beside the share partition."""
+class Kind(NamedTuple, Generic[P, A]):
+    """One of the calls."""
 
-    operate: Callable[[ShareStates, SharePartitionKey, Any, int, Reply], Outcome]
+    operate: Callable[[ShareStates, SharePartitionKey, P, int, Reply[A]], Outcome]
     request: Callable[..., Message]
     asked_topic: Callable[..., Struct]
-    asked_row: Callable[[int, Any], Struct]
-    """Gives the row of a partition from an argument."""
-    argument: Callable[[Any], Any]
-    """Gives the argument from such a row."""
+    asked_row: Callable[[int, P], Struct]
+    """Returns the row of a partition from an argument."""
+    argument: Callable[[Any], P]
+    """Returns the argument from such a row."""
     response: Callable[..., Message]
     answered_topic: Callable[..., Struct]
     answered_row: Callable[..., Struct]
-    fields: Callable[[Any], dict[str, Any]]
-    """Gives what a row of the response says beside errors, from an answer."""
-    answer: Callable[[Any, Any], Any]
-    """Gives the answer from such a row and the argument."""
+    fields: Callable[[A], dict[str, Any]]
+    """Returns what a row of the response says beside errors, from an answer."""
+    answer: Callable[[Any, P], A]
+    """Returns the answer from such a row and the argument."""
 
 
 def build_request(
-    kind: Kind, group_id: str, asked: Iterable[tuple[SharePartitionKey, Any]]
+    kind: Kind[P, A], group_id: str, asked: Iterable[tuple[SharePartitionKey, P]]
 ) -> Message:
-    """Give the request for share partitions of one group."""
+    """Return the request for share partitions of one group."""
     topics: dict[TopicId, list[Struct]] = {}
     for key, argument in asked:
         topics.setdefault(key.topic_id, []).append(kind.asked_row(key.partition, argument))
@@ -61,9 +65,9 @@ def build_request(
     return kind.request(group_id=group_id, topics=rows)
 
 
-def read_request(kind: Kind, body: Any) -> dict[SharePartitionKey, list[Any]]:
-    """Give the share partitions of a request, each with its arguments: one, or more by mistake."""
-    asked: dict[SharePartitionKey, list[Any]] = {}
+def read_request(kind: Kind[P, A], body: Any) -> dict[SharePartitionKey, list[P]]:
+    """Return the share partitions of a request with their arguments: one, or more by mistake."""
+    asked: dict[SharePartitionKey, list[P]] = {}
     for topic in body.topics:
         for row in topic.partitions:
             key = SharePartitionKey(
@@ -123,7 +127,7 @@ def _no_answer(_: object, __: object) -> None:
     """All is said by there being no error."""
 
 
-INITIALIZE: Final = Kind(
+INITIALIZE: Final[Kind[Beginning, None]] = Kind(
     operations.initialize,
     initialize_share_group_state_request.InitializeShareGroupStateRequest,
     initialize_share_group_state_request.InitializeStateData,
@@ -135,7 +139,7 @@ INITIALIZE: Final = Kind(
     _no_fields,
     _no_answer,
 )
-READ: Final = Kind(
+READ: Final[Kind[int, DurableState]] = Kind(
     operations.read,
     read_share_group_state_request.ReadShareGroupStateRequest,
     read_share_group_state_request.ReadStateData,
@@ -147,7 +151,7 @@ READ: Final = Kind(
     _read_fields,
     _read_answer,
 )
-WRITE: Final = Kind(
+WRITE: Final[Kind[StateWrite, None]] = Kind(
     operations.write,
     write_share_group_state_request.WriteShareGroupStateRequest,
     write_share_group_state_request.WriteStateData,
@@ -159,7 +163,7 @@ WRITE: Final = Kind(
     _no_fields,
     _no_answer,
 )
-READ_SUMMARY: Final = Kind(
+READ_SUMMARY: Final[Kind[int, StateSummary]] = Kind(
     lambda states, key, leader_epoch, now_ms, reply: operations.read_summary(states, key, reply),
     read_share_group_state_summary_request.ReadShareGroupStateSummaryRequest,
     read_share_group_state_summary_request.ReadStateSummaryData,
@@ -173,7 +177,7 @@ READ_SUMMARY: Final = Kind(
         row.state_epoch, row.leader_epoch, row.start_offset, row.delivery_complete_count
     ),
 )
-DELETE: Final = Kind(
+DELETE: Final[Kind[None, None]] = Kind(
     lambda states, key, argument, now_ms, reply: operations.delete(states, key, reply),
     delete_share_group_state_request.DeleteShareGroupStateRequest,
     delete_share_group_state_request.DeleteStateData,

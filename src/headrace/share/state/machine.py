@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply
+from headrace.coordinator.machine import NOTHING, OnError, Outcome
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.share.durable import StateWrite
 from headrace.share.state.operations import ANY_EPOCH
@@ -87,6 +87,6 @@ class ShareStatesMachine:
     def on_deadline_unmet(self, now_ms: int) -> None:
         self.state.deadlines.put_back(now_ms)
 
-    def waiting(self) -> Iterable[Reply]:
-        """Give nobody: every request is answered at once."""
+    def waiting(self) -> Iterable[OnError]:
+        """Return nobody: every request is answered at once."""
         return ()

@@ -8,11 +8,11 @@ of several mistakes a caller hears of the same one.
 from typing import Final, NamedTuple
 
 from headrace import config
-from headrace.coordinator.machine import Outcome, Reply
+from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import UNKNOWN_OFFSET, SharePartitionKey
-from headrace.share.durable import UNKNOWN_COUNT, StateSummary, StateWrite
+from headrace.share.durable import UNKNOWN_COUNT, DurableState, StateSummary, StateWrite
 from headrace.share.state.merging import merge_batches
 from headrace.share.state.records import snapshot, tombstone, update
 from headrace.share.state.states import ShareState, ShareStates, merged, snapshotted
@@ -39,7 +39,11 @@ class Beginning(NamedTuple):
 
 
 def initialize(
-    states: ShareStates, key: SharePartitionKey, beginning: Beginning, now_ms: int, reply: Reply
+    states: ShareStates,
+    key: SharePartitionKey,
+    beginning: Beginning,
+    now_ms: int,
+    reply: Reply[None],
 ) -> Outcome:
     """Begin a share partition; what was known of it before counts no more.
 
@@ -60,11 +64,15 @@ def initialize(
         created_ms=now_ms,
         written_ms=now_ms,
     )
-    return Outcome((snapshot(key, begun),), ((reply, None),))
+    return Outcome((snapshot(key, begun),), (told(reply, None),))
 
 
 def read(
-    states: ShareStates, key: SharePartitionKey, leader_epoch: int, now_ms: int, reply: Reply
+    states: ShareStates,
+    key: SharePartitionKey,
+    leader_epoch: int,
+    now_ms: int,
+    reply: Reply[DurableState],
 ) -> Outcome:
     """Answer the DurableState; a higher leader epoch than the known one is written down first.
 
@@ -76,16 +84,20 @@ def read(
     _check_leader_epoch(key, found, leader_epoch)
     _check_exists(states, key)
     if leader_epoch <= found.leader_epoch:
-        return Outcome(replies=((reply, found.durable),))
+        return Outcome(replies=(told(reply, found.durable),))
     taken_over = StateWrite(
         ANY_EPOCH, leader_epoch, found.start_offset, found.delivery_complete_count, ()
     )
     record = _record(states, key, found, taken_over, now_ms)
-    return Outcome((record,), ((reply, found.durable._replace(leader_epoch=leader_epoch)),))
+    return Outcome((record,), (told(reply, found.durable._replace(leader_epoch=leader_epoch)),))
 
 
 def write(
-    states: ShareStates, key: SharePartitionKey, asked: StateWrite, now_ms: int, reply: Reply
+    states: ShareStates,
+    key: SharePartitionKey,
+    asked: StateWrite,
+    now_ms: int,
+    reply: Reply[None],
 ) -> Outcome:
     """Merge a change into the state; answer None.
 
@@ -99,23 +111,25 @@ def write(
     _check_state_epoch(key, found, asked.state_epoch)
     _check_exists(states, key)
     known = asked._replace(leader_epoch=found.leader_epoch)
-    return Outcome((_record(states, key, found, known, now_ms),), ((reply, None),))
+    return Outcome((_record(states, key, found, known, now_ms),), (told(reply, None),))
 
 
-def read_summary(states: ShareStates, key: SharePartitionKey, reply: Reply) -> Outcome:
+def read_summary(
+    states: ShareStates, key: SharePartitionKey, reply: Reply[StateSummary]
+) -> Outcome:
     """Answer the StateSummary: `UNINITIALIZED` if nobody has begun the share partition."""
     _check_partition(key)
     _check_exists(states, key)
     found = states.states.get(key)
-    return Outcome(replies=((reply, UNINITIALIZED if found is None else found.summary),))
+    return Outcome(replies=(told(reply, UNINITIALIZED if found is None else found.summary),))
 
 
-def delete(states: ShareStates, key: SharePartitionKey, reply: Reply) -> Outcome:
+def delete(states: ShareStates, key: SharePartitionKey, reply: Reply[None]) -> Outcome:
     """Forget a share partition; answer None, also if there is nothing to forget."""
     _check_partition(key)
     _check_exists(states, key)
     records = (tombstone(key),) if key in states.states else ()
-    return Outcome(records, ((reply, None),))
+    return Outcome(records, (told(reply, None),))
 
 
 def _record(

@@ -64,7 +64,7 @@ class ShareStates:
 
     settings: Settings
     image_of: Callable[[], Image]
-    prune: Reply
+    prune: Reply[int]
     """Takes the offset below which no record is needed any more: the shell's part."""
     states: dict[SharePartitionKey, ShareState] = field(default_factory=dict)
     keys_of: dict[TopicId, dict[SharePartitionKey, None]] = field(default_factory=dict)

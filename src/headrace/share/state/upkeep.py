@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, Outcome
+from headrace.coordinator.machine import NOTHING, Outcome, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.ids import TopicId
 from headrace.share.state.records import snapshot, tombstone
@@ -44,7 +44,7 @@ def on_due(states: ShareStates, now_ms: int) -> Outcome:
         return _snapshot_cold(states, now_ms)
     # Told when all that the machine has seen is committed: a snapshot that is not could be lost,
     # and what it replaces would be needed again.
-    return Outcome(replies=((states.prune, states.redundant_offset),))
+    return Outcome(replies=(told(states.prune, states.redundant_offset),))
 
 
 def forget_topic(states: ShareStates, topic_id: TopicId, now_ms: int) -> Outcome:

@@ -152,7 +152,7 @@ class World:
         )
         return self.ask("leave", lambda state, now_ms, reply: leave(state, request, now_ms, reply))
 
-    def ask(self, name: str, operation: Callable[[GroupsState, int, Reply], Outcome]) -> Call:
+    def ask(self, name: str, operation: Callable[[GroupsState, int, Reply[Any]], Outcome]) -> Call:
         call = Call(name)
 
         def reply(answer: object) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.leave import leave
 from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from headrace.wire.messages.leave_group_response import LeaveGroupResponse
@@ -22,7 +22,7 @@ def world() -> World:
 def taken_out(world: World, *members: tuple[str, str | None]) -> list[ErrorCode]:
     """Take members out by id and instance; give what each row says."""
     rows = [MemberIdentity(member_id=id_, group_instance_id=instance) for id_, instance in members]
-    answers: list[LeaveGroupResponse] = []
+    answers: list[LeaveGroupResponse | KafkaError] = []
     outcome = leave(
         world.machine.state,
         LeaveGroupRequest(group_id="g", members=rows),

@@ -4,7 +4,7 @@ The world of consumer groups, whose cluster, clock and log are the same, with me
 share groups.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -99,9 +99,13 @@ class ShareWorld(World):
                 sender,
                 self.now_ms,
                 reply,
-                begin=self.beginnings.extend,
+                begin=self._begin,
             )
         )
+
+    def _begin(self, beginnings: Sequence[Beginning] | KafkaError) -> None:
+        assert not isinstance(beginnings, KafkaError)
+        self.beginnings += beginnings
 
     def _keep_answer(self, member_id: str, answer: Any) -> None:
         self.answers.append((member_id, answer))

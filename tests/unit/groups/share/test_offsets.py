@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.machine import Outcome
+from headrace.coordinator.machine import Outcome, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.administration import GroupFilter, delete_group, delete_offsets, list_groups
 from headrace.groups.kinds import Committer
@@ -144,7 +144,7 @@ def test_topic_that_is_wanted_again_while_it_is_deleted_begins_anew(left: ShareW
 
 def test_nothing_is_noted_for_a_group_that_went_meanwhile(world: ShareWorld) -> None:
     outcome = note_deleted(world.machine.state, "gone", [world.topic_id("t")], ignore)
-    assert outcome == Outcome(replies=((ignore, None),))
+    assert outcome == Outcome(replies=(told(ignore, None),))
 
 
 def test_a_group_is_deleted_after_its_states(left: ShareWorld) -> None:

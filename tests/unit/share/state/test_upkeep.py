@@ -4,6 +4,7 @@ import asyncio
 
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Shard
+from headrace.errors import KafkaError
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.operations import Beginning, initialize
 from headrace.share.state.records import RECORD_TYPES, snapshot
@@ -145,7 +146,7 @@ def test_many_large_states_are_not_written_in_one_batch() -> None:
 
 def test_nothing_is_pruned_before_the_snapshot_that_replaces_it_is_committed() -> None:
     async def test(journal: Journal, clock: Clock) -> None:
-        world, pruned = World(SETTINGS), list[int]()
+        world, pruned = World(SETTINGS), list[int | KafkaError]()
         shard: Shard[ShareStatesMachine] = Shard(
             journal,
             lambda: ShareStatesMachine(

@@ -56,7 +56,8 @@ class World:
     def new(self) -> ShareStatesMachine:
         return ShareStatesMachine(ShareStates(self.settings, lambda: self.image, self._prune))
 
-    def _prune(self, offset: int) -> None:
+    def _prune(self, offset: int | KafkaError) -> None:
+        assert not isinstance(offset, KafkaError)
         self.start_offset = offset
 
     @property
