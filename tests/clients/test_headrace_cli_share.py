@@ -124,7 +124,10 @@ def test_a_group_is_only_moved_when_told_to(headrace: CommandLine, topic: str) -
     assert move("--all-topics", "--to-datetime", 0, "--execute") == [(0, 5, 0), (1, 3, 0)]
     assert places(headrace, topic) == [(0, 0, 10, 10), (1, 0, 10, 10)]
     said = headrace("share", "reset", topic, "--all-topics", "--to-end")
-    assert (said.returncode, said.stderr) == (0, b"nothing is changed; --execute does it\n")
+    assert (said.returncode, said.stderr) == (
+        0,
+        b"nothing was changed; add --execute to apply it\n",
+    )
 
 
 def test_a_moved_group_is_delivered_what_is_behind_its_new_start(
@@ -199,7 +202,7 @@ def test_a_letter_without_its_record_is_sent_from_where_it_says(
     headrace.json("share", "replay-dead-letters", letters, "--limit", 5, "--execute")
     before = [row["value"] for row in records_of(headrace, topic)]
     done = headrace("share", "replay-dead-letters", letters, "--execute")
-    assert (done.returncode, b"1 left out: it has no copy" in done.stderr) == (0, True)
+    assert (done.returncode, b"1 skipped: it has no copy" in done.stderr) == (0, True)
     after = [row["value"] for row in records_of(headrace, topic)]
     assert sorted(after) == sorted([*before, "15"]), "the record at offset 7 of partition 1"
 

@@ -1,7 +1,7 @@
-"""The command line: one file a command; a command prints, it never decides.
+"""The command line: one file per command. A command prints; it makes no decisions.
 
-Nothing is imported here: a command waits for no module that only another one needs. `program` finds
-the one that is called. Exit codes are in `running`.
+Nothing is imported here, so that a command does not load modules that only another one needs.
+`program` finds the command to run. Exit codes are in `running`.
 """
 
 from typing import Final
@@ -19,14 +19,14 @@ COMMANDS: Final = {
     "log": "log_dump:log",
     "version": "version:version",
 }
-"""Where each command is: its module here, and its function or group there."""
+"""The module of each command, and its function or group there."""
 
 
 def main() -> None:
-    """Run the command that the process was called with, and leave the process."""
+    """Run the command of this process, then exit."""
     from headrace.cli.streams import open_streams  # noqa: PLC0415  nothing is imported above
 
-    open_streams()  # before anything is opened that could get their numbers
+    open_streams()  # before anything else is opened, which could get their file descriptors
     from headrace.cli.program import run  # noqa: PLC0415  it needs the table above
 
     run()

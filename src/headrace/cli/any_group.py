@@ -1,4 +1,4 @@
-"""What commands on groups have in common, whatever the protocol of the group."""
+"""Shared parts of the commands on groups of any type."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
@@ -20,14 +20,14 @@ from headrace.errors import KafkaError
 name_argument: Final = click.argument("name", metavar="GROUP")
 names_argument: Final = click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 if_exists_option: Final = click.option(
-    "--if-exists", is_flag=True, help="A group that is not there is fine."
+    "--if-exists", is_flag=True, help="Ignore groups that do not exist."
 )
 
 _RESET_OPTIONS: Final = (
     click.option(
         "--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Repeatable."
     ),
-    click.option("--all-topics", is_flag=True, help="Every partition that it knows."),
+    click.option("--all-topics", is_flag=True, help="All partitions that the group knows."),
     click.option("--to-beginning", "--to-earliest", "to_beginning", is_flag=True),
     click.option("--to-end", "--to-latest", "to_end", is_flag=True),
     click.option("--to-offset", type=click.IntRange(min=0)),
@@ -37,17 +37,19 @@ _RESET_OPTIONS: Final = (
         "to_time",
         help="ms since 1970, or like 2026-01-31T08:00:00 (UTC).",
     ),
-    click.option("--shift", type=int, help="From where it is now."),
+    click.option("--shift", type=int, help="Move by N from the current offset."),
     click.option(
-        "--execute/--dry-run", default=False, help="Do it, or only show what would be done."
+        "--execute/--dry-run",
+        default=False,
+        help="Apply the change; without it, only show what would be done.",
     ),
 )
 
 
 def reset_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a reset, and with them `wanted`, `target` and `execute`.
+    """Add the options of a reset to a command, passed as `wanted`, `target` and `execute`.
 
-    `wanted` has the indexes of each topic, all if there are none; it is empty for all topics.
+    `wanted` maps topics to partitions, all if none are given; it is empty for all topics.
     """
 
     @wraps(command)
@@ -71,7 +73,7 @@ def report_moves(
     is_executed: bool,
     as_json: bool,
 ) -> None:
-    """Show what a reset moves or would move; fail if something that was to move did not."""
+    """Show what a reset moves or would move; fail if a move was refused."""
     if as_json:
         print_json([move.as_json() for move in moves])
     else:
@@ -80,7 +82,7 @@ def report_moves(
             [(*move.partition, move.old_offset, move.new_offset) for move in moves],
         )
         if not is_executed:
-            tell("nothing is changed; --execute does it")
+            tell("nothing was changed; add --execute to apply it")
     report({str(partition): outcome for partition, outcome in outcomes.items()}, "partition")
 
 
@@ -89,7 +91,7 @@ def describe_each(
     bootstrap: str,
     describe: Callable[[Cluster, str], Awaitable[GroupDescription]],
 ) -> Outcomes[str, GroupDescription]:
-    """Ask for each group; what one is refused for does not keep the others back."""
+    """Describe each group; an error of one does not affect the others."""
 
     async def work() -> Outcomes[str, GroupDescription]:
         outcomes: Outcomes[str, GroupDescription] = {}

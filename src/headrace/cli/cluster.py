@@ -1,4 +1,4 @@
-"""`headrace cluster`: who is in it and who leads."""
+"""`headrace cluster`: nodes and leaders."""
 
 import click
 
@@ -14,14 +14,14 @@ from headrace.errors import KafkaError
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Look at the cluster as a whole."""
+    """Inspect the cluster as a whole."""
 
 
 @cluster.command()
 @json_option
 @bootstrap_option
 def describe(as_json: bool, bootstrap: str) -> None:
-    """Show nodes, the quorum that agrees on metadata, and features."""
+    """Show nodes, the metadata quorum and features."""
 
     async def work() -> tuple[ClusterDescription, QuorumDescription | None]:
         async with Admin(bootstrap) as admin:
@@ -29,7 +29,7 @@ def describe(as_json: bool, bootstrap: str) -> None:
             try:
                 return described, await admin.describe_quorum()
             except (KafkaError, UnsupportedApi):
-                return described, None  # not allowed to see it, or a cluster that has none
+                return described, None  # no permission, or a cluster without one
 
     described, quorum = complete(work())
     if as_json:
@@ -54,7 +54,7 @@ def describe(as_json: bool, bootstrap: str) -> None:
                 )
                 for role, member in members
             ],
-            title=f"metadata quorum, epoch {quorum.leader_epoch}, agreed up to "
+            title=f"metadata quorum, epoch {quorum.leader_epoch}, committed up to "
             f"{quorum.high_watermark}",
         )
     if described.features:

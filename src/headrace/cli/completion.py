@@ -1,4 +1,4 @@
-"""Completion in the shell: click's script for it, and where each shell looks for one."""
+"""Shell completion: click's scripts, and where each shell looks for them."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from headrace.cli.running import usage_error
 
 PROGRAM: Final = "headrace"
 COMPLETION_VARIABLE: Final = "_HEADRACE_COMPLETE"
-"""Where the script says what the shell wants to know."""
+"""The environment variable by which the script asks for completions."""
 
 _SCRIPTS: Final = {
     "bash": f".bash_completions/{PROGRAM}.sh",
@@ -27,25 +27,25 @@ _START_FILES: Final = {
 
 
 def current_shell() -> str:
-    """Give the name of the shell that the program was called from."""
+    """Return the name of the shell that the program was called from."""
     try:
         name: str = shellingham.detect_shell()[0]
     except shellingham.ShellDetectionFailure:
-        usage_error(f"which shell this is could not be found out; {_known_shells()}")
+        usage_error(f"cannot determine the shell; {_known_shells()}")
     if name not in _SCRIPTS:
         usage_error(f"no completion for {name}; {_known_shells()}")
     return name
 
 
 def completion_script(program: click.Command, shell: str) -> str:
-    """Give what the shell has to run to complete the program's words."""
+    """Return the shell's completion script."""
     completion = get_completion_class(shell)
     assert completion is not None, f"click has no completion for {shell}"
     return completion(program, {}, PROGRAM, COMPLETION_VARIABLE).source()
 
 
 def install_completion(program: click.Command, shell: str) -> Path:
-    """Have the shell complete the program's words from its next start on; give the script."""
+    """Install completion, effective from the shell's next start; return the script's path."""
     home = Path.home()
     script = home / _SCRIPTS[shell]
     script.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ KINDS: Final = {
     "group": ResourceType.GROUP,
     "client-metrics": ResourceType.CLIENT_METRICS,
 }
-"""What has configs."""
+"""Resource types with configs."""
 EVERY_BROKER: Final = "default"
 
 kind_argument: Final = click.argument(
@@ -47,8 +47,8 @@ def configs() -> None:
 @kind_argument
 @name_argument
 @click.option("--key", "-k", "keys", multiple=True, help="Only this config; repeatable.")
-@click.option("--all", "-a", "everything", is_flag=True, help="Also what nobody has set.")
-@click.option("--docs", is_flag=True, help="What each is for.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Include defaults.")
+@click.option("--docs", is_flag=True, help="Explain each config.")
 @json_option
 @bootstrap_option
 def describe(
@@ -61,7 +61,7 @@ def describe(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Show configs with where their values come from."""
+    """Show configs and the sources of their values."""
     resource = _resource(kind, name)
 
     async def work() -> list[Config]:
@@ -108,7 +108,7 @@ def set_(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Set configs; the others stay as they are."""
+    """Set configs; others are unchanged."""
     resource = _resource(kind, name)
     values = parse_pairs(pairs, "KEY=VALUE")
 
@@ -141,7 +141,7 @@ def unset(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Let configs be what they are when nobody sets them."""
+    """Reset configs to their defaults."""
     resource = _resource(kind, name)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""`headrace consume`: print records, from anywhere to the end or for ever."""
+"""`headrace consume`: print records from any offset to the end, or forever."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ from headrace.client.topics import TopicPartition
     default=DEFAULT_FORMAT,
     help=r"Like kcat's: %t %p %o %k %v %h %T, with \n and \t.",
 )
-@click.option("--committed", is_flag=True, help="Leave out what transactions took back.")
+@click.option("--committed", is_flag=True, help="Skip records of aborted transactions.")
 @json_option
 @bootstrap_option
 def consume(  # noqa: PLR0913  an option each
@@ -64,7 +64,7 @@ def consume(  # noqa: PLR0913  an option each
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Print records: those that are there, oldest first, or with --follow those that come."""
+    """Print existing records, oldest first, or with --follow new ones."""
     if sum((from_beginning, offset is not None, from_time is not None)) > 1:
         usage_error("give one of --from-beginning, --offset and --from-time")
     start = _parse_offset(offset, is_following=follow and not from_beginning)
@@ -90,7 +90,7 @@ def consume(  # noqa: PLR0913  an option each
 
 
 _LAST = 2
-"""`-N` is kept as -N-2, out of the way of the two numbers that `Start` has."""
+"""`-N` is stored as -N-2, to avoid the two values of `Start`."""
 
 
 async def _print_records(
@@ -137,7 +137,7 @@ def _parse_offset(text: str | None, *, is_following: bool) -> int | Start:
 
 
 def parse_time(text: str) -> int:
-    """Read ms since 1970 or an ISO date and time, UTC unless it says otherwise."""
+    """Parse ms since 1970 or an ISO date and time, UTC unless it has an offset."""
     if text.isdigit():
         return int(text)
     try:

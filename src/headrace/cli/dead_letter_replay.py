@@ -1,4 +1,4 @@
-"""`headrace share replay-dead-letters`: records that were given up, back to where they are from."""
+"""`headrace share replay-dead-letters`: send dead-lettered records back to their topics."""
 
 import click
 
@@ -13,13 +13,19 @@ from headrace.client.share.dead_letters import replay_dead_letters as replay
 
 @click.command("replay-dead-letters")
 @click.argument("topic", metavar="DEAD_LETTER_TOPIC")
-@click.option("--to", metavar="TOPIC", help="Send all of them there, not where they are from.")
+@click.option(
+    "--to", metavar="TOPIC", help="Send all of them to this topic instead of their original ones."
+)
 @click.option(
     "--group",
-    help="The consumer group that notes how far it got.  [default: replay-DEAD_LETTER_TOPIC]",
+    help="The consumer group that keeps the progress.  [default: replay-DEAD_LETTER_TOPIC]",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="No more than N letters.")
-@click.option("--execute/--dry-run", default=False, help="Do it, or only show what would be done.")
+@click.option(
+    "--execute/--dry-run",
+    default=False,
+    help="Send the records; without it, only show what would be done.",
+)
 @json_option
 @bootstrap_option
 def replay_dead_letters(
@@ -32,10 +38,10 @@ def replay_dead_letters(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Send dead letters to their topics again. Shows what it would do; --execute does it.
+    """Send dead letters back to their topics. Without --execute, only show what would be done.
 
-    They go with their key, value and headers, but for the headers that made them dead letters, to
-    the partition of their key. A second run goes on where the first one ended.
+    Records keep their key, value and headers, without the dead-letter headers, and go to
+    the partition of their key. A second run continues where the first one ended.
     """
     if to == topic:
         usage_error(f"--to {to}: that is where they are")
@@ -66,6 +72,6 @@ def replay_dead_letters(
         return
     print_table(columns, rows)
     for why, records in outcome.left_out.items():
-        tell(f"headrace: {topic}: {records} left out: {why}")
+        tell(f"headrace: {topic}: {records} skipped: {why}")
     if not execute:
-        tell("nothing is sent; --execute does it")
+        tell("nothing was sent; add --execute to send")

@@ -1,4 +1,4 @@
-"""Why a group is not at rest, in sentences: what it waits for, who is late, since when. Pure."""
+"""An explanation of why a group is not stable: what it waits for, which members are late. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +11,7 @@ SHOWN_PARTITIONS_MAX: Final = 8
 
 
 def explain(group: GroupDescription, history: GroupHistory, now_ms: int) -> list[str]:
-    """Give sentences about a group, the answer first, then who is late and what can be done."""
+    """Return sentences about a group: the cause first, then late members and what to do."""
     if group.group_type == "classic":
         return list(_explain_classic(group, history, now_ms))
     return list(_explain_epochs(group, history, now_ms))
@@ -51,7 +51,7 @@ def _explain_classic(group: GroupDescription, history: GroupHistory, now_ms: int
 
 
 def _changed_members(group: GroupDescription, history: GroupHistory) -> Iterator[str]:
-    """Name who came and who went since the last generation: one of them began the rebalance."""
+    """Name the members that joined or left since the last generation, causing the rebalance."""
     if history.generation is None:
         return
     now, before = {member.member_id for member in group.members}, set(history.former_members)
@@ -96,7 +96,7 @@ def _explain_epochs(group: GroupDescription, history: GroupHistory, now_ms: int)
 
 
 def is_late(group: GroupDescription, member: GroupMember) -> bool:
-    """Whether a member is not where the broker wants it."""
+    """Return whether a member has not reached its target."""
     if member.epoch is not None and group.epoch is not None and member.epoch < group.epoch:
         return True
     return member.target is not None and set(member.target) != set(member.assignment)

@@ -1,7 +1,7 @@
-"""What `__consumer_offsets` remembers of a group: when it last agreed, and when members moved.
+"""A group's history in `__consumer_offsets`: when it last agreed, and when members changed.
 
-Descriptions of groups have no times. The records behind them do, so whoever may read that topic
-can be told since when something is so. Only its newest part is read, and nobody depends on it.
+Group descriptions have no times, but their records do, so a user who may read that topic can see
+since when a state lasts. Only the newest part of the topic is read, and nothing depends on it.
 """
 
 from typing import Final
@@ -37,7 +37,7 @@ from headrace.wire.messages.share_group_metadata_key import ShareGroupMetadataKe
 from headrace.wire.schema import Message
 
 OFFSETS_READ_MAX: Final = 20_000
-"""How much of the partition is read, back from its end."""
+"""How many offsets before its end the partition is read from."""
 _VERSION_BYTES: Final = 2
 
 
@@ -48,19 +48,19 @@ class GroupHistory(msgspec.Struct):
     """When the group's generation was agreed on (classic), or its epoch moved (others)."""
     generation: int | None = None
     former_members: tuple[str, ...] = ()
-    """Who was in a classic group's last generation."""
+    """The members of a classic group's last generation."""
     moved_ms: dict[str, int] = msgspec.field(default_factory=dict)
     """When each member took its epoch or its partitions."""
     rebalance_timeout_ms: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 async def read_history(cluster: Cluster, group_id: str) -> GroupHistory:
-    """Read what the newest records say of a group; an empty history if they cannot be read."""
+    """Return the history in a group's newest records; empty if they cannot be read."""
     history = GroupHistory()
     try:
         await _read(cluster, group_id, history)
     except (KafkaError, ClientError):
-        return GroupHistory()  # it is for those who may read it
+        return GroupHistory()  # no permission to read the topic
     return history
 
 
@@ -84,7 +84,7 @@ async def _read(cluster: Cluster, group_id: str, history: GroupHistory) -> None:
 def note(
     history: GroupHistory, group_id: str, timestamp_ms: int, key: bytes, value: bytes | None
 ) -> None:
-    """Take in a record of the topic, if it is about the group and says when something changed."""
+    """Apply a record of the topic if it is about the group and dates a change."""
     kinds = RECORD_TYPES.get(int.from_bytes(key[:_VERSION_BYTES], "big"))
     if kinds is None:
         return

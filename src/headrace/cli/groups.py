@@ -37,7 +37,7 @@ from headrace.errors import ErrorCode, KafkaError
 
 @click.group(cls=CommandGroup)
 def groups() -> None:
-    """List, describe, explain and delete groups; see their lag, reset their offsets."""
+    """List, describe, explain and delete groups; show their lag, reset their offsets."""
 
 
 @groups.command("list")
@@ -83,7 +83,7 @@ def list_(states: tuple[str, ...], kinds: tuple[str, ...], as_json: bool, bootst
 @json_option
 @bootstrap_option
 def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
-    """Show state, epochs, members and what each has."""
+    """Show state, epochs, members and their partitions."""
     outcomes = describe_each(names, bootstrap, describe_group)
     found = [row for row in outcomes.values() if isinstance(row, GroupDescription)]
     if as_json:
@@ -99,7 +99,7 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def explain(name: str, as_json: bool, bootstrap: str) -> None:
-    """Say why a group is rebalancing, who is late, and since when."""
+    """Explain why a group is rebalancing, which members are late, and since when."""
 
     async def work() -> tuple[GroupDescription, GroupHistory]:
         async with Admin(bootstrap) as admin:
@@ -119,7 +119,7 @@ def explain(name: str, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def offsets(name: str, as_json: bool, bootstrap: str) -> None:
-    """Show what a group has committed, where partitions end, and how far behind it is."""
+    """Show a group's committed offsets, the partitions' ends, and its lag."""
 
     async def work() -> list[dict[str, object]]:
         async with Admin(bootstrap) as admin:
@@ -156,7 +156,7 @@ def reset_offsets(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Move a group without members elsewhere. Shows what it would do; --execute does it."""
+    """Reset the offsets of a group without members. Without --execute, only show the effect."""
 
     async def work() -> list[Move]:
         async with Admin(bootstrap) as admin:
@@ -182,7 +182,7 @@ def reset_offsets(
 def delete(
     names: tuple[str, ...], *, yes: bool, if_exists: bool, as_json: bool, bootstrap: str
 ) -> None:
-    """Delete groups and their offsets. Asks first if a person is there to answer."""
+    """Delete groups and their offsets. Asks for confirmation on a terminal."""
     make_sure(f"Delete {', '.join(names)} with all offsets?", is_sure=yes)
 
     async def work() -> Outcomes[str, None]:
@@ -199,7 +199,7 @@ async def _lags(
     group: GroupDescription | None,
     committed: dict[TopicPartition, CommittedOffset],
 ) -> list[dict[str, object]]:
-    """Give a row for each partition that is committed or that somebody has."""
+    """Return a row for each partition that has a committed offset or an owner."""
     owners: dict[TopicPartition, GroupMember] = {}
     if group is not None and group.group_type != "streams":
         owners = {part: member for member in group.members for part in member.assignment}
@@ -230,7 +230,7 @@ async def _refuse_if_in_use(admin: Admin, name: str) -> None:
     except KafkaError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return  # offsets may be set for a group before anybody joins it
+        return  # offsets may be set for a group before a member joins
     described.check_empty()
 
 

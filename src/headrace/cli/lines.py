@@ -1,8 +1,8 @@
-"""Lines of files and of standard input, read beside the loop.
+"""Lines of files and of standard input, read in a thread.
 
-A thread reads, as a pipe or a person may make it wait: what came before goes out meanwhile, and
-Ctrl-C ends the command at once. The file descriptor is read, not Python's buffer over it: a thread
-that waits in that one would stop the interpreter from ending.
+A thread reads because a pipe or a person may make it wait: earlier lines are sent in the meantime,
+and Ctrl-C ends the command at once. It reads the file descriptor, not Python's buffer over it: a
+thread that waits in the buffer would keep the interpreter from exiting.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ class UnreadableInput(HeadraceError):
 
 
 async def read_lines(paths: list[Path]) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of all files in turn, without their ends, as many at a time as came.
+    """Yield the lines of all files in turn, without line ends, as many at a time as arrived.
 
-    UnreadableInput if one cannot be read.
+    Raise UnreadableInput if one cannot be read.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[list[bytes] | OSError | None] = asyncio.Queue(CHUNKS_WAITING_MAX)

@@ -1,7 +1,7 @@
-"""`headrace log dump`: what is in the files of a partition, whoever wrote them.
+"""`headrace log dump`: the contents of a partition's files, by Headrace or by Apache Kafka.
 
-Segments are checked as they are read: magic, length, CRC, offsets that only grow. Nothing is
-written, so a broker may be using the files; what it is just appending may look cut off.
+Segments are checked as they are read: magic, length, CRC, increasing offsets. Nothing is
+written, so a broker may be using the files; a batch that it is appending may look truncated.
 """
 
 import mmap
@@ -40,7 +40,7 @@ _CHECKPOINTS: Final = ("leader-epoch-checkpoint", "partition.metadata")
 
 @click.group(cls=CommandGroup)
 def log() -> None:
-    """Look into the files of logs."""
+    """Inspect log files."""
 
 
 @log.command()
@@ -57,7 +57,7 @@ def log() -> None:
 def dump(paths: tuple[Path, ...], *, records: bool, as_json: bool) -> None:
     """Print segments, indexes, aborted transactions, producer snapshots and checkpoints.
 
-    Leaves with 1 if something is damaged.
+    Exits with code 1 if a file is damaged.
     """
     files = [file for path in paths for file in _files(path)]
     is_damaged = False
@@ -68,7 +68,7 @@ def dump(paths: tuple[Path, ...], *, records: bool, as_json: bool) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    """Give the files to read: one, or those of a partition's folder, by offset."""
+    """Return the files to read: one, or those of a partition's folder, by offset."""
     if path.is_file():
         if path.suffix not in _SUFFIXES and path.name not in _CHECKPOINTS:
             known = ", ".join((*_SUFFIXES, *_CHECKPOINTS))
@@ -87,7 +87,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
-    """Print one file; False if it is damaged."""
+    """Print one file; return False if it is damaged."""
     try:
         size_bytes = path.stat().st_size
         if not as_json:
@@ -108,7 +108,7 @@ def _dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
         return False
     except OSError as error:
         if error.filename is None:
-            raise  # what is printed cannot be written
+            raise  # the output cannot be written
         _print_damage(path, f"{path}: cannot be read: {error.strerror}", as_json=as_json)
         return False
     return True

@@ -1,4 +1,4 @@
-"""The contents of a log's files as rows to print, one kind of file a function."""
+"""The contents of a log's files as rows to print, one function per kind of file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def describe_batches(view: memoryview, *, with_records: bool) -> Iterator[Row]:
-    """Give each batch of a segment, and its records if they are wanted; CorruptBatch at damage."""
+    """Yield each batch of a segment, with its records if wanted; raise CorruptBatch at damage."""
     position = 0
     next_offset = -1
     while position < len(view):
@@ -56,21 +56,21 @@ def describe_batches(view: memoryview, *, with_records: bool) -> Iterator[Row]:
 
 
 def describe_index(view: memoryview, path: Path) -> Iterator[Row]:
-    """Give the entries of an offset index: which batch ends with an offset, where it begins."""
+    """Yield the entries of an offset index: the last offset of a batch, and its position."""
     base_offset = _base_offset(path)
     for offset, position in _entries(view, OFFSET_ENTRY, path):
         yield {"kind": "entry", "offset": base_offset + offset, "position": position}
 
 
 def describe_time_index(view: memoryview, path: Path) -> Iterator[Row]:
-    """Give the entries of a time index: the largest timestamp up to an offset."""
+    """Yield the entries of a time index: the largest timestamp up to an offset."""
     base_offset = _base_offset(path)
     for timestamp, offset in _entries(view, TIME_ENTRY, path):
         yield {"kind": "entry", "timestamp": timestamp, "offset": base_offset + offset}
 
 
 def describe_transactions(view: memoryview, path: Path) -> Iterator[Row]:
-    """Give the aborted transactions of a segment."""
+    """Yield the aborted transactions of a segment."""
     check_index(view, _base_offset(path), str(path))
     for entry in read_entries(view):
         yield {
@@ -83,7 +83,7 @@ def describe_transactions(view: memoryview, path: Path) -> Iterator[Row]:
 
 
 def describe_snapshot(view: memoryview, path: Path) -> Iterator[Row]:
-    """Give what a partition knew of its producers."""
+    """Yield the producers of a snapshot."""
     for state in decode_snapshot(bytes(view), str(path)):
         last = state.batches[-1] if state.batches else None
         yield {
@@ -99,7 +99,7 @@ def describe_snapshot(view: memoryview, path: Path) -> Iterator[Row]:
 
 
 def describe_checkpoint(path: Path) -> Iterator[Row]:
-    """Give the lines of `leader-epoch-checkpoint` or `partition.metadata`."""
+    """Yield the lines of `leader-epoch-checkpoint` or `partition.metadata`."""
     text = path.read_text("ascii", errors="replace")
     if path.name == "partition.metadata":
         yield {"kind": "topic", "id": topic_id_text(parse_partition_metadata(text, str(path)))}
@@ -147,7 +147,7 @@ def _entries(view: memoryview, layout: Layout, path: Path) -> Iterator[tuple[Any
         )
     if len(view) == layout.size:
         return layout.iter_unpack(view)
-    # A broker that runs has reserved room behind the entries, which is zeros.
+    # A running broker has reserved room after the entries, filled with zeros.
     used_bytes = len(bytes(view).rstrip(b"\0"))
     return layout.iter_unpack(view[: -(-used_bytes // layout.size) * layout.size])
 

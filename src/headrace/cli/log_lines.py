@@ -1,4 +1,4 @@
-"""The node's log: one line an event, for people or as JSON."""
+"""The node's log: one line per event, as text or as JSON."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def write_log_lines(*, as_json: bool, level: int = logging.INFO) -> None:
-    """Have log lines written to standard error from now on."""
+    """Write log lines to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else TextLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -25,7 +25,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = _time(record).strftime("%H:%M:%S.%f")[:-3]
-        # Clients have a part in what is told: they must not be able to write lines of their own.
+        # Messages may contain client input, which must not be able to add lines.
         line = f"{time} {record.levelname:{_TEXT_WIDTH}} {printable(record.getMessage())}"
         if not record.exc_info:
             return line
@@ -33,7 +33,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object an event; a traceback is a field of it."""
+    """One JSON object per event; a traceback is one of its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

@@ -1,4 +1,4 @@
-"""How a node's process takes memory from the system and gives it back."""
+"""Tuning of a node's memory allocation and garbage collection."""
 
 import ctypes
 import gc
@@ -9,7 +9,7 @@ from typing import Final
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 LARGEST_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""The largest block that is taken from the heap (the most that glibc allows)."""
+"""The largest block that comes from the heap (the most that glibc allows)."""
 _THRESHOLDS: Final = 700, 10, 5
 """Collections of the youngest objects that lead to one of older ones, and of all: a few
 ten thousand objects apart."""
@@ -18,10 +18,10 @@ KEPT_FREE_BYTES: Final = 128 * 1024 * 1024
 
 
 def keep_large_blocks() -> None:
-    """Let the allocator use the memory of one large answer for the next.
+    """Let the allocator reuse the memory of one large response for the next.
 
-    Left alone, glibc maps every block above 128 KB anew and the kernel fills it with zeros page by
-    page: half of the CPU that a consumer costs. Elsewhere than on glibc nothing happens.
+    By default, glibc maps every block above 128 KB anew and the kernel zeroes it page by page: half
+    of the CPU that a consumer costs. Without glibc this does nothing.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -30,12 +30,12 @@ def keep_large_blocks() -> None:
 
 
 def settle_collector() -> None:
-    """Have the collector look at every object once, so that no collection takes long.
+    """Make the collector visit every object once, so that no collection takes long.
 
-    Left alone, it goes through everything that the node knows again and again, and each time the
-    loop stands still: 0.2 s with a million objects. What has survived a full collection is taken
-    out of its sight. It is freed as before when nothing refers to it; only cycles would stay, and
-    what lives that long here is made of trees.
+    By default, it traverses the node's whole state again and again, and each time the loop stalls:
+    0.2 s with a million objects. Objects that survive a full collection are frozen. They are still
+    freed when nothing refers to them; only cycles would stay, and long-lived objects here are
+    trees.
     """
     gc.set_threshold(*_THRESHOLDS)
     gc.callbacks.append(_on_collection)

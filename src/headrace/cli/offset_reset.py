@@ -1,4 +1,4 @@
-"""Where a reset moves the offsets of a group: what was asked for, bounded by what there is."""
+"""The target offsets of a reset, bounded by the partitions' offsets."""
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -25,7 +25,7 @@ class Place(Enum):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where to; `number` is an offset, a time in ms or a distance."""
+    """The target; `number` is an offset, a time in ms or a distance."""
 
     place: Place
     number: int = 0
@@ -40,7 +40,7 @@ class Target(msgspec.Struct, frozen=True):
         to_time: str | None,
         shift: int | None,
     ) -> Self:
-        """Read the options of a command; usage error unless there is exactly one."""
+        """Return the target of a command's options; usage error unless there is exactly one."""
         found = [
             *([cls(Place.BEGINNING)] if to_beginning else []),
             *([cls(Place.END)] if to_end else []),
@@ -72,7 +72,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 def parse_wanted(words: Iterable[str]) -> dict[str, list[int]]:
-    """Read `topic` and `topic:0,2`; no indexes mean all partitions."""
+    """Parse `topic` and `topic:0,2`; no indexes mean all partitions."""
     wanted: dict[str, list[int]] = {}
     for word in words:
         name, _, indexes = word.partition(":")
@@ -89,7 +89,7 @@ async def plan_reset(
     wanted: Mapping[str, list[int]],
     target: Target,
 ) -> list[Move]:
-    """Give what would move: of the wanted topics, or of all that are committed if none is."""
+    """Return the moves: of the wanted topics, or of all with committed offsets."""
     if wanted:
         partitions = []
         for name, indexes in wanted.items():

@@ -1,4 +1,4 @@
-"""What several commands have: options, and groups that list commands as they are written."""
+"""Options shared by commands, and command groups in source order."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,15 +17,15 @@ bootstrap_option: Final = click.option(
     default=DEFAULT_BOOTSTRAP,
     envvar="HEADRACE_BOOTSTRAP",
     show_envvar=True,
-    help="A node of the cluster; several with commas between.",
+    help="A node of the cluster; comma-separated for several.",
 )
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only check.")
-yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 class FilePath(click.Path):
-    """A path. Not an empty one, which would stand for the current folder."""
+    """A non-empty path: an empty one would mean the current folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -37,14 +37,14 @@ class FilePath(click.Path):
 
 
 class CommandGroup(click.Group):
-    """A group whose help lists commands in the order of their source."""
+    """A group whose help lists commands in source order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """Read `key=value` words; usage error for anything else."""
+    """Parse `key=value` words; usage error for anything else."""
     values = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")

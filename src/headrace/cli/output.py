@@ -1,4 +1,4 @@
-"""What commands print: JSON, or tables: drawn on a terminal, plain columns into a pipe."""
+"""Output of commands: JSON, or tables, drawn on a terminal and plain columns in a pipe."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +13,12 @@ from headrace.errors import ErrorCode, KafkaError
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on a line of its own."""
+    """Print one JSON document on its own line."""
     say(printable_json(msgspec.json.encode(value, order="deterministic").decode()))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print rows under their columns' names; numbers are flush right."""
+    """Print rows under their columns' names; numbers are right-aligned."""
     rows = list(rows)
     cells = [[printable(_text(cell)) for cell in row] for row in rows]
     title = printable(title)
@@ -76,7 +76,7 @@ def report_deleted(
     as_json: bool,
     fine: ErrorCode | None = None,
 ) -> None:
-    """Name what is gone; fail if something is not, unless for a reason that is fine."""
+    """Print what was deleted; fail if a deletion was refused, except for accepted errors."""
     gone = [name for name, error in outcomes.items() if error is None]
     if as_json:
         print_json(gone)

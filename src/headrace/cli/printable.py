@@ -1,7 +1,7 @@
-"""Text that is safe on a terminal: what others wrote must not move the cursor or rename the window.
+"""Text that is safe on a terminal: untrusted text must not move the cursor or rename the window.
 
 Records, and names of groups, members and clients, may hold any characters. Control characters,
-those that turn the direction of text, and halves of characters are shown as escapes.
+bidirectional controls and unpaired surrogates are shown as escapes.
 """
 
 import re
@@ -25,7 +25,7 @@ _BYTES: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """Return text of one line; a tab and the end of a line are escapes too."""
+    """Return text on one line; tabs and line ends are escaped too."""
     return _LINE.sub(_escaped, text)
 
 
@@ -35,12 +35,12 @@ def printable_text(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Return the same JSON: what a terminal would act on is written as JSON writes it in ASCII."""
+    """Return equal JSON with terminal controls as JSON's ASCII escapes."""
     return _JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def printable_bytes(data: bytes) -> bytes:
-    """Return bytes of a record as a terminal may have them; tabs and ends of lines stay."""
+    """Return a record's bytes, safe for a terminal; tabs and line ends stay."""
     return _BYTES.sub(lambda found: b"".join(b"\\x%02x" % byte for byte in found[0]), data)
 
 

@@ -26,18 +26,20 @@ SHOWN_AFTER_SECONDS: Final = 1.0
     metavar="[FILE...]",
     type=FilePath(),
     nargs=-1,
-    help="One record a line; standard input if none.",
+    help="One record per line; standard input if none.",
 )
-@click.option("--key-separator", "-K", help="What stands between key and value.")
+@click.option("--key-separator", "-K", help="Separates key and value.")
 @click.option(
     "--header",
     "-H",
     "headers",
     metavar="KEY=VALUE",
     multiple=True,
-    help="On every record; repeatable.",
+    help="Added to every record; repeatable.",
 )
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="All records go there.")
+@click.option(
+    "--partition", "-p", type=click.IntRange(min=0), help="Send all records to this partition."
+)
 @click.option("--compression", "-z", default="none", help="none, gzip, snappy, lz4 or zstd.")
 @click.option("--acks", default="all", help="all, 1 or 0.")
 @json_option
@@ -54,7 +56,7 @@ def produce(  # noqa: PLR0913  an option each
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    r"""Send a record for every line.
+    r"""Send one record per line.
 
     With a key separator the part before it is the key, and a line without it is an error; `\t`
     is a tab.
@@ -113,9 +115,9 @@ def _split(line: bytes, separator: bytes, number: int) -> tuple[bytes, bytes]:
 
 @contextmanager
 def _progress(paths: list[Path]) -> Iterator[Callable[[int], None]]:
-    """Give what to call with the bytes that were sent; on a terminal a bar shows them.
+    """Return a callback for the bytes that were sent; on a terminal a bar shows them.
 
-    What is done within a second shows none, and neither does what a person types.
+    There is no bar for input that takes less than a second or that a person types.
     """
     if not sys.stderr.isatty() or (STDIN in paths and sys.stdin.isatty()):
         yield lambda size_bytes: None

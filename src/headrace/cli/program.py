@@ -1,4 +1,4 @@
-"""`headrace` itself: which command is called, and how it ends."""
+"""`headrace` itself: finding the command, and its exit."""
 
 import sys
 from importlib import import_module
@@ -19,7 +19,7 @@ from headrace.cli.streams import (
 
 
 class Program(CommandGroup):
-    """A group whose commands are imported when they are called; its help needs them all."""
+    """A group that imports its commands when they are called; its help needs them all."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -44,13 +44,13 @@ class Program(CommandGroup):
 
 
 def run() -> NoReturn:
-    """Run the command that the process was called with; end with its exit code."""
+    """Run the command of this process; exit with its code."""
     code: object
     try:
         code = headrace(prog_name="headrace")
     except SystemExit as end:
         code = end.code
-    except OSError as error:  # of click's own: help, or an error that nobody can be told
+    except OSError as error:  # click's own: help, or an error that cannot be printed
         tell(f"headrace: {explain_lost_output(error)}")
         code = EXIT_OUTPUT_LOST
     sys.exit(finish_streams(code if isinstance(code, int) else int(code is not None)))

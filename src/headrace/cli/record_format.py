@@ -1,4 +1,4 @@
-r"""How a record is printed: kcat's format strings, and JSON.
+r"""Formatting of records: kcat's format strings, and JSON.
 
 `%t` topic, `%p` partition, `%o` offset, `%k` key, `%v` or `%s` value, `%h` headers as `k=v,k=v`,
 `%T` timestamp in ms, `%K` and `%S` lengths of key and value in bytes (-1 for none), `%%` a percent
@@ -21,22 +21,22 @@ DEFAULT_FORMAT: Final = r"%v\n"
 
 
 class InvalidFormat(HeadraceError):
-    """A format string with a letter that means nothing."""
+    """A format string with an unknown letter."""
 
 
 def output_formatter(text: str, *, as_json: bool) -> Callable[[ConsumedRecord], bytes]:
-    """Return how records are printed on standard output; InvalidFormat if `text` is wrong.
+    """Return the formatter for standard output; raise InvalidFormat if `text` is invalid.
 
-    Into a file or a pipe keys and values go as they are. On a terminal control characters are shown
-    as escapes: a record must not be able to give commands to it. Those of the format string stay.
+    Keys and values go into a file or a pipe unchanged. On a terminal their control characters are
+    escaped: a record must not be able to control it. Those of the format string stay.
     """
     return record_json if as_json else record_formatter(text, is_safe=sys.stdout.isatty())
 
 
 def record_formatter(text: str, *, is_safe: bool = False) -> Callable[[ConsumedRecord], bytes]:
-    """Compile a format string; InvalidFormat names what is wrong with it.
+    """Compile a format string; raise InvalidFormat with the problem.
 
-    If it `is_safe`, control characters of records are escapes.
+    With `is_safe`, control characters of records are escaped.
     """
     pieces: list[bytes | Callable[[ConsumedRecord], bytes]] = []
     position = 0
@@ -60,7 +60,7 @@ def _safe(field: Callable[[ConsumedRecord], bytes]) -> Callable[[ConsumedRecord]
 
 
 def record_json(record: ConsumedRecord) -> bytes:
-    """Give a record as one line of JSON; bytes that are no UTF-8 are `{"base64": ...}`."""
+    """Return a record as one line of JSON; bytes that are not UTF-8 are `{"base64": ...}`."""
     line = _encode_json(
         {
             "topic": record.topic,

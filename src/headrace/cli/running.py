@@ -1,7 +1,7 @@
-"""How a command ends: exit codes, errors as one line, quiet ends by Ctrl-C and closed pipes.
+"""How a command ends: exit codes, one-line errors, quiet exits on Ctrl-C and closed pipes.
 
-0  done
-1  the cluster refused, what was looked at is damaged, or the output cannot be written
+0  success
+1  the cluster refused, the files are damaged, or the output could not be written
 2  wrong usage
 3  no broker could be reached
 130  ended by Ctrl-C
@@ -28,18 +28,18 @@ EXIT_NOT_REACHABLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _WAYS_OUT: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`headrace topics list` shows what there is",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "`--if-not-exists` takes it as it is",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`headrace topics list` shows the topics",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "`--if-not-exists` ignores that",
     ErrorCode.MESSAGE_TOO_LARGE: "the topic's config max.message.bytes is the limit",
-    ErrorCode.GROUP_ID_NOT_FOUND: "`headrace groups list` shows what there is",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows what there is",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`headrace groups list` shows the groups",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows the transactional ids",
     ErrorCode.OFFSET_OUT_OF_RANGE: "`headrace topics describe NAME` shows where partitions begin",
 }
 
 
 @contextmanager
 def as_exit_codes() -> Iterator[None]:
-    """Run a command within this: what ends it early becomes a line at most, and an exit code."""
+    """Turn exceptions of a command into at most one line and an exit code."""
     try:
         yield
     except HeadraceError as error:
@@ -55,7 +55,7 @@ def as_exit_codes() -> Iterator[None]:
 
 
 def complete(work: Coroutine[Any, Any, T], *, is_busy: bool = False) -> T:
-    """Run a command's coroutine to its end; give what it returns.
+    """Run a command's coroutine and return its result.
 
     A busy one moves many records, for which the fast loop is worth its import.
     """
@@ -69,13 +69,13 @@ def complete(work: Coroutine[Any, Any, T], *, is_busy: bool = False) -> T:
 
 
 def make_sure(question: str, *, is_sure: bool) -> None:
-    """Ask a person, if one is there and has not said yes already; a no ends the command."""
+    """Ask for confirmation on a terminal unless `is_sure`; a no ends the command."""
     if sys.stdin.isatty() and not is_sure:
         click.confirm(question, abort=True, err=True)
 
 
 def complain(error: HeadraceError, about: str = "") -> None:
-    """Write one line about an error; `about` names what it concerns if the error does not."""
+    """Print one line about an error; `about` names its subject if the error does not."""
     text = str(error)
     if isinstance(error, KafkaError):
         text = f"{error.message.rstrip('.')} ({error.code.name})"
@@ -87,7 +87,7 @@ def complain(error: HeadraceError, about: str = "") -> None:
 
 
 def report(outcomes: Mapping[str, object], kind: str) -> None:
-    """Complain about each that was refused; if any was, leave with a code that says so."""
+    """Print each error; if there is any, exit with its code."""
     refused = {
         name: outcome for name, outcome in outcomes.items() if isinstance(outcome, KafkaError)
     }
@@ -98,13 +98,13 @@ def report(outcomes: Mapping[str, object], kind: str) -> None:
 
 
 def usage_error(message: str) -> NoReturn:
-    """End a command that was called in a way that makes no sense."""
+    """Exit with a usage error."""
     tell(f"headrace: {message}")
     raise Exit(EXIT_USAGE)
 
 
 def exit_code(error: HeadraceError) -> int:
-    """Give the code that an error ends a command with."""
+    """Return the exit code of an error."""
     from headrace.client.errors import InvalidAddress, NotReachable  # noqa: PLC0415  not for all
 
     if isinstance(error, NotReachable):
@@ -113,7 +113,7 @@ def exit_code(error: HeadraceError) -> int:
 
 
 def leave_quietly() -> NoReturn:
-    """End because nobody reads the output any more, which is no error."""
-    # What is still buffered must not fail again when the interpreter flushes it.
+    """Exit because the reader closed the pipe, which is not an error."""
+    # Buffered output must not fail again when the interpreter flushes it.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)

@@ -1,4 +1,4 @@
-"""`headrace share`: list, describe, offsets, reset, delete; and what has a file of its own."""
+"""`headrace share`: list, describe, offsets, reset, delete; other subcommands have own files."""
 
 import click
 
@@ -35,7 +35,7 @@ from headrace.errors import ErrorCode, KafkaError
 
 @click.group(cls=CommandGroup)
 def share() -> None:
-    """List, describe, reset and delete share groups; look into queues, replay dead letters."""
+    """List, describe, reset and delete share groups; inspect queues, replay dead letters."""
 
 
 @share.command("list")
@@ -62,7 +62,7 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
-    """Show state, epochs, members, and which partitions each reads."""
+    """Show state, epochs, members and their partitions."""
     outcomes = describe_each(names, bootstrap, describe_share_group)
     found = [row for row in outcomes.values() if isinstance(row, GroupDescription)]
     if as_json:
@@ -78,7 +78,7 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def offsets(name: str, as_json: bool, bootstrap: str) -> None:
-    """Show where a group begins in its partitions, where they end, and how much is left to do."""
+    """Show a group's start offsets, the partitions' ends, and its lag."""
 
     async def work() -> list[dict[str, object]]:
         async with Admin(bootstrap) as admin:
@@ -111,10 +111,10 @@ def reset(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Have a group without members begin elsewhere. Shows what it would do; --execute does it.
+    """Reset the start offsets of a group without members. Without --execute, only show the effect.
 
-    What is known of single records from there on is forgotten: they are delivered, or delivered
-    again, with their first attempt.
+    The states of records from there on are discarded: they are delivered, or delivered
+    again, with a delivery count of 1.
     """
 
     async def work() -> list[Move]:
@@ -137,7 +137,7 @@ def reset(
 @share.command()
 @names_argument
 @click.option(
-    "--topic", "-t", "topics", multiple=True, help="Only what it knows of this topic; repeatable."
+    "--topic", "-t", "topics", multiple=True, help="Only the state of this topic; repeatable."
 )
 @yes_option
 @if_exists_option
@@ -152,11 +152,11 @@ def delete(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Delete share groups, or have them forget topics. Asks first if somebody can answer."""
+    """Delete share groups, or their state of some topics. Asks for confirmation on a terminal."""
     if topics:
         make_sure(f"Have {', '.join(names)} forget {', '.join(topics)}?", is_sure=yes)
     else:
-        make_sure(f"Delete {', '.join(names)} with everything they know?", is_sure=yes)
+        make_sure(f"Delete {', '.join(names)} with all their state?", is_sure=yes)
 
     async def work() -> Outcomes[str, None]:
         outcomes: Outcomes[str, None] = {}
@@ -179,7 +179,7 @@ share.add_command(replay_dead_letters)
 
 
 async def _find_group(admin: Admin, name: str) -> GroupDescription | None:
-    """Give a share group, None if there is no group of the name; KafkaError if it is another's."""
+    """Return a share group, or None; raise KafkaError if the group has another type."""
     try:
         group = await describe_group(admin.cluster, name)
     except KafkaError as error:
@@ -196,8 +196,8 @@ async def _find_group(admin: Admin, name: str) -> GroupDescription | None:
 
 
 async def _delete(admin: Admin, name: str, topics: tuple[str, ...]) -> Outcomes[str, None]:
-    """Delete a group, or some topics of it; an outcome for the group, or for each `group/topic`."""
-    group = await describe_share_group(admin.cluster, name)  # others are not for this command
+    """Delete a group, or topics of it; return one outcome, or one for each `group/topic`."""
+    group = await describe_share_group(admin.cluster, name)  # this command is not for other types
     group.check_empty()
     if not topics:
         return await delete_groups(admin.cluster, [name])
@@ -208,7 +208,7 @@ async def _delete(admin: Admin, name: str, topics: tuple[str, ...]) -> Outcomes[
 def _as_committed(
     starts: dict[TopicPartition, ShareStart],
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Give the starts that are known as a plan of moves takes them."""
+    """Return the known start offsets in the form that a plan of moves takes."""
     return {
         partition: CommittedOffset(start.offset)
         for partition, start in starts.items()

@@ -1,4 +1,4 @@
-"""`headrace share consume`: print the records of a queue, and say what became of them."""
+"""`headrace share consume`: print the records of a queue and acknowledge them."""
 
 import sys
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _TYPES: Final = {
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("-n", "count", type=click.IntRange(min=1), help="Stop after N records.")
 @click.option(
-    "--timeout-ms", type=click.IntRange(min=0), help="Stop when nothing came for so long."
+    "--timeout-ms", type=click.IntRange(min=0), help="Stop after this long without a record."
 )
 @click.option(
     "--acknowledge",
@@ -39,7 +39,7 @@ _TYPES: Final = {
     "kind",
     type=click.Choice(list(_TYPES)),
     default="accept",
-    help="What is said of a record once it is printed.",
+    help="How to acknowledge a record once it is printed.",
 )
 @click.option(
     "--format",
@@ -60,9 +60,9 @@ def consume(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Print records of a queue as they come, as a member of its group.
+    """Print records of a queue as they arrive, as a member of its group.
 
-    A record is acknowledged once it is printed; one that could not be goes back to the queue.
+    A record is acknowledged once it is printed; one that could not be printed is released.
     """
     try:
         formatted = output_formatter(format_, as_json=as_json)

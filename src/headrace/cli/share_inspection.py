@@ -1,4 +1,4 @@
-"""`headrace share inspect`: what becomes of single records of a queue, as their node sees it."""
+"""`headrace share inspect`: the states of a queue's records, from their nodes."""
 
 import click
 
@@ -32,7 +32,7 @@ from headrace.client.share.inspection import (
 def inspect(group: str, topic: str, *, http: str | None, as_json: bool, bootstrap: str) -> None:
     """Show every record in flight: holder, attempts, lock; and why records were given up.
 
-    Only a Headrace node can say, of the partitions that it leads.
+    Only Headrace nodes provide this, each for the partitions that it leads.
     """
     if http is not None:
         found = inspect_queue(http, group, topic)
@@ -103,8 +103,8 @@ def _unloaded(name: str, partition: InspectedPartition, node: int) -> str:
     if partition.leader != node:
         return f"{name}  is led by node {partition.leader}: ask its HTTP port"
     if partition.start_offset is None:
-        return f"{name}  nobody has read it"
-    return f"{name}  start {partition.start_offset}  nobody reads it now"
+        return f"{name}  not read yet"
+    return f"{name}  start {partition.start_offset}  not being read"
 
 
 def _offsets(first: int, last: int) -> str:

@@ -1,8 +1,8 @@
-"""Standard input, output and error: what commands print, and what happens if nobody takes it.
+"""Standard input, output and error, also if they are closed.
 
-A process may be started with any of the three closed. The next file or socket would get its number,
-and what is printed would go there; and the event loop aborts the process. So each is opened before
-anything else, in a way in which using it fails as using a closed one does.
+A process may be started with any of the three closed. The next file or socket would get its file
+descriptor, and output would go there; and the event loop aborts the process. So each closed one is
+opened before anything else, in a mode in which using it fails like a closed one.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ _STREAMS: Final = (
     ("stdout", 1, os.O_RDONLY),
     ("stderr", 2, os.O_RDONLY),
 )
-"""Name, number, and the way to open it in which neither reading nor writing works."""
+"""Name, file descriptor, and the mode in which it can be used neither way."""
 
 
 def open_streams() -> None:
-    """Open the standard streams that are closed, and let none fail at a character."""
+    """Open closed standard streams, and make none fail on unencodable characters."""
     for name, number, flags in _STREAMS:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free: the one that is missing.
+            # The lowest free descriptor: the missing one.
             opened = os.open(os.devnull, flags)
             if opened != number:
                 os.dup2(opened, number)
@@ -36,23 +36,23 @@ def open_streams() -> None:
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # a test has put something else there
+        with contextlib.suppress(AttributeError):  # a test has replaced it
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def say(text: str = "") -> None:
-    """Print lines of text; what a terminal would act on is escaped."""
+    """Print lines of text, with terminal controls escaped."""
     print(printable_text(text))
 
 
 def tell(text: str) -> None:
-    """Print lines of text to standard error. If that is not possible, nobody can be told."""
+    """Print lines of text to standard error, or nothing if that is not possible."""
     with contextlib.suppress(OSError, ValueError):
         print(printable_text(text), file=sys.stderr, flush=True)
 
 
 def explain_lost_output(error: OSError) -> str:
-    """Return what to tell of an error of the system that no command has dealt with."""
+    """Return the message for an OSError that no command has handled."""
     reason = error.strerror or str(error)
     if error.filename is not None:
         return f"{error.filename}: {reason}"
@@ -60,10 +60,10 @@ def explain_lost_output(error: OSError) -> str:
 
 
 def finish_streams(code: int) -> int:
-    """Write what is still to be printed; return the exit code, another one if that fails."""
+    """Flush the output; return the exit code, another one if that fails."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # who read it had enough
+    except BrokenPipeError:  # the reader closed the pipe
         _discard(sys.stdout)
     except OSError as error:
         tell(f"headrace: {explain_lost_output(error)}")
@@ -77,12 +77,12 @@ def finish_streams(code: int) -> int:
 
 
 def discard_output() -> None:
-    """Let standard output go nowhere from now on, with what is buffered."""
+    """Discard standard output from now on, including what is buffered."""
     _discard(sys.stdout)
 
 
 def _discard(stream: IO[str]) -> None:
-    """Let what is buffered go nowhere: the interpreter would fail at it again when it ends."""
+    """Discard buffered output: the interpreter would fail on it again at exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -42,17 +42,17 @@ def topics() -> None:
     "-p",
     type=int,
     default=BROKERS_DEFAULT,
-    help="The broker's default if not given.",
+    help="Default: the broker's setting.",
 )
 @click.option(
     "--replication-factor",
     "-r",
     type=int,
     default=BROKERS_DEFAULT,
-    help="The broker's default if not given.",
+    help="Default: the broker's setting.",
 )
 @config_option
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is fine.")
+@click.option("--if-not-exists", is_flag=True, help="Ignore topics that exist already.")
 @dry_run_option
 @json_option
 @bootstrap_option
@@ -94,7 +94,7 @@ def create(
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @json_option
 @bootstrap_option
 def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
@@ -130,7 +130,7 @@ def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
-    """Show partitions, their leaders and replicas, where they begin and end, and set configs."""
+    """Show partitions, leaders, replicas, start and end offsets, and explicit configs."""
 
     async def work() -> list[dict[str, object]]:
         async with Admin(bootstrap) as admin:
@@ -152,9 +152,9 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 
 @topics.command()
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", "-p", type=int, help="How many there are to be in all.")
+@click.option("--partitions", "-p", type=int, help="The new total number of partitions.")
 @config_option
-@click.option("--unset", metavar="KEY", multiple=True, help="Back to the default.")
+@click.option("--unset", metavar="KEY", multiple=True, help="Reset to the default.")
 @dry_run_option
 @json_option
 @bootstrap_option
@@ -191,13 +191,13 @@ def alter(
 @topics.command()
 @names_argument
 @yes_option
-@click.option("--if-exists", is_flag=True, help="A topic that is not there is fine.")
+@click.option("--if-exists", is_flag=True, help="Ignore topics that do not exist.")
 @json_option
 @bootstrap_option
 def delete(
     names: tuple[str, ...], *, yes: bool, if_exists: bool, as_json: bool, bootstrap: str
 ) -> None:
-    """Delete topics and everything in them. Asks first if a person is there to answer."""
+    """Delete topics and all their records. Asks for confirmation on a terminal."""
     make_sure(f"Delete {', '.join(names)} with all records?", is_sure=yes)
 
     async def work() -> Outcomes[str, None]:

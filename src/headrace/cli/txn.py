@@ -20,8 +20,8 @@ def txn() -> None:
 
 
 @txn.command("list")
-@click.option("--state", "states", multiple=True, help="Like Ongoing; repeatable.")
-@click.option("--open-for", type=int, metavar="MS", help="Open for at least so long.")
+@click.option("--state", "states", multiple=True, help="Such as Ongoing; repeatable.")
+@click.option("--open-for", type=int, metavar="MS", help="Open for at least this long.")
 @json_option
 @bootstrap_option
 def list_(states: tuple[str, ...], open_for: int | None, as_json: bool, bootstrap: str) -> None:
@@ -46,7 +46,7 @@ def list_(states: tuple[str, ...], open_for: int | None, as_json: bool, bootstra
 @json_option
 @bootstrap_option
 def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
-    """Show a transaction: since when it is open, which partitions it has, where each began."""
+    """Show a transaction: its start time, its partitions and their first offsets."""
 
     async def work() -> tuple[TransactionDescription, dict[TopicPartition, int]]:
         async with Admin(bootstrap) as admin:
@@ -84,9 +84,9 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
 @click.option(
     "--partition",
     metavar="TOPIC:PARTITION",
-    help="Where a transaction hangs that no coordinator knows.",
+    help="The partition of a hanging transaction that its coordinator does not know.",
 )
-@click.option("--producer-id", type=int, help="Of the transaction that hangs there.")
+@click.option("--producer-id", type=int, help="The producer of the hanging transaction.")
 @yes_option
 @json_option
 @bootstrap_option
@@ -99,7 +99,7 @@ def abort(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Abort the open transaction of an id, and shut its producer out until it starts anew.
+    """Abort the open transaction of an id and fence its producer until it restarts.
 
     With --partition and --producer-id, write the marker that a hanging transaction lacks.
     """

@@ -1,4 +1,4 @@
-"""`headrace up`: a node in this process, until it is told to stop."""
+"""`headrace up`: a node in this process, until it is stopped."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ EXIT_CANNOT_START = 1
 
 
 class NodeFailed(HeadraceError):
-    """A node that ended by itself."""
+    """A node that stopped because of an error."""
 
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--data",
     type=FilePath(),
-    help="Where everything is kept; made if it is not there.",
+    help="The data directory; created if missing.",
 )
 @click.option("--listen", help="HOST:PORT for clients; port 0 picks a free one.")
 @click.option(
@@ -95,7 +95,7 @@ async def _run(settings: Settings) -> None:
 
 
 def _announce(text: str) -> None:
-    """Print what others wait for; a node serves whether it can be printed or not."""
+    """Print a line that scripts wait for; the node serves even if it cannot be printed."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -104,7 +104,7 @@ def _announce(text: str) -> None:
 
 
 async def _wait_for_end(node: "Node", stopping: asyncio.Event) -> str | None:
-    """Return when the node was told to stop; or when it cannot go on, and then say why."""
+    """Return when the node is told to stop, or with the error if it cannot continue."""
     told = asyncio.ensure_future(stopping.wait())
     failed = asyncio.ensure_future(node.broker.quorum.driver.wait_stopped())
     await asyncio.wait({told, failed}, return_when=asyncio.FIRST_COMPLETED)

@@ -97,9 +97,9 @@ def test_what_was_given_up_has_its_cause_and_an_open_breaker_its_time() -> None:
 @pytest.mark.usefixtures("asked")
 def test_of_a_partition_that_is_not_loaded_it_is_said_why() -> None:
     text = inspect("billing", "orders")
-    assert "orders-1  start 4  nobody reads it now\n" in text
+    assert "orders-1  start 4  not being read\n" in text
     assert "orders-2  is led by node 7: ask its HTTP port\n" in text
-    assert "orders-3  nobody has read it\n" in text
+    assert "orders-3  not read yet\n" in text
 
 
 def test_json_is_what_the_node_said(asked: list[tuple[str, str, str]]) -> None:
