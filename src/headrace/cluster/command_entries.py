@@ -8,21 +8,14 @@ about them are refused.
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
-from headrace.config import INT32_MAX
-from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import BrokerId, LeaderEpoch, TopicId, TopicName
-from headrace.metadata import ddl
-from headrace.metadata.commands import (
+from headrace.cluster.protocol.commands import (
     AddPartitions,
-    BatchCommand,
     CreateTopic,
     DeleteConsumerGroup,
     DeleteTopic,
     DeregisterNode,
     MetadataCommand,
-    NodeInfo,
     Noop,
-    PartitionName,
     ReassignPartition,
     RegisterNode,
     TopicConfig,
@@ -33,6 +26,11 @@ from headrace.metadata.commands import (
     UpdatePartitionLeader,
     UpdateTopicConfig,
 )
+from headrace.cluster.protocol.names import PartitionName, numbered_broker
+from headrace.cluster.protocol.nodes import NodeInfo
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.metadata import ddl
 from headrace.metadata.entries import Batch, CatalogDdl, Entry
 from headrace.metadata.image import Image
 from headrace.metadata.state import Endpoint, Partition, ResourceType, Topic
@@ -51,25 +49,20 @@ class ProposerInputs(NamedTuple):
 
 
 def entry_for(image: Image, command: MetadataCommand, inputs: ProposerInputs) -> Entry:
-    """Give the entry to propose; KafkaError if the image of now does not allow the command.
-
-    The commands of a batch are each seen against that image, not against each other's results.
-    """
+    """Return the entry to propose; KafkaError if the present image does not allow the command."""
     if isinstance(command, Noop):
         return Batch(())
-    if isinstance(command, BatchCommand):
-        return Batch(tuple(entry_for(image, each, inputs) for each in command.commands))
     return CatalogDdl(ddl.encode_ddl(_ddl_for(image, command, inputs)))
 
 
 def broker_id_of(image: Image, node_id: str) -> BrokerId:
-    """Give the broker that is registered under a text, or whose number it is."""
+    """Return the broker that is registered under a text, or whose number it is."""
     broker = image.broker_by_name(node_id)
     if broker is not None:
         return broker.broker_id
-    is_number = node_id.isascii() and node_id.isdigit() and len(node_id) <= len(str(INT32_MAX))
-    if is_number and (number := int(node_id)) <= INT32_MAX:
-        return BrokerId(number)
+    number = numbered_broker(node_id)
+    if number is not None:
+        return number
     raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no node {node_id[:256]!r} is registered")
 
 
@@ -88,11 +81,10 @@ def _ddl_for(image: Image, command: MetadataCommand, inputs: ProposerInputs) -> 
             )
         case UpdatePartitionLeader(partition, leader, epoch):
             return _update_leader(image, partition, leader, epoch)
-        case UpdatePartitionIsr(partition, isr, leader_epoch):
+        case UpdatePartitionIsr(partition, isr):
             return ddl.ChangePartition(
                 _topic(image, partition.topic).topic_id,
                 partition.partition,
-                expected_leader_epoch=None if leader_epoch is None else LeaderEpoch(leader_epoch),
                 isr=tuple(broker_id_of(image, node) for node in isr),
             )
         case ReassignPartition(partition, replicas):
@@ -105,11 +97,10 @@ def _ddl_for(image: Image, command: MetadataCommand, inputs: ProposerInputs) -> 
             return ddl.UnregisterBroker(broker_id_of(image, node_id))
         case UpdateClusterConfig(config_values):
             return ddl.SetConfigs(ResourceType.BROKER, "", {**config_values})
-        case UpdateConsumerGroup(group_id) | DeleteConsumerGroup(group_id):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"group {group_id} is not part of the metadata: ask its group coordinator",
-            )
+        case UpdateConsumerGroup(group):
+            raise _not_metadata(group.group_id)
+        case DeleteConsumerGroup(group_id):
+            raise _not_metadata(group_id)
         case _:
             raise AssertionError(f"{type(command).__name__} is handled by the caller")
 
@@ -204,8 +195,8 @@ def _register(
         number,
         incarnation_id,
         endpoints=(
-            Endpoint(CLIENT_LISTENER, client[0], client[1], PLAINTEXT),
-            Endpoint(NODE_LISTENER, cluster[0], cluster[1], PLAINTEXT),
+            Endpoint(CLIENT_LISTENER, client.host, client.port, PLAINTEXT),
+            Endpoint(NODE_LISTENER, cluster.host, cluster.port, PLAINTEXT),
         ),
         rack=info.rack,
         is_fenced=False,
@@ -238,6 +229,13 @@ def _partition(image: Image, name: PartitionName) -> tuple[Topic, Partition]:
             f"topic {name.topic} has {len(topic.partitions)} partitions, no {name.partition}",
         )
     return topic, partition
+
+
+def _not_metadata(group_id: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"group {group_id} is not part of the metadata: ask its group coordinator",
+    )
 
 
 def _refuse(code: ErrorCode, message: str) -> NoReturn:
