@@ -1,0 +1,114 @@
+"""The settings of a member: times, and the bound of everything that could grow."""
+
+from math import ceil, log, log10
+
+import msgspec
+
+from headrace.cluster.swim.sealing import SEAL_BYTES_MAX
+from headrace.config import InvalidSetting
+
+DATAGRAM_BYTES_MAX = 1200
+"""What goes through any network in one piece."""
+
+
+class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member does when. Every node of a cluster should have the same values."""
+
+    probe_interval_ms: int = 500
+    """How long a period is; it takes up to `health_score_max + 1` times as long at a node that
+    is not well itself."""
+    probe_timeout_ms: int = 200
+    """How long a probe waits for an answer before it asks others to try. The rest of the period is
+    for their answers."""
+    probes_per_period: int = 3
+    """How many members are probed side by side in a period."""
+    indirect_probes: int = 3
+    """How many others are asked to reach a member that does not answer."""
+    suspicion_multiplier: int = 4
+    """The shortest suspicion, in periods; it grows with the logarithm of the cluster's size."""
+    suspicion_max_multiplier: int = 6
+    """How many times longer a suspicion lasts that nobody confirms."""
+    suspicion_confirmations: int = 2
+    """How many others have to confirm a suspicion to make it as short as it can be."""
+    health_score_max: int = 8
+    """How bad a node may think of its own health."""
+    gossip_interval_ms: int = 200
+    """How often news is told to a few members beside what goes along with probes: so a node that
+    probes slowly, as it is not well, still refutes in time."""
+    gossip_members: int = 3
+    """How many members are told at a time."""
+    gossip_multiplier: int = 4
+    """A claim is sent `gossip_multiplier * ln(n + 1)` times by every node that learns it."""
+    piggyback_bytes_max: int = 400
+    """How many bytes of claims go along with a message."""
+    datagram_bytes_max: int = DATAGRAM_BYTES_MAX
+    """How large a datagram is at most, seal and all."""
+    sync_interval_ms: int = 10_000
+    """How often two nodes compare all that they know, as far as it fits a datagram."""
+    forget_after_ms: int = 600_000
+    """How long a member that is gone is remembered: then nobody is told of it any more."""
+    relays_max: int = 64
+    """How many indirect probes a node runs for others at a time."""
+    inbox_datagrams_max: int = 512
+    """How many datagrams wait to be read; more are dropped, as any datagram may be."""
+    datagrams_per_turn: int = 16
+    """How many datagrams are handled before others on the loop have a turn."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            least = 0 if name in _MAY_BE_ZERO else 1
+            if getattr(self, name) < least:
+                raise _invalid(name, getattr(self, name), f"must be at least {least}")
+        if self.probe_timeout_ms * 2 > self.probe_interval_ms:
+            raise _invalid(
+                "probe_timeout_ms",
+                self.probe_timeout_ms,
+                "must be at most half of headrace.swim.probe.interval.ms="
+                f"{self.probe_interval_ms}: indirect probes need the other half",
+            )
+        if not SEAL_BYTES_MAX + 128 <= self.datagram_bytes_max <= 65_507:
+            raise _invalid(
+                "datagram_bytes_max",
+                self.datagram_bytes_max,
+                f"must be from {SEAL_BYTES_MAX + 128} to 65507",
+            )
+        if self.piggyback_bytes_max > self.datagram_bytes_max - SEAL_BYTES_MAX - 64:
+            raise _invalid(
+                "piggyback_bytes_max",
+                self.piggyback_bytes_max,
+                "does not fit into headrace.swim.datagram.bytes.max="
+                f"{self.datagram_bytes_max} beside a message and its seal",
+            )
+
+    @property
+    def relay_timeout_ms(self) -> int:
+        """How long a helper waits before it says that it got no answer: its word has to be back
+        before the period of the node that asked is over."""
+        return (self.probe_interval_ms - self.probe_timeout_ms) * 2 // 3
+
+    def gossip_limit(self, size: int) -> int:
+        """Return how often a claim is sent in a cluster of `size` nodes."""
+        return max(1, ceil(self.gossip_multiplier * log(size + 1)))
+
+    def suspicion_ms(self, size: int, wanted: int, confirmations: int) -> int:
+        """Return how long a suspicion lasts with so many confirmations of those `wanted`.
+
+        Each one shortens it, the first ones most (Lifeguard's LHA-Suspicion).
+        """
+        least_ms = (
+            self.suspicion_multiplier * max(1.0, log10(max(1, size))) * (self.probe_interval_ms)
+        )
+        if confirmations >= wanted:
+            return round(least_ms)
+        most_ms = least_ms * self.suspicion_max_multiplier
+        part = log(confirmations + 1) / log(wanted + 1)
+        return round(max(least_ms, most_ms - (most_ms - least_ms) * part))
+
+
+_MAY_BE_ZERO = frozenset(
+    ("indirect_probes", "suspicion_confirmations", "health_score_max", "piggyback_bytes_max")
+)
+
+
+def _invalid(name: str, value: int, reason: str) -> InvalidSetting:
+    return InvalidSetting(f"headrace.swim.{name.replace('_', '.')}={value}: {reason}")
