@@ -1,0 +1,42 @@
+"""A node on a host of a simulation: the node that users run, on another loop and another disk.
+
+    node = await host.run(start_node(host, {"num.partitions": "3"}))
+    ...
+    await host.run(node.stop())     # or host.crash()
+
+Its first listener is at port 9092 of the host.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from headrace.config import load_settings
+from headrace.node.node import Node
+from headrace.testing.broker import DEFAULTS
+from headrace.testing.host_loop import SimulatedRaftHost
+
+if TYPE_CHECKING:
+    from headrace.testing.hosts import Host
+
+PORT: Final = 9092
+
+
+async def start_node(host: "Host", settings: Mapping[str, str] | None = None) -> Node:
+    """Start a node; run this on the host. `settings` win over those of `TestBroker`."""
+    loop = host.loop
+    if loop is None:
+        raise RuntimeError(f"{host} is down")
+    overrides = {
+        **DEFAULTS,
+        "listeners": f"PLAINTEXT://{host.name}:{PORT}",
+        "log.dirs": "data",
+        **(settings or {}),
+    }
+    node = Node(
+        load_settings(None, {}, overrides),
+        disk=host.disk,
+        bind=lambda address: host.simulation.network.bind(loop, address),
+        raft_host=SimulatedRaftHost(loop),
+    )
+    await node.start()
+    return node
