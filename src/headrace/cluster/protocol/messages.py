@@ -6,6 +6,7 @@ reads responses. It cannot be told from the bytes, as many responses read as req
 
 from typing import Final, get_args
 
+from headrace.cluster.protocol import requests, responses
 from headrace.cluster.protocol.commands import MetadataCommand
 from headrace.cluster.protocol.errors import ClusterErrorCode, ProtocolError
 from headrace.cluster.protocol.postcard import U32, Buffer, Codec
@@ -15,6 +16,8 @@ from headrace.cluster.protocol.responses import ClusterResponse, ResponseHeader
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """The most that a message takes, without the four bytes of its size."""
+COSTLY_FRAME_BYTES: Final = 64 * 1024
+"""Larger frames may hold so many elements that reading them takes above ten milliseconds."""
 
 REQUESTS: Final[Codec[ClusterRequest]] = Codec("ClusterRequest", ClusterRequest)
 RESPONSES: Final[Codec[ClusterResponse]] = Codec("ClusterResponse", ClusterResponse)
@@ -25,6 +28,10 @@ RESPONSE_HEADERS: Final[Codec[ResponseHeader]] = Codec("ResponseHeader", Respons
 _INDEXES: Final[Codec[int]] = Codec("ClusterRequest", U32)
 _KNOWN_INDEXES: Final = frozenset(
     request.__struct_config__.tag for request in get_args(ClusterRequest)
+)
+_INDEXES_WITH_RECORDS: Final = frozenset(
+    message.__struct_config__.tag
+    for message in (requests.Append, requests.Fetch, responses.Append, responses.Fetch)
 )
 
 
@@ -83,6 +90,14 @@ def decode_response(frame: Buffer, elements_max: int = ELEMENTS_MAX) -> ClusterR
     """Read a response that fills a frame; its records are views of the frame."""
     _check_size(len(frame), RESPONSES.name)
     return RESPONSES.decode(frame, elements_max)
+
+
+def is_costly(frame: Buffer) -> bool:
+    """Return whether a frame may take long to decode, so that it belongs in a thread.
+
+    Those with records do not, as records are not looked at.
+    """
+    return len(frame) > COSTLY_FRAME_BYTES and frame[0] not in _INDEXES_WITH_RECORDS
 
 
 def prepare() -> None:

@@ -16,6 +16,7 @@ from headrace.cluster.protocol import (
     decode_response,
     encode_request,
     encode_response,
+    is_costly,
     prepare,
     request_parts,
     requests,
@@ -168,6 +169,16 @@ def test_elements_of_all_depths_count() -> None:
     assert COMMANDS.decode(COMMANDS.encode(command), elements_max=6) == command
     with pytest.raises(ProtocolError, match=r"new_assignments\[1\]"):
         COMMANDS.decode(COMMANDS.encode(command), elements_max=5)
+
+
+def test_a_large_frame_is_costly_unless_it_is_large_with_records() -> None:
+    records = bytes(100_000)
+    assert not is_costly(encode_request(requests.Append(HEADER, FIRST, records, Acks.ALL)))
+    assert not is_costly(encode_response(responses.Fetch(OK, FIRST, 0, 0, records)))
+    topics = tuple(f"topic-{number}" for number in range(10_000))
+    assert is_costly(encode_request(requests.FetchMetadata(HEADER, topics)))
+    assert not is_costly(encode_request(requests.FetchMetadata(HEADER, topics[:100])))
+    assert not is_costly(b"")
 
 
 def test_codecs_can_be_compiled_before_they_are_needed() -> None:
