@@ -13,6 +13,7 @@ from headrace.ids import TopicName
 from headrace.log.producers import ProducerState, RecordedBatch
 from headrace.log.real_disk import RealDisk
 from headrace.loop.clock import Clock
+from headrace.loop.counters import Counters
 from headrace.metadata.applier import Outcome
 from headrace.metadata.events import ConfigsChanged, Event
 from headrace.metadata.state import ResourceType
@@ -149,7 +150,9 @@ def test_changes_of_many_topics_are_applied_in_parts() -> None:
 
 
 def upkeep_of(node: Node) -> Upkeep:
-    broker: Any = SimpleNamespace(replicas=node.replicas, folder=node.folder, clock=Clock())
+    broker: Any = SimpleNamespace(
+        replicas=node.replicas, folder=node.folder, clock=Clock(), counters=Counters()
+    )
     return Upkeep(broker)
 
 
@@ -179,7 +182,9 @@ def test_a_turn_of_the_upkeep_costs_the_same_however_many_partitions_there_are(k
 
 def test_a_turn_of_the_choice_what_to_compact_costs_the_same() -> None:
     def cost(partition_count: int) -> int:
-        broker: Any = SimpleNamespace(replicas=topics(partition_count).replicas, clock=Clock())
+        broker: Any = SimpleNamespace(
+            replicas=topics(partition_count).replicas, clock=Clock(), counters=Counters()
+        )
         return most_steps_in_a_turn(Compactor(broker).choose())
 
     assert_stays_flat(cost, 2 * compactor.PLANS_A_TURN)
