@@ -84,6 +84,7 @@ _SILENT_REFUSALS: Final = (
     *("transactions_timed_out_of_version_1", "transactions_timed_out_of_version_2"),
     *("streams_topologies", "streams_describe", "share_heartbeat_errors", "share_describe"),
     *("share_sessions", "share_acquisition", "share_acknowledgements", "share_renewals"),
+    "share_unknown_modes",
     *("share_many_partitions", "share_sessions_of_others", "share_states_missing"),
 )
 """Scripts in which Kafka returns an error without a message."""

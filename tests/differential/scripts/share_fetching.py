@@ -132,6 +132,29 @@ def share_acquisition(talk: Conversation) -> None:
     member.fetch("a batch size of one", batch_size=1)
 
 
+def share_unknown_modes(talk: Conversation) -> None:
+    """Acknowledge in fetches whose acquire mode there is not: whether that counts is seen later."""
+    topic, group = talk.topic("t"), talk.name("g")
+    begin_share(talk, group, topic)
+    member = Member(talk, group, topic)
+    member.open(0)
+    talk.append(topic, batch(b"a", b"b", b"c", b"d"))
+    member.fetch("records")
+    unknown: dict[str, Any] = {"share_acquire_mode": 7}
+    first: dict[int, list[Ack]] = {0: [(1, 1, [ACCEPT])]}
+    talk.ask("a fetch that acknowledges", member.fetch_request(acks=first, **unknown))
+    member.epoch += 1
+    member.acknowledge("the same again", first)
+    renewed: dict[int, list[Ack]] = {0: [(0, 0, [RENEW])]}
+    member.fetch("a renewal", acks=renewed, is_renew_ack=True, **NOTHING, **unknown)
+    last: dict[int, list[Ack]] = {0: [(2, 2, [ACCEPT])]}
+    ending: dict[str, Any] = {"acks": last, "share_session_epoch": FINAL}
+    talk.ask("the end of a session", member.fetch_request(**ending, **unknown))
+    talk.ask("the end again", member.fetch_request(**ending))
+    other = Member(talk, group, topic, "other")
+    other.fetch_until_records("what is left", 0)
+
+
 def append_transaction(
     talk: Conversation, topic: Topic, *values: bytes, is_committed: bool | None
 ) -> None:
@@ -281,6 +304,7 @@ SCRIPTS = (
     share_sessions,
     share_disconnects,
     share_acquisition,
+    share_unknown_modes,
     share_transactions,
     share_acknowledgements,
     share_renewals,

@@ -254,6 +254,17 @@ def test_an_acquire_mode_that_there_is_not_fails(member: Member) -> None:
     assert member.fetch_error(share_acquire_mode=7) == "UNKNOWN_SERVER_ERROR"
 
 
+def test_what_a_fetch_acknowledges_counts_even_if_its_acquire_mode_is_unknown(
+    harness: Harness, member: Member
+) -> None:
+    append(harness, b"a", b"b", b"c")
+    member.fetch()
+    acknowledged = {0: [(1, 1, ACCEPT)]}
+    assert member.fetch_error(acks=acknowledged, share_acquire_mode=7) == "UNKNOWN_SERVER_ERROR"
+    member.epoch += 1
+    assert member.acknowledge(0, (1, 1, ACCEPT)) == "INVALID_RECORD_STATE"
+
+
 # Waiting
 
 
