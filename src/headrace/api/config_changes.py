@@ -122,7 +122,7 @@ def plan_change(
     elif resource_type is ResourceType.GROUP:
         _require_name(name, "a group")
         try:
-            check_group_configs(after, broker.current_settings())
+            check_group_configs(after, broker.settings.now)
         except InvalidSetting as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     else:
@@ -195,7 +195,7 @@ def _check_topic(broker: Broker, name: str, after: Mapping[str, str]) -> None:
         {},
         image.configs(ResourceType.BROKER, CLUSTER_DEFAULT),
         image.configs(ResourceType.BROKER, str(broker.node_id)),
-        broker.settings,
+        broker.settings.at_start,
     )
     try:
         check_topic_configs(after, inherited)
@@ -215,7 +215,7 @@ def _check_broker(broker: Broker, name: str, changes: Changes, after: Mapping[st
             layers = after, image.configs(ResourceType.BROKER, node)
         else:
             layers = image.configs(ResourceType.BROKER, CLUSTER_DEFAULT), after
-        check_broker(broker.settings.with_dynamic(*layers))
+        check_broker(broker.settings.at_start.with_dynamic(*layers))
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 

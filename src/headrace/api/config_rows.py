@@ -67,7 +67,8 @@ class ConfigRows:
         kind = ResourceType(resource_type)
         own = broker.image.configs(kind, name)
         return self._share(
-            (kind, tuple(own.items())), lambda: _ROWS_OF[kind](own, layers, broker.settings)
+            (kind, tuple(own.items())),
+            lambda: _ROWS_OF[kind](own, layers, broker.settings.at_start),
         )
 
     def take_cost(self) -> int:
@@ -136,7 +137,9 @@ def _broker_rows(
                 key,
                 [
                     each
-                    for each in broker_candidates(key, cluster_dynamic, {}, broker.settings)
+                    for each in broker_candidates(
+                        key, cluster_dynamic, {}, broker.settings.at_start
+                    )
                     if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER
                 ],
             )
@@ -150,7 +153,9 @@ def _broker_rows(
         if not setting.is_internal and key not in DYNAMIC_ONLY
     }
     return [
-        _broker_row(key, broker_candidates(key, cluster_dynamic, broker_dynamic, broker.settings))
+        _broker_row(
+            key, broker_candidates(key, cluster_dynamic, broker_dynamic, broker.settings.at_start)
+        )
         for key in sorted(shown | dynamic)
     ]
 

@@ -90,5 +90,5 @@ def refusal_of(error: KafkaError, version: int) -> Unverified:
 
 
 def _is_verification_enabled(broker: Broker) -> bool:
-    enabled: bool = broker.current_settings()[config.TRANSACTION_PARTITION_VERIFICATION_ENABLE]
+    enabled: bool = broker.settings[config.TRANSACTION_PARTITION_VERIFICATION_ENABLE]
     return enabled

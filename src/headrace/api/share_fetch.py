@@ -268,7 +268,8 @@ class ShareFetch:
         if not readable:
             return reads, self._is_last_look
         bytes_max = min(body.max_bytes, self._broker.fetch_bytes_max) // len(readable)
-        may_block = self._cold_reads >= COLD_READ_ATTEMPTS_MAX.default
+        cold_reads = self._cold_reads
+        may_block = cold_reads > 0 and cold_reads >= self._broker.settings[COLD_READ_ATTEMPTS_MAX]
         batches_left = BATCHES_MAX
         self._cold.clear()
         for led, offset in readable:

@@ -9,7 +9,7 @@ from headrace.client.addresses import Address
 from headrace.client.connection import Connection, open_connection
 from headrace.client.errors import NotReachable
 from headrace.client.settings import ClientSettings
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.ids import BrokerId
 from headrace.metadata.image import Image
 from headrace.wire import APIS
@@ -19,7 +19,7 @@ from headrace.wire.schema import Message
 class BrokerPeers:
     """Connections to the brokers of the image (`headrace.share.persister.Peers`)."""
 
-    def __init__(self, settings: Settings, image_of: Callable[[], Image]) -> None:
+    def __init__(self, settings: AnySettings, image_of: Callable[[], Image]) -> None:
         self._listener: str = settings[config.INTER_BROKER_LISTENER_NAME] or ""
         self._client = ClientSettings(
             client_id=f"headrace-node-{settings[config.NODE_ID]}",

@@ -15,6 +15,8 @@ from headrace.config.effective import effective_topic_configs as effective_topic
 from headrace.config.group_configs import GROUP_CONFIGS as GROUP_CONFIGS
 from headrace.config.groups import *  # noqa: F403
 from headrace.config.limits import *  # noqa: F403
+from headrace.config.live import AnySettings as AnySettings
+from headrace.config.live import LiveSettings as LiveSettings
 from headrace.config.loading import load_settings as load_settings
 from headrace.config.raft import *  # noqa: F403
 from headrace.config.registry import SETTINGS as SETTINGS

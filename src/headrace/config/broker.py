@@ -10,6 +10,7 @@ from headrace.config.setting import (
     int64,
     optional,
     string,
+    without_effect,
     words,
 )
 from headrace.config.values import host_counts
@@ -124,26 +125,32 @@ AUTO_CREATE_TOPICS_ENABLE: Final = boolean(
     "auto.create.topics.enable", True, "Whether a topic is created when a client asks for it."
 )
 DELETE_TOPIC_ENABLE: Final = boolean("delete.topic.enable", True, "Whether topics may be deleted.")
-LEADER_REPLICATION_THROTTLED_RATE: Final = int64(
-    "leader.replication.throttled.rate",
-    INT64_MAX,
-    "How many bytes a second a leader sends of throttled replicas.",
-    at_least=0,
-    scope=Scope.CLUSTER_WIDE,
+LEADER_REPLICATION_THROTTLED_RATE: Final = without_effect(
+    int64(
+        "leader.replication.throttled.rate",
+        INT64_MAX,
+        "How many bytes a second a leader sends of throttled replicas.",
+        at_least=0,
+        scope=Scope.CLUSTER_WIDE,
+    )
 )
-FOLLOWER_REPLICATION_THROTTLED_RATE: Final = int64(
-    "follower.replication.throttled.rate",
-    INT64_MAX,
-    "How many bytes a second a follower takes of throttled replicas.",
-    at_least=0,
-    scope=Scope.CLUSTER_WIDE,
+FOLLOWER_REPLICATION_THROTTLED_RATE: Final = without_effect(
+    int64(
+        "follower.replication.throttled.rate",
+        INT64_MAX,
+        "How many bytes a second a follower takes of throttled replicas.",
+        at_least=0,
+        scope=Scope.CLUSTER_WIDE,
+    )
 )
-REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND: Final = int64(
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-    INT64_MAX,
-    "How many bytes a second move between the folders of a node.",
-    at_least=0,
-    scope=Scope.CLUSTER_WIDE,
+REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND: Final = without_effect(
+    int64(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        INT64_MAX,
+        "How many bytes a second move between the folders of a node.",
+        at_least=0,
+        scope=Scope.CLUSTER_WIDE,
+    )
 )
 TELEMETRY_MAX_BYTES: Final = int32(
     "telemetry.max.bytes",

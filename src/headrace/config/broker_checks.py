@@ -13,6 +13,11 @@ _HEARTBEATS: Final = (
     (groups.GROUP_STREAMS_HEARTBEAT_INTERVAL_MS, groups.GROUP_STREAMS_SESSION_TIMEOUT_MS),
     (share.GROUP_SHARE_HEARTBEAT_INTERVAL_MS, share.GROUP_SHARE_SESSION_TIMEOUT_MS),
 )
+_ASSIGNORS: Final = (
+    (groups.GROUP_CONSUMER_ASSIGNORS, ("uniform", "range")),
+    (share.GROUP_SHARE_ASSIGNORS, ("simple",)),
+)
+"""Classes of Kafka's that a JVM would load are none here."""
 
 
 def check_broker(settings: Settings) -> None:
@@ -35,6 +40,11 @@ def check_broker(settings: Settings) -> None:
 def _check_groups(settings: Settings) -> None:
     if "classic" not in settings[groups.GROUP_COORDINATOR_REBALANCE_PROTOCOLS]:
         raise InvalidSetting("group.coordinator.rebalance.protocols: must have classic")
+    for setting, known in _ASSIGNORS:
+        if unknown := [each for each in settings[setting] if each not in known]:
+            raise InvalidSetting(
+                f"{setting.name}: there is no assignor {unknown[0]}, only {', '.join(known)}"
+            )
     for synonym, least, most in BROKER_RANGES.values():
         if least:
             _require_order(settings, least, synonym)

@@ -266,6 +266,12 @@ def internal(setting: Setting[T]) -> Setting[T]:
     return msgspec.structs.replace(setting, is_internal=True)
 
 
+def without_effect(setting: Setting[T]) -> Setting[T]:
+    """Return the setting as one that is checked, kept and shown, and that nothing reads."""
+    meaning = f"{setting.meaning} Has no effect here."
+    return msgspec.structs.replace(setting, meaning=meaning, has_effect=False)
+
+
 def renamed(setting: Setting[T], name: str) -> Setting[T]:
     """A broker's setting that is the default of a topic's one, under the name that it has there."""
     return msgspec.structs.replace(

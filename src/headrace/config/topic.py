@@ -23,6 +23,7 @@ from headrace.config.setting import (
     int64,
     internal,
     optional,
+    without_effect,
     words,
 )
 from headrace.config.values import split
@@ -91,11 +92,13 @@ FLUSH_MESSAGES: Final = int64(
 FLUSH_MS: Final = int64(
     "flush.ms", INT64_MAX, "After how long a log is synced to disk.", at_least=0
 )
-FOLLOWER_THROTTLED_REPLICAS: Final = words(
-    "follower.replication.throttled.replicas",
-    (),
-    "Which replicas are throttled while they catch up: * or a list of PARTITION:BROKER.",
-    read=throttled_replicas,
+FOLLOWER_THROTTLED_REPLICAS: Final = without_effect(
+    words(
+        "follower.replication.throttled.replicas",
+        (),
+        "Which replicas are throttled while they catch up: * or a list of PARTITION:BROKER.",
+        read=throttled_replicas,
+    )
 )
 INDEX_INTERVAL_BYTES: Final = int32(
     "index.interval.bytes",
@@ -112,23 +115,29 @@ INTERNAL_SEGMENT_BYTES: Final = optional(
         )
     )
 )
-LEADER_THROTTLED_REPLICAS: Final = words(
-    "leader.replication.throttled.replicas",
-    (),
-    "Which replicas are throttled while others catch up: * or a list of PARTITION:BROKER.",
-    read=throttled_replicas,
+LEADER_THROTTLED_REPLICAS: Final = without_effect(
+    words(
+        "leader.replication.throttled.replicas",
+        (),
+        "Which replicas are throttled while others catch up: * or a list of PARTITION:BROKER.",
+        read=throttled_replicas,
+    )
 )
-LOCAL_RETENTION_BYTES: Final = int64(
-    "local.retention.bytes",
-    -2,
-    "How many bytes of a tiered log stay on this disk; -2 for what retention.bytes says.",
-    at_least=-2,
+LOCAL_RETENTION_BYTES: Final = without_effect(
+    int64(
+        "local.retention.bytes",
+        -2,
+        "How many bytes of a tiered log stay on this disk; -2 for what retention.bytes says.",
+        at_least=-2,
+    )
 )
-LOCAL_RETENTION_MS: Final = int64(
-    "local.retention.ms",
-    -2,
-    "How long records of a tiered log stay on this disk; -2 for what retention.ms says.",
-    at_least=-2,
+LOCAL_RETENTION_MS: Final = without_effect(
+    int64(
+        "local.retention.ms",
+        -2,
+        "How long records of a tiered log stay on this disk; -2 for what retention.ms says.",
+        at_least=-2,
+    )
 )
 MAX_COMPACTION_LAG_MS: Final = int64(
     "max.compaction.lag.ms",
@@ -180,16 +189,18 @@ MIN_INSYNC_REPLICAS: Final = int32(
     at_least=1,
     scope=Scope.CLUSTER_WIDE,
 )
-PREALLOCATE: Final = boolean(
-    "preallocate", False, "Whether a new file takes its room on disk at once."
+PREALLOCATE: Final = without_effect(
+    boolean("preallocate", False, "Whether a new file takes its room on disk at once.")
 )
-REMOTE_LOG_COPY_DISABLE: Final = boolean(
-    "remote.log.copy.disable", False, "Whether a tiered topic stops to copy to the tier."
+REMOTE_LOG_COPY_DISABLE: Final = without_effect(
+    boolean("remote.log.copy.disable", False, "Whether a tiered topic stops to copy to the tier.")
 )
-REMOTE_LOG_DELETE_ON_DISABLE: Final = boolean(
-    "remote.log.delete.on.disable",
-    False,
-    "Whether what is in the tier is deleted when a topic leaves it.",
+REMOTE_LOG_DELETE_ON_DISABLE: Final = without_effect(
+    boolean(
+        "remote.log.delete.on.disable",
+        False,
+        "Whether what is in the tier is deleted when a topic leaves it.",
+    )
 )
 REMOTE_STORAGE_ENABLE: Final = boolean(
     "remote.storage.enable", False, "Whether a topic's old segments move to the tier."
@@ -221,11 +232,13 @@ SEGMENT_JITTER_MS: Final = int64(
 SEGMENT_MS: Final = int64(
     "segment.ms", 7 * DAY_MS, "The age at which a log starts a new file.", at_least=1
 )
-UNCLEAN_LEADER_ELECTION_ENABLE: Final = boolean(
-    "unclean.leader.election.enable",
-    False,
-    "Whether a replica that lacks records may lead when no other is left.",
-    scope=Scope.CLUSTER_WIDE,
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = without_effect(
+    boolean(
+        "unclean.leader.election.enable",
+        False,
+        "Whether a replica that lacks records may lead when no other is left.",
+        scope=Scope.CLUSTER_WIDE,
+    )
 )
 
 TOPIC_CONFIGS: Final[Mapping[str, AnySetting]] = {

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace import config
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.shard import State
 from headrace.errors import KafkaError
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Groups: TypeAlias = "Coordinator[GroupsMachine]"
 
 
-def group_coordinator(settings: Settings, image_of: Callable[[], Image], clock: Clock) -> Groups:
+def group_coordinator(settings: AnySettings, image_of: Callable[[], Image], clock: Clock) -> Groups:
     """Give the coordinator of groups and of their offsets."""
 
     def make(index: int) -> "GroupsMachine":

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from headrace import config
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.assignors import Assignment
@@ -59,12 +59,12 @@ _UPGRADING: Final = frozenset({"upgrade", "bidirectional"})
 _DOWNGRADING: Final = frozenset({"downgrade", "bidirectional"})
 
 
-def allows_mixed_groups(settings: Settings) -> bool:
+def allows_mixed_groups(settings: AnySettings) -> bool:
     """Whether members of both protocols may be in one group."""
     return _policy(settings) in _UPGRADING | _DOWNGRADING
 
 
-def _policy(settings: Settings) -> str:
+def _policy(settings: AnySettings) -> str:
     return settings[config.GROUP_CONSUMER_MIGRATION_POLICY].lower()
 
 
@@ -93,7 +93,7 @@ def upgrade(state: GroupsState, group: ClassicGroup, now_ms: int) -> Draft:
     return draft
 
 
-def _check_upgrade(group: ClassicGroup, settings: Settings) -> None:
+def _check_upgrade(group: ClassicGroup, settings: AnySettings) -> None:
     if _policy(settings) not in _UPGRADING:
         raise _cannot_upgrade(group, "online upgrade is disabled")
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -150,7 +150,7 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> KafkaError:
 # To the classic protocol
 
 
-def can_downgrade(group: ConsumerGroup, settings: Settings) -> bool:
+def can_downgrade(group: ConsumerGroup, settings: AnySettings) -> bool:
     """Whether a group, as it would be, has classic members only and may be a classic group."""
     return (
         0 < len(group.members) <= settings[config.GROUP_MAX_SIZE]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, NewType, Protocol, TypeAlias
 
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
@@ -73,7 +73,7 @@ PartitionCheck: TypeAlias = Callable[[TopicId, int], None]
 class GroupsState:
     """Groups and offsets of one partition."""
 
-    settings: Settings
+    settings: AnySettings
     image_of: Callable[[], Image]
     new_id: Callable[[], str]
     """Gives a new unique id for members and the like: an input, so that a seed repeats it."""

@@ -12,6 +12,7 @@ import contextlib
 import errno
 from typing import Any, Final, Never, Protocol, cast
 
+from headrace.log.maps import Maps
 from headrace.wire.schema import Buffer
 
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -27,6 +28,9 @@ class Disk(Protocol):
     Files and folders that were created, renamed or removed are so for sure, whatever crashes, only
     after `sync_folder` of the folder that has the name.
     """
+
+    maps: Maps
+    """The maps of its files that are held, which it bounds."""
 
     def open(self, path: str, *, create: bool = False) -> "DiskFile":
         """Open a file that exists, or with `create` one that does not.

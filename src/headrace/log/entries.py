@@ -9,7 +9,6 @@ from contextlib import suppress
 from struct import Struct as Layout
 from typing import Final
 
-from headrace.log import maps
 from headrace.log.disk import Disk, DiskFile
 from headrace.wire.schema import Buffer
 
@@ -121,7 +120,7 @@ class EntryFile:
         mapped = self._map
         if mapped is None:
             mapped = self._map = self._opened().map()
-            maps.hold(self)
+            self._disk.maps.hold(self)
         return mapped
 
     def unmap(self) -> None:

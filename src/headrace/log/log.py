@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from headrace.config import COLD_READ_ATTEMPTS_MAX
 from headrace.ids import NO_TIMESTAMP
 from headrace.log.cleanable import RELATIVE_OFFSET_MAX
 from headrace.log.disk import GONE, Disk
@@ -383,7 +382,7 @@ class Log:
     ) -> memoryview:
         """Read as `read` does; a thread waits for the disk, while the loop goes on."""
         loop = asyncio.get_running_loop()
-        for _ in range(COLD_READ_ATTEMPTS_MAX.default):
+        for _ in range(self.settings.cold_read_attempts_max):
             found = self.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
             if found is not None:
                 return found

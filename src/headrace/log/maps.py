@@ -1,4 +1,4 @@
-"""A bound on how many files are mapped at once.
+"""A bound on how many files of a disk are mapped at once.
 
 A map is quick to read but takes a descriptor and address space, and thousands of partitions have
 thousands of indexes. The one that was mapped first is let go first; it maps its file again on use.
@@ -17,11 +17,18 @@ class Mapped(Protocol):
         """Let the map go; use brings it back."""
 
 
-_holders: Final[deque[Mapped]] = deque()
+class Maps:
+    """The maps of a disk's files that are held."""
 
+    __slots__ = ("_holders", "maximum")
 
-def hold(holder: Mapped) -> None:
-    """Take note of a new map, and let the oldest go if there are too many."""
-    _holders.append(holder)
-    while len(_holders) > INDEX_MAPS_MAX.default:
-        _holders.popleft().unmap()
+    def __init__(self, maximum: int = INDEX_MAPS_MAX.default) -> None:
+        self.maximum: Final = maximum
+        self._holders: Final[deque[Mapped]] = deque()
+
+    def hold(self, holder: Mapped) -> None:
+        """Note a new map. Let the oldest go if there are too many."""
+        holders = self._holders
+        holders.append(holder)
+        while len(holders) > self.maximum:
+            holders.popleft().unmap()

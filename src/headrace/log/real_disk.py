@@ -21,9 +21,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from headrace.config import OPEN_FILES_MAX
+from headrace.config import INDEX_MAPS_MAX, OPEN_FILES_MAX
 from headrace.errors import HeadraceError
 from headrace.log.disk import replace_by_rename
+from headrace.log.maps import Maps
 from headrace.log.open_files import OpenFiles
 from headrace.wire.schema import Buffer
 
@@ -50,7 +51,14 @@ class FolderInUse(HeadraceError):
 class RealDisk:
     """Files below `root`, which is made if it does not exist. See `Disk` for the promises."""
 
-    def __init__(self, root: Path, *, open_files_max: int = OPEN_FILES_MAX.default) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        open_files_max: int = OPEN_FILES_MAX.default,
+        index_maps_max: int = INDEX_MAPS_MAX.default,
+    ) -> None:
+        self.maps = Maps(index_maps_max)
         root.mkdir(parents=True, exist_ok=True)
         self._root = root
         self._descriptors = _Descriptors(root, open_files_max)

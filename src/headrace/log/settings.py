@@ -6,13 +6,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from headrace import config
-from headrace.config import Setting
+from headrace.config import AnySettings, Setting, Settings
 from headrace.records.compression import Compression
 from headrace.records.header import TimestampType
 from headrace.records.validation import TopicRules
 
 T = TypeVar("T")
 
+_NO_SETTINGS: Final = Settings()
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
 
@@ -32,6 +33,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention_bytes: int = config.RETENTION_BYTES.default
     file_delete_delay_ms: int = config.FILE_DELETE_DELAY_MS.default
     producer_id_expiration_ms: int = config.PRODUCER_ID_EXPIRATION_MS.default
+    cold_read_attempts_max: int = config.COLD_READ_ATTEMPTS_MAX.default
+    """How often a thread brings data into the page cache before the loop waits for the disk."""
     is_deleted_by_age: bool = True
     """Whether cleanup.policy has `delete`."""
     is_compacted: bool = False
@@ -57,17 +60,16 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     def from_configs(
         cls,
         values: Mapping[str, str],
+        node: AnySettings = _NO_SETTINGS,
         *,
         jitter: float = 0.0,
-        producer_id_expiration_ms: int = config.PRODUCER_ID_EXPIRATION_MS.default,
-        inflated_bytes_max: int = config.INFLATED_BATCH_MAX_BYTES.default,
-        checks_records: bool = False,
     ) -> "LogSettings":
-        """The settings of a topic's log by the configs that it has in effect, as text.
+        """Return the settings of a topic's log, by the configs that it has in effect, as text.
 
-        A config that is missing has its default; one that is no topic's is not looked at. `jitter`,
-        from 0 to 1, is how much of segment.jitter.ms this log takes off: a random number spreads
-        logs that began together. InvalidSetting for a value that cannot be.
+        A config that is missing has its default; one that is no topic's is not looked at. `node`
+        has what holds for all logs of a node. `jitter`, from 0 to 1, is how much of
+        segment.jitter.ms this log takes off: a random number spreads logs that began together.
+        InvalidSetting for a value that cannot be.
         """
 
         def value(setting: Setting[T]) -> T:
@@ -89,8 +91,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
                 timestamp_type=_TIMESTAMP_TYPES[value(config.MESSAGE_TIMESTAMP_TYPE)],
                 timestamp_before_max_ms=value(config.MESSAGE_TIMESTAMP_BEFORE_MAX_MS),
                 timestamp_after_max_ms=value(config.MESSAGE_TIMESTAMP_AFTER_MAX_MS),
-                inflated_bytes_max=inflated_bytes_max,
-                checks_records=checks_records,
+                inflated_bytes_max=node[config.INFLATED_BATCH_MAX_BYTES],
+                checks_records=node[config.PRODUCE_VALIDATION] == "records",
+                record_errors_max=node[config.RECORD_ERRORS_MAX],
             ),
             segment_bytes=value(config.SEGMENT_BYTES) if segment_bytes is None else segment_bytes,
             segment_ms=segment_ms,
@@ -102,7 +105,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
             retention_ms=value(config.RETENTION_MS),
             retention_bytes=value(config.RETENTION_BYTES),
             file_delete_delay_ms=value(config.FILE_DELETE_DELAY_MS),
-            producer_id_expiration_ms=producer_id_expiration_ms,
+            producer_id_expiration_ms=node[config.PRODUCER_ID_EXPIRATION_MS],
+            cold_read_attempts_max=node[config.COLD_READ_ATTEMPTS_MAX],
             is_deleted_by_age="delete" in policies,
             is_compacted="compact" in policies,
             min_cleanable_dirty_ratio=value(config.MIN_CLEANABLE_DIRTY_RATIO),

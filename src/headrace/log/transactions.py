@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from headrace.log import maps
 from headrace.log.disk import Disk, DiskFile
 from headrace.log.errors import CorruptLog
 from headrace.wire.schema import Buffer
@@ -240,7 +239,7 @@ class TransactionIndex:
         mapped = self._map
         if mapped is None:
             mapped = self._map = file.map()
-            maps.hold(self)
+            self._disk.maps.hold(self)
         return mapped
 
     def unmap(self) -> None:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from headrace.config import METADATA_OUTCOMES_MAX
 from headrace.ids import BrokerId
 from headrace.log.disk import Disk
 from headrace.metadata.applier import Applier, Outcome, Watchers
@@ -32,7 +33,7 @@ FOLDER: Final = "__cluster_metadata"
 class MetadataQuorum:
     """A node's part in the metadata quorum, and its image."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what surrounds a quorum, and its bounds
         self,
         node: BrokerId,
         disk: Disk,
@@ -43,12 +44,14 @@ class MetadataQuorum:
         transport: Transport | None = None,
         settings: RaftSettings | None = None,
         host: Host | None = None,
+        outcomes_max: int = METADATA_OUTCOMES_MAX.default,
     ) -> None:
         """`on_restored` is told of an image that came as a whole and not entry by entry.
 
-        `host` is what has the clock and the threads, else it is the loop's.
+        `host` is what has the clock and the threads, else it is the loop's. Of the last
+        `outcomes_max` entries it is remembered what they did.
         """
-        self._machine = _ImageMachine(watchers, on_restored)
+        self._machine = _ImageMachine(watchers, on_restored, outcomes_max)
         self.driver = RaftDriver(
             node,
             disk,
@@ -108,8 +111,14 @@ class MetadataQuorum:
 class _ImageMachine:
     """The image as the state machine of the log."""
 
-    def __init__(self, watchers: Watchers, on_restored: Callable[[Image], None] | None) -> None:
-        self.applier = Applier(Image(), watchers)
+    def __init__(
+        self,
+        watchers: Watchers,
+        on_restored: Callable[[Image], None] | None,
+        outcomes_max: int = METADATA_OUTCOMES_MAX.default,
+    ) -> None:
+        self.applier = Applier(Image(), watchers, outcomes_max)
+        self._outcomes_max = outcomes_max
         self._watchers = watchers
         self._on_restored = on_restored
 
@@ -120,7 +129,7 @@ class _ImageMachine:
         return take_snapshot(self.applier)
 
     def restore(self, index: int, data: bytes) -> None:
-        self.applier = Applier(load_snapshot(data), self._watchers)
+        self.applier = Applier(load_snapshot(data), self._watchers, self._outcomes_max)
         self.applier.advance(index)
         if self._on_restored is not None:
             self._on_restored(self.image)

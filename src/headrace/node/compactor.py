@@ -71,7 +71,7 @@ class Compactor:
         raised.
         """
         log = partition.log
-        map_bytes = self._broker.current_settings()[config.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
+        map_bytes = self._broker.settings[config.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
         now_ms = self._broker.clock.now_ms()
         task = asyncio.create_task(compact(log, now_ms, map_bytes=map_bytes))
         self._pass = _Pass(log, task)

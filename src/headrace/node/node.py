@@ -10,13 +10,13 @@ The composition root: nothing is decided here but the order of things.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from headrace import config
 from headrace.cluster.peers import BrokerPeers
-from headrace.config import Settings, effective_topic_configs
+from headrace.config import LiveSettings, Settings, effective_topic_configs
 from headrace.coordinator.roles import CoordinatorRoles
 from headrace.groups.coordinator import group_coordinator
 from headrace.groups.topic_offsets import forget_offsets
@@ -83,6 +83,8 @@ class Node:
     ) -> None:
         """A simulation puts its own clock, disk, sockets and threads in place of the machine's."""
         self.settings = settings
+        """What the node was started with."""
+        self._live = LiveSettings(settings)
         self.node_id = BrokerId(settings[config.NODE_ID])
         self.data = Path(settings.data_folder)
         self.is_ready = False
@@ -177,7 +179,11 @@ class Node:
 
     async def _start(self) -> None:
         settings = self.settings
-        self._disk = self._given_disk or RealDisk(self.data)
+        self._disk = self._given_disk or RealDisk(
+            self.data,
+            open_files_max=settings[config.OPEN_FILES_MAX],
+            index_maps_max=settings[config.INDEX_MAPS_MAX],
+        )
         self._disk.lock()
         check_node(self._disk, self.node_id)
         for text in settings[config.LISTENERS]:
@@ -189,11 +195,13 @@ class Node:
             on_restored=self._on_restored,
             settings=raft_settings(settings),
             host=self._raft_host,
+            outcomes_max=settings[config.METADATA_OUTCOMES_MAX],
         )
         self._quorum = quorum
         await quorum.start()
         await quorum.read()
         await name_cluster(quorum)
+        self._take_settings()
         folder = LogFolder.open(
             self._disk,
             lambda topic: self._topic_settings(topic).log,
@@ -204,11 +212,13 @@ class Node:
             self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
         )
         inflating = Inflating(settings[config.INFLATING_THREADS])
-        groups = group_coordinator(settings, lambda: quorum.image, self.clock)
+        groups = group_coordinator(self._live, lambda: quorum.image, self.clock)
         markers = MarkerWriter(replicas, groups, self.clock)
-        transactions = transaction_coordinator(settings, lambda: quorum.image, self.clock, markers)
+        transactions = transaction_coordinator(
+            self._live, lambda: quorum.image, self.clock, markers
+        )
         verification = Verification(transactions, replicas, lambda: quorum.image)
-        share_states = share_state_coordinator(settings, lambda: quorum.image, self.clock)
+        share_states = share_state_coordinator(self._live, lambda: quorum.image, self.clock)
         self._peers = BrokerPeers(settings, lambda: quorum.image)
         self._persister = StatePersister(
             self.node_id,
@@ -220,7 +230,7 @@ class Node:
         self._roles = CoordinatorRoles(groups, transactions, share_states)
         turns = Turns()
         shares = SharePartitions(
-            settings,
+            self._live,
             replicas,
             lambda: quorum.image,
             self.clock,
@@ -241,7 +251,7 @@ class Node:
         replicas.listeners += [self._roles, shares]
         self._broker = Broker(
             node_id=self.node_id,
-            settings=settings,
+            settings=self._live,
             quorum=quorum,
             folder=folder,
             replicas=replicas,
@@ -270,6 +280,7 @@ class Node:
         replicas.mark_all()
         await replicas.settle()
         self._limit_traffic()
+        self._live.on_changed.append(self._limit_traffic)
         self.traffic.on_room_changed = self._limit_fetches
         self._dispatcher = Dispatcher(self._broker, SERVED, load_handler)
         for listener in self.listeners:
@@ -289,48 +300,51 @@ class Node:
     # Changes while it runs
 
     def _on_outcome(self, outcome: Outcome) -> None:
+        for event in outcome.events:
+            if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
+                self._take_settings()  # first of all: what follows goes by them
         if self._broker is None:
             return
         self._broker.replicas.on_outcome(outcome)
         for event in outcome.events:
-            if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
-                self._limit_traffic()
-            elif isinstance(event, TopicDeleted):
+            if isinstance(event, TopicDeleted):
                 forget_offsets(self._broker.groups, event.name, event.topic_id)
                 forget_share_states(self._broker.share_states, event.topic_id)
 
     def _on_restored(self, image: Image) -> None:
+        self._take_settings()
         if self._broker is not None:
             self._broker.replicas.mark_all()
 
+    def _take_settings(self) -> None:
+        """Go by the dynamic configs that are in the image now."""
+        if self._quorum is not None:
+            self._live.change(*self._dynamic_configs(self._quorum.image))
+
+    def _dynamic_configs(self, image: Image) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return the dynamic configs of all brokers, and of this one."""
+        return (
+            image.configs(ResourceType.BROKER, ""),
+            image.configs(ResourceType.BROKER, str(self.node_id)),
+        )
+
     def _limit_traffic(self) -> None:
-        """Take the limits that hold now: they may change while the node runs."""
-        current = self.broker.current_settings()
-        self.traffic.connections_max = current[config.MAX_CONNECTIONS]
-        self.traffic.connections_per_ip_max = current[config.MAX_CONNECTIONS_PER_IP]
-        self.traffic.connections_max_of = connection_limits(current)
+        """Let connections have the limits that hold now."""
+        self.traffic.connections_max = self._live[config.MAX_CONNECTIONS]
+        self.traffic.connections_per_ip_max = self._live[config.MAX_CONNECTIONS_PER_IP]
+        self.traffic.connections_max_of = connection_limits(self._live.now)
 
     def _limit_fetches(self) -> None:
         """Let fetches return less while clients leave much unread."""
-        configured = self.settings[config.FETCH_MAX_BYTES]
+        configured = self._live[config.FETCH_MAX_BYTES]
         self.broker.fetch_bytes_max = self.traffic.fetch_bytes_max(configured)
 
     def _topic_settings(self, topic: TopicName) -> TopicSettings:
         assert self._quorum is not None
-        image, settings = self._quorum.image, self.settings
-        of_all = image.configs(ResourceType.BROKER, "")
-        of_this = image.configs(ResourceType.BROKER, str(self.node_id))
-        configs = effective_topic_configs(
-            image.configs(ResourceType.TOPIC, topic), of_all, of_this, settings
-        )
-        current = settings.with_dynamic(of_all, of_this)
-        log = LogSettings.from_configs(
-            configs,
-            jitter=self._random.random(),
-            producer_id_expiration_ms=settings[config.PRODUCER_ID_EXPIRATION_MS],
-            inflated_bytes_max=current[config.INFLATED_BATCH_MAX_BYTES],
-            checks_records=settings[config.PRODUCE_VALIDATION] == "records",
-        )
+        image, live = self._quorum.image, self._live
+        of_topic = image.configs(ResourceType.TOPIC, topic)
+        configs = effective_topic_configs(of_topic, *self._dynamic_configs(image), live.at_start)
+        log = LogSettings.from_configs(configs, live, jitter=self._random.random())
         return TopicSettings(log, int(configs[config.MIN_INSYNC_REPLICAS.name]))
 
     # Ending

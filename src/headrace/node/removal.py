@@ -32,7 +32,7 @@ class Removal:
         loop = asyncio.get_running_loop()
         names = await loop.run_in_executor(None, folder.deleted_folders)
         self._seen_ms = {name: self._seen_ms.get(name, now_ms) for name in names}
-        delay_ms = self._broker.current_settings()[config.LOG_SEGMENT_DELETE_DELAY_MS]
+        delay_ms = self._broker.settings[config.LOG_SEGMENT_DELETE_DELAY_MS]
         due = [name for name, since_ms in self._seen_ms.items() if now_ms - since_ms >= delay_ms]
         for name in due:
             await loop.run_in_executor(None, folder.disk.remove_folder, name)

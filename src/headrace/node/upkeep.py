@@ -78,10 +78,13 @@ class Upkeep:
         self._removal = Removal(broker)
         self._tasks: list[asyncio.Task[None]] = []
         self._steps: set[asyncio.Future[object]] = set()
+        self._settings_changed = asyncio.Event()
+        """Set when settings change; another one then takes its place."""
 
     def start(self) -> None:
         """Begin; the first time of each kind comes after its interval."""
         self._broker.replicas.before_deletion.append(self._compactor.abandon)
+        self._broker.settings.on_changed.append(self._on_settings_changed)
         self._tasks = [asyncio.create_task(self._repeat(work)) for work in self._works()]
         self._tasks.append(asyncio.create_task(self._watch_lag()))
 
@@ -184,7 +187,7 @@ class Upkeep:
     # How it is done
 
     def _works(self) -> list[_Work]:
-        settings, current = self._broker.settings, self._broker.current_settings
+        settings = self._broker.settings
         idle_ms = settings[config.CONNECTIONS_MAX_IDLE_MS]
         idle_check_ms = min(max(idle_ms / 4, IDLE_CHECK_MS_MIN), IDLE_CHECK_MS_MAX)
         checkpoint_ms = min(
@@ -205,18 +208,32 @@ class Upkeep:
         ]
         if settings[config.LOG_CLEANER_ENABLE]:
             works.append(
-                _Work(self.run_compaction, lambda: current()[config.LOG_CLEANER_BACKOFF_MS])
+                _Work(self.run_compaction, lambda: settings[config.LOG_CLEANER_BACKOFF_MS])
             )
         return works
 
     async def _repeat(self, work: _Work) -> None:
         while True:
-            wait_ms = min(max(work.wait_ms(), 1), WAIT_MS_MAX)
-            await asyncio.sleep(wait_ms / 1000)
+            await self._rest(work)
             step = asyncio.ensure_future(work.run())
             self._steps.add(step)
             step.add_done_callback(self._steps.discard)
             await asyncio.shield(step)
+
+    async def _rest(self, work: _Work) -> None:
+        """Wait until a kind of work is due. How long that is may change meanwhile."""
+        began = asyncio.get_running_loop().time()
+        while True:
+            wait_ms = min(max(work.wait_ms(), 1), WAIT_MS_MAX)
+            try:
+                async with asyncio.timeout_at(began + wait_ms / 1000):
+                    await self._settings_changed.wait()
+            except TimeoutError:
+                return
+
+    def _on_settings_changed(self) -> None:
+        changed, self._settings_changed = self._settings_changed, asyncio.Event()
+        changed.set()
 
     async def _watch_lag(self) -> None:
         """Note how late the loop is with a tick: by so much it is behind with everything."""

@@ -76,6 +76,8 @@ class TopicRules:
     timestamp_before_max_ms: int = MESSAGE_TIMESTAMP_BEFORE_MAX_MS.default
     timestamp_after_max_ms: int = MESSAGE_TIMESTAMP_AFTER_MAX_MS.default
     inflated_bytes_max: int = INFLATED_BATCH_MAX_BYTES.default
+    record_errors_max: int = RECORD_ERRORS_MAX.default
+    """How many records of a refused batch are named."""
     checks_records: bool = False
     """Whether the records of every batch are checked, also those of compressed ones."""
     is_append_time: bool = field(init=False)
@@ -202,7 +204,7 @@ def _validate_closely(  # noqa: PLR0917  the batch, the rules, and what is known
     """Finish what the header alone cannot settle: timestamps, and records if the topic asks."""
     if rules.is_append_time and header.attributes & LOG_APPEND_TIME_BIT:
         message = "a producer may not set the timestamp type LogAppendTime"
-        named = min(header.record_count, RECORD_ERRORS_MAX.default)
+        named = min(header.record_count, rules.record_errors_max)
         record_errors = tuple(RecordError(index, message) for index in range(named))
         raise RefusedBatch(ErrorCode.INVALID_TIMESTAMP, message, record_errors)
     max_timestamp = header.max_timestamp
@@ -285,10 +287,9 @@ def _record_errors(
     if not rules.is_append_time:
         earliest = now_ms - rules.timestamp_before_max_ms
         latest = now_ms + rules.timestamp_after_max_ms
-    count_max = RECORD_ERRORS_MAX.default
     found: list[tuple[ErrorCode, RecordError]] = []
     for index, timestamp, has_key in scan.find_faulty(
-        segment, rules.is_compacted, earliest, latest, count_max
+        segment, rules.is_compacted, earliest, latest, rules.record_errors_max
     ):
         if rules.is_compacted and not has_key:
             message = "a compacted topic takes no record without a key"

@@ -180,6 +180,8 @@ class Replicas:
     def mark_all(self) -> None:
         """Look at everything: at start, or when the image was replaced."""
         self._is_all_due = True
+        self._settings.note_all_changed(topic for topic, _ in self._by_name)
+        self._settings.apply()
         self._start_settling()
 
     async def settle(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.config import Settings
+from headrace.config import LiveSettings
 from headrace.groups.coordinator import Groups
 from headrace.ids import BrokerId
 from headrace.log.folder import LogFolder
@@ -14,7 +14,6 @@ from headrace.loop.inflating import Inflating
 from headrace.loop.turns import Turns
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
-from headrace.metadata.state import ResourceType
 from headrace.replication.fetch_sessions import FetchSessions
 from headrace.replication.replicas import Replicas
 from headrace.server.telemetry import Telemetry
@@ -41,7 +40,7 @@ class Broker:
     """
 
     node_id: BrokerId
-    settings: Settings
+    settings: LiveSettings
     quorum: MetadataQuorum
     folder: LogFolder
     replicas: Replicas
@@ -78,10 +77,3 @@ class Broker:
     @property
     def image(self) -> Image:
         return self.quorum.image
-
-    def current_settings(self) -> Settings:
-        """Give what holds now, with what was changed since the node started."""
-        return self.settings.with_dynamic(
-            self.image.configs(ResourceType.BROKER, ""),
-            self.image.configs(ResourceType.BROKER, str(self.node_id)),
-        )

@@ -10,11 +10,12 @@ from struct import Struct as Layout
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from headrace.config import DECODE_MEMORY_FLOOR_BYTES
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.server.failures import failure_response
 from headrace.server.request import LATER, Handler, Peer, Request
 from headrace.wire import APIS, Api, ApiKey, WireError, decode_from, read_request_start
-from headrace.wire.codec import prepare
+from headrace.wire.codec import OBJECT_BYTES_PER_BYTE, prepare
 from headrace.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Dispatcher:
         self.faults: dict[int, Fault] = {}
         self._broker = broker
         self._load = load
+        self._decode_floor_bytes = broker.settings[DECODE_MEMORY_FLOOR_BYTES]
         self._handlers: dict[int, Handler] = {}
         self._ready: dict[tuple[int, int], type[Message]] = {}
         """Versions of APIs that were used before, and their requests."""
@@ -108,7 +110,8 @@ class Dispatcher:
             if version not in self._versions.get(int(api.key), ()):
                 raise self._refuse(peer, api, version, client_id)
             self._prepare(api, version)
-            body, _ = decode_from(api.request, frame, version, position)
+            room = self._decode_floor_bytes + OBJECT_BYTES_PER_BYTE * len(frame)
+            body, _ = decode_from(api.request, frame, version, position, room)
         except (WireError, UnicodeDecodeError) as error:
             raise self._undecodable(peer, error) from None
         size_bytes = len(frame)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace import config
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.errors import HeadraceError, KafkaError
 from headrace.ids import SHARE_STATES_TOPIC, TopicId
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def share_state_coordinator(
-    settings: Settings, image_of: Callable[[], Image], clock: Clock
+    settings: AnySettings, image_of: Callable[[], Image], clock: Clock
 ) -> ShareStateCoordinator:
     """Give the coordinator of share partitions' states."""
 

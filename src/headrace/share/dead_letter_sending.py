@@ -79,9 +79,17 @@ async def read_letters(
         aborted = AbortedRanges(log.aborted_in(data, offset, last + 1))
     origin = Origin(led.partition.topic, led.partition.index, led.key.group_id)
     wanted = given_up._replace(first_offset=offset)
+    inflated_bytes_max = log.settings.rules.inflated_bytes_max
 
     def decode(chunk: bytes) -> ReadLetters:
-        return _letters(chunk, wanted, origin, aborted, has_copy=has_copy)
+        return _letters(
+            chunk,
+            wanted,
+            origin,
+            aborted,
+            has_copy=has_copy,
+            inflated_bytes_max=inflated_bytes_max,
+        )
 
     # However few bytes there are, they may inflate to many.
     return await inflating.run(decode, bytes(data))
@@ -94,6 +102,7 @@ def _letters(
     aborted: AbortedRanges,
     *,
     has_copy: bool,
+    inflated_bytes_max: int,
 ) -> ReadLetters:
     first, last = wanted.first_offset, wanted.last_offset
     letters: list[LetterRecord] = []
@@ -109,7 +118,9 @@ def _letters(
         batch = memoryview(chunk)[position : position + header.size_bytes]
         try:
             check_crc(batch, header)
-            records: Iterable[Record] = list(read_records(batch, header))
+            records: Iterable[Record] = list(
+                read_records(batch, header, inflated_bytes_max=inflated_bytes_max)
+            )
             reason = ""
         except RecordsError as error:
             begin, end = max(header.base_offset, first), min(header.last_offset, last)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.config.group_configs import (
     BROKER_RANGES,
     SHARE_AUTO_OFFSET_RESET,
@@ -58,7 +58,7 @@ class ShareGroupConfigs:
 
     __slots__ = ("_configs", "_group_id", "_image_of", "_settings", "known")
 
-    def __init__(self, group_id: str, settings: Settings, image_of: Callable[[], Image]) -> None:
+    def __init__(self, group_id: str, settings: AnySettings, image_of: Callable[[], Image]) -> None:
         self._group_id = group_id
         self._settings = settings
         self._image_of = image_of
@@ -80,7 +80,7 @@ class ShareGroupConfigs:
         return self.now().breaker
 
 
-def _read(configs: Mapping[str, str], node: Settings) -> ShareGroupSettings:
+def _read(configs: Mapping[str, str], node: AnySettings) -> ShareGroupSettings:
     dead_letter_topic = _value(configs, SHARE_DEAD_LETTER_TOPIC)
     limits = Limits(
         lock_duration_ms=_number(configs, SHARE_RECORD_LOCK_DURATION_MS, node),
@@ -111,7 +111,7 @@ def _value(configs: Mapping[str, str], setting: Setting[T]) -> T:
     return setting.default if text is None else setting.parse(text)
 
 
-def _number(configs: Mapping[str, str], setting: Setting[int], node: Settings) -> int:
+def _number(configs: Mapping[str, str], setting: Setting[int], node: AnySettings) -> int:
     """Give the group's value, within what the node allows, or the node's own."""
     bounds = BROKER_RANGES[setting.name]
     if setting.name not in configs:

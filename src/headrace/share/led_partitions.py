@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from headrace.config import GROUP_SHARE_MAX_SHARE_SESSIONS, Settings
+from headrace.config import GROUP_SHARE_MAX_SHARE_SESSIONS, AnySettings
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import PartitionIndex, SharePartitionKey
 from headrace.loop.clock import Clock
@@ -113,7 +113,7 @@ class SharePartitions:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AnySettings,
         replicas: Replicas,
         image_of: Callable[[], Image],
         clock: Clock,

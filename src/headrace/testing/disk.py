@@ -26,6 +26,7 @@ from threading import RLock
 from typing import Final, Literal, get_args
 
 from headrace.log.disk import folder_of, replace_by_rename
+from headrace.log.maps import Maps
 from headrace.log.real_disk import FolderInUse
 from headrace.testing.volatile import Entry, File, Folder, Tree, path_of
 from headrace.wire.schema import Buffer
@@ -62,6 +63,7 @@ class SimulatedDisk:
         """How often each operation was asked for, those that failed included."""
         self.mutex = RLock()
         """Held in every call, as syncs may come from other threads."""
+        self.maps = Maps()
         self._seed = seed
         self._draws = 0
         self._tree = Tree()

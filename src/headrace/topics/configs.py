@@ -27,7 +27,9 @@ def checked_configs(broker: Broker, configs: Iterable[tuple[str, str | None]]) -
         own[name] = value
     if own:
         cluster_dynamic, broker_dynamic = _dynamic(broker)
-        inherited = effective_topic_configs({}, cluster_dynamic, broker_dynamic, broker.settings)
+        inherited = effective_topic_configs(
+            {}, cluster_dynamic, broker_dynamic, broker.settings.at_start
+        )
         try:
             check_topic_configs(own, inherited)
         except InvalidSetting as error:
@@ -55,7 +57,9 @@ def _topic_config_rows(broker: Broker, own: Mapping[str, str]) -> list[Creatable
     cluster_dynamic, broker_dynamic = _dynamic(broker)
     rows = []
     for name, setting in sorted(TOPIC_CONFIGS.items()):
-        found = topic_candidates(name, own, cluster_dynamic, broker_dynamic, broker.settings)
+        found = topic_candidates(
+            name, own, cluster_dynamic, broker_dynamic, broker.settings.at_start
+        )
         if setting.is_internal or not found:
             continue
         holds = found[0]

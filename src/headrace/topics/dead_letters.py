@@ -21,11 +21,10 @@ logger = logging.getLogger(__name__)
 
 async def create_dead_letter_topic(broker: "Broker", name: str) -> None:
     """Create a topic with the broker's defaults; KafkaError if it may not, or cannot, be."""
-    setting = config.DEAD_LETTER_AUTO_CREATE
-    if not broker.current_settings()[setting]:
+    if not broker.settings[config.DEAD_LETTER_AUTO_CREATE]:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"there is no topic {name}, and {setting.name}=false: create it",
+            f"there is no topic {name}, and {config.DEAD_LETTER_AUTO_CREATE.name}=false: create it",
         )
     change = plan_topic(broker, on_demand(broker, name), Collisions(broker.image))
     (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS)

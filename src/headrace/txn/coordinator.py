@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def transaction_coordinator(
-    settings: Settings, image_of: Callable[[], Image], clock: Clock, writer: MarkerWriter
+    settings: AnySettings, image_of: Callable[[], Image], clock: Clock, writer: MarkerWriter
 ) -> Transactions:
     """Give the coordinator of transactional ids."""
     under_way: dict[tuple[int, str], _Completing] = {}

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
@@ -129,7 +129,7 @@ class Completion(NamedTuple):
 class TransactionsState:
     """The transactional ids of one partition."""
 
-    settings: Settings
+    settings: AnySettings
     version_of: Callable[[], int]
     """Gives the level of the feature transaction.version."""
     complete: Reply[Completion]

@@ -87,7 +87,7 @@ class WebServer:
         await self._listener.serve(lambda: _Doorstep(self))
         node = self._node
         listening = f"{host}:{self._listener.port}"  # what clients that ask for it are told
-        node.broker.settings = node.broker.settings.with_listening(config.HTTP_LISTEN, listening)
+        node.broker.settings.note_listening(config.HTTP_LISTEN, listening)
         return self._listener.port
 
     async def stop(self) -> None:

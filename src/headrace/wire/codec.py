@@ -44,7 +44,7 @@ def decode_from(
     function = _decoders.get((message, version)) or _compile_decoder(message, version)
     end = len(buffer)
     if room < 0:
-        room = _MEMORY_FLOOR_BYTES + 4 * end
+        room = _MEMORY_FLOOR_BYTES + OBJECT_BYTES_PER_BYTE * end
     try:
         result: tuple[M, int] = function(buffer, position, end, room)
         return result
@@ -103,6 +103,8 @@ _encoder_sources: dict[_Key, Source] = {}
 
 _DECODE_ERRORS: Final = (Fault, IndexError, UnicodeDecodeError, struct.error)
 _ENCODE_ERRORS: Final = (Fault, AttributeError, TypeError, ValueError, struct.error)
+OBJECT_BYTES_PER_BYTE: Final = 4
+"""What the objects of a decoded message may take for each of its bytes, beyond a fixed amount."""
 _MEMORY_FLOOR_BYTES: Final = DECODE_MEMORY_FLOOR_BYTES.default
 
 

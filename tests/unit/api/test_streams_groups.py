@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.config import load_settings
+from headrace.config import LiveSettings, load_settings
 from headrace.errors import ErrorCode
 from headrace.groups.streams.topology import StatusCode
 from headrace.ids import TopicName
@@ -121,7 +121,7 @@ def test_group_is_there_after_a_restart(node: Harness) -> None:
 
 def test_protocol_that_is_turned_off_is_unsupported(node: Harness) -> None:
     protocols = {"group.coordinator.rebalance.protocols": "classic,consumer"}
-    node.broker.settings = load_settings(overrides=SETTINGS | protocols)
+    node.broker.settings = LiveSettings(load_settings(overrides=SETTINGS | protocols))
     assert join(node).error_code == ErrorCode.UNSUPPORTED_VERSION
     described = node.ask(StreamsGroupDescribeRequest(group_ids=["g"]), 0)
     assert described.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headrace.config import Settings
 from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.counters import Counters
 from headrace.server.connection import Connection
@@ -91,7 +92,7 @@ class World:
             ApiKey.FETCH: lambda broker, request: self.wait(request),
             ApiKey.PRODUCE: lambda broker, request: self.produce(request),
         }
-        broker: Any = SimpleNamespace(counters=self.counters)
+        broker: Any = SimpleNamespace(counters=self.counters, settings=Settings())
         self.dispatcher = Dispatcher(broker, handlers, handlers.__getitem__)
         if is_prepared:
             self.dispatcher.prepare_all()

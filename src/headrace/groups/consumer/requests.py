@@ -7,9 +7,8 @@ stale and fenced ones are refused; static members (KIP-345) are known by their i
 from typing import Final
 
 from headrace import config
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.assignors import ASSIGNORS
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.members import ConsumerMember, EpochsByPartition, Owned
 from headrace.groups.heartbeats import JOINING_EPOCH, LEAVING_EPOCH, NOT_GIVEN, STATIC_LEAVING_EPOCH
@@ -21,7 +20,7 @@ FIRST_WITH_OWN_ID: Final = 1
 
 
 def check_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, version: int, settings: Settings
+    request: ConsumerGroupHeartbeatRequest, version: int, settings: AnySettings
 ) -> None:
     """KafkaError if no group could accept this heartbeat."""
     epoch = request.member_epoch
@@ -46,10 +45,9 @@ def check_heartbeat(
         )
 
 
-def known_assignors(settings: Settings) -> tuple[str, ...]:
-    """Give the assignors that members may ask for, the default first."""
-    named = tuple(each for each in settings[config.GROUP_CONSUMER_ASSIGNORS] if each in ASSIGNORS)
-    return named or tuple(ASSIGNORS)
+def known_assignors(settings: AnySettings) -> tuple[str, ...]:
+    """Return the assignors that members may ask for, the default first."""
+    return settings[config.GROUP_CONSUMER_ASSIGNORS]
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
@@ -148,7 +146,7 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None
         raise _fenced("smaller", epoch, member.epoch)
 
 
-def check_room(group: ConsumerGroup, member_id: str, settings: Settings) -> None:
+def check_room(group: ConsumerGroup, member_id: str, settings: AnySettings) -> None:
     """KafkaError if a group has as many members as it may have and this would be another."""
     members_max = settings[config.GROUP_CONSUMER_MAX_SIZE]
     if len(group.members) >= members_max and member_id not in group.members:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Struct
 
-from headrace.config import Settings
+from headrace.config import AnySettings
 from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Reply
 from headrace.ids import UNKNOWN_OFFSET, SharePartitionKey, TopicId
@@ -62,7 +62,7 @@ class ShareState(Struct, frozen=True):
 class ShareStates:
     """The share partitions of one partition of the topic."""
 
-    settings: Settings
+    settings: AnySettings
     image_of: Callable[[], Image]
     prune: Reply[int]
     """Takes the offset below which no record is needed any more: the shell's part."""
