@@ -10,17 +10,14 @@ The composition root: nothing is decided here but the order of things.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from headrace import config
-from headrace.cluster.peers import BrokerPeers
 from headrace.config import LiveSettings, Settings, effective_topic_configs
-from headrace.coordinator.roles import CoordinatorRoles
-from headrace.groups.coordinator import group_coordinator
 from headrace.groups.topic_offsets import forget_offsets
-from headrace.ids import SHARE_STATES_TOPIC, BrokerId, TopicName
+from headrace.ids import BrokerId, TopicName
 from headrace.log.disk import OwnedDisk
 from headrace.log.folder import LogFolder
 from headrace.log.ownership import check_node
@@ -28,8 +25,6 @@ from headrace.log.real_disk import RealDisk
 from headrace.log.settings import LogSettings
 from headrace.loop.clock import Clock
 from headrace.loop.counters import Counters
-from headrace.loop.inflating import Inflating
-from headrace.loop.turns import Turns
 from headrace.loop.watch import LoopWatch
 from headrace.metadata.applier import Outcome, Watchers
 from headrace.metadata.events import ConfigsChanged, TopicDeleted
@@ -37,30 +32,19 @@ from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
 from headrace.node.apis import SERVED, load_handler
+from headrace.node.parts import Parts
 from headrace.node.registration import name_cluster, register
 from headrace.node.upkeep import Upkeep
 from headrace.raft.ports import Host
 from headrace.raft.settings import raft_settings
-from headrace.replication.fetch_sessions import FetchSessions
-from headrace.replication.replicas import Replicas
 from headrace.replication.topic_settings import TopicSettings
 from headrace.server.broker import Broker
 from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listeners import Bind, Listener, parse_listener
-from headrace.server.telemetry import Telemetry
 from headrace.server.traffic import Traffic, connection_limits
-from headrace.share.coordinator import forget_share_states, share_state_coordinator
-from headrace.share.dead_letter_sending import LetterSender
-from headrace.share.led_partitions import SharePartitions
-from headrace.share.persister import StatePersister
+from headrace.share.coordinator import forget_share_states
 from headrace.surroundings import new_random
-from headrace.topics.dead_letters import create_dead_letter_topic, refuse_dead_letter_topic
-from headrace.topics.internal import create_internal_topic
-from headrace.txn.coordinator import transaction_coordinator
-from headrace.txn.markers import MarkerWriter
-from headrace.txn.producer_ids import ProducerIds
-from headrace.txn.verification import Verification
 
 INT32_MAX: Final = 2**31 - 1
 DRAIN_SECONDS_MAX: Final = 5
@@ -107,7 +91,7 @@ class Node:
         self._quorum: MetadataQuorum | None = None
         self._broker: Broker | None = None
         self._dispatcher: Dispatcher | None = None
-        self._on_clock_moved: tuple[Callable[[], None], ...] = ()
+        self._parts: Parts | None = None
 
     @property
     def broker(self) -> Broker:
@@ -144,11 +128,12 @@ class Node:
         await self.drain()
         await self.upkeep.stop()
         self._forget_clock()
-        self.broker.share_partitions.close()
-        self._persister.close()
-        self._peers.close()
-        self._roles.close()
+        assert self._parts is not None
         broker = self.broker
+        broker.share_partitions.close()
+        self._parts.persister.close()
+        self._parts.peers.close()
+        self._parts.roles.close()
         await broker.replicas.stop()
         for log in broker.folder.logs.values():
             await log.finish_flush()
@@ -178,121 +163,93 @@ class Node:
     # Starting
 
     async def _start(self) -> None:
+        disk = self._open_disk()
+        self._bind_listeners()
+        quorum = await self._start_quorum(disk)
+        folder = self._open_folder(disk, quorum)
+        parts = self._parts = Parts.of(
+            self.node_id,
+            self._live,
+            quorum,
+            folder,
+            self._topic_settings,
+            clock=self.clock,
+            counters=self.counters,
+            choose_session_id=lambda: self._random.randint(1, INT32_MAX),
+            data_path=str(self.data.absolute()),
+        )
+        self._broker = parts.broker
+        self.clock.on_moved += parts.on_clock_moved
+        await register(self.node_id, self.settings, quorum, folder, self.listeners)
+        await self._open_partitions(parts.broker)
+        self._limit_traffic()
+        self._live.on_changed.append(self._limit_traffic)
+        self.traffic.on_room_changed = self._limit_fetches
+        await self._serve(parts.broker)
+        self.upkeep = Upkeep(parts.broker, self.traffic)
+        self.upkeep.start()
+        self._loop_watch.start()
+        self.is_ready = True
+        logger.info(
+            "node %d of cluster %s is ready: %d partitions, data in %s",
+            self.node_id,
+            quorum.image.state.cluster_id,
+            len(parts.broker.replicas),
+            self.data,
+        )
+
+    def _open_disk(self) -> OwnedDisk:
+        """Take the data folder, which must be this node's."""
         settings = self.settings
-        self._disk = self._given_disk or RealDisk(
+        disk = self._disk = self._given_disk or RealDisk(
             self.data,
             open_files_max=settings[config.OPEN_FILES_MAX],
             index_maps_max=settings[config.INDEX_MAPS_MAX],
         )
-        self._disk.lock()
-        check_node(self._disk, self.node_id)
-        for text in settings[config.LISTENERS]:
-            self.listeners.append(Listener(parse_listener(text), settings, self._bind))
-        quorum = MetadataQuorum(
+        disk.lock()
+        check_node(disk, self.node_id)
+        return disk
+
+    def _bind_listeners(self) -> None:
+        """Take the addresses; clients are served later."""
+        for text in self.settings[config.LISTENERS]:
+            self.listeners.append(Listener(parse_listener(text), self.settings, self._bind))
+
+    async def _start_quorum(self, disk: OwnedDisk) -> MetadataQuorum:
+        """Catch up with the metadata log, name a new cluster, and take its dynamic settings."""
+        settings = self.settings
+        quorum = self._quorum = MetadataQuorum(
             self.node_id,
-            self._disk,
+            disk,
             watchers=Watchers(outcomes=self._on_outcome),
             on_restored=self._on_restored,
             settings=raft_settings(settings),
             host=self._raft_host,
             outcomes_max=settings[config.METADATA_OUTCOMES_MAX],
         )
-        self._quorum = quorum
         await quorum.start()
         await quorum.read()
         await name_cluster(quorum)
         self._take_settings()
-        folder = LogFolder.open(
-            self._disk,
+        return quorum
+
+    def _open_folder(self, disk: OwnedDisk, quorum: MetadataQuorum) -> LogFolder:
+        return LogFolder.open(
+            disk,
             lambda topic: self._topic_settings(topic).log,
             cluster_id=quorum.image.state.cluster_id,
             node_id=self.node_id,
         )
-        replicas = Replicas(
-            self.node_id, folder, lambda: quorum.image, self._topic_settings, self.counters
-        )
-        inflating = Inflating(settings[config.INFLATING_THREADS])
-        groups = group_coordinator(self._live, lambda: quorum.image, self.clock)
-        markers = MarkerWriter(replicas, groups, self.clock)
-        transactions = transaction_coordinator(
-            self._live, lambda: quorum.image, self.clock, markers
-        )
-        verification = Verification(transactions, replicas, lambda: quorum.image)
-        share_states = share_state_coordinator(self._live, lambda: quorum.image, self.clock)
-        self._peers = BrokerPeers(settings, lambda: quorum.image)
-        self._persister = StatePersister(
-            self.node_id,
-            share_states,
-            lambda: quorum.image,
-            self._peers,
-            create_topic=lambda: create_internal_topic(self.broker, SHARE_STATES_TOPIC),
-        )
-        self._roles = CoordinatorRoles(groups, transactions, share_states)
-        turns = Turns()
-        shares = SharePartitions(
-            self._live,
-            replicas,
-            lambda: quorum.image,
-            self.clock,
-            self._persister,
-            letters=LetterSender(
-                replicas,
-                lambda: quorum.image,
-                self.clock,
-                self._peers,
-                inflating=inflating,
-                create_topic=lambda name: create_dead_letter_topic(self.broker, name),
-            ),
-            refuse_letters=lambda led, name: refuse_dead_letter_topic(self.broker, led, name),
-            turns=turns,
-        )
-        self._on_clock_moved = (self._roles.rearm, shares.rearm)
-        self.clock.on_moved += self._on_clock_moved
-        replicas.listeners += [self._roles, shares]
-        self._broker = Broker(
-            node_id=self.node_id,
-            settings=self._live,
-            quorum=quorum,
-            folder=folder,
-            replicas=replicas,
-            producer_ids=ProducerIds(quorum),
-            fetch_sessions=FetchSessions(
-                settings[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
-                lambda: self._random.randint(1, INT32_MAX),
-            ),
-            telemetry=Telemetry(self.clock, lambda: quorum.image),
-            inflating=inflating,
-            groups=groups,
-            transactions=transactions,
-            markers=markers,
-            verification=verification,
-            share_states=share_states,
-            persister=self._persister,
-            share_partitions=shares,
-            turns=turns,
-            verify_offsets=verification.verify_offsets,
-            fetch_bytes_max=settings[config.FETCH_MAX_BYTES],
-            data_path=str(self.data.absolute()),
-            clock=self.clock,
-            counters=self.counters,
-        )
-        await register(self.node_id, settings, quorum, folder, self.listeners)
-        replicas.mark_all()
-        await replicas.settle()
-        self._limit_traffic()
-        self._live.on_changed.append(self._limit_traffic)
-        self.traffic.on_room_changed = self._limit_fetches
-        self._dispatcher = Dispatcher(self._broker, SERVED, load_handler)
+
+    async def _open_partitions(self, broker: Broker) -> None:
+        """Lead and follow what the image says, and load the coordinators."""
+        broker.replicas.mark_all()
+        await broker.replicas.settle()
+
+    async def _serve(self, broker: Broker) -> None:
+        self._dispatcher = Dispatcher(broker, SERVED, load_handler)
         for listener in self.listeners:
             await listener.serve(self._connector(listener.name))
-        self.upkeep = Upkeep(self._broker, self.traffic)
-        self.upkeep.start()
-        self._loop_watch.start()
-        self.is_ready = True
-        logger.info(
-            "node %d of cluster %s is ready: %d partitions, data in %s",
-            *(self.node_id, quorum.image.state.cluster_id, len(replicas), self.data),
-        )
 
     def _connector(self, listener: str) -> "_Connector":
         return _Connector(listener, self.dispatcher, self.traffic)
@@ -357,9 +314,11 @@ class Node:
 
     def _forget_clock(self) -> None:
         """Hear no more of a clock that may outlive this node."""
-        on_moved, self._on_clock_moved = self._on_clock_moved, ()
-        for look_again in on_moved:
-            self.clock.on_moved.remove(look_again)
+        if self._parts is None:
+            return
+        for look_again in self._parts.on_clock_moved:
+            if look_again in self.clock.on_moved:
+                self.clock.on_moved.remove(look_again)
 
     async def drain(self) -> None:
         """Answer what is under way, up to a limit, and close every connection.

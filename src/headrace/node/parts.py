@@ -1,0 +1,136 @@
+"""The parts of a node, each made with those that it needs.
+
+`Parts.of` is the list of them: what handlers see is the `Broker`, the rest is what a node needs to
+stop again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from headrace import config
+from headrace.cluster.peers import BrokerPeers
+from headrace.config import LiveSettings
+from headrace.coordinator.roles import CoordinatorRoles
+from headrace.groups.coordinator import group_coordinator
+from headrace.ids import SHARE_STATES_TOPIC, BrokerId, TopicName
+from headrace.log.folder import LogFolder
+from headrace.loop.clock import Clock
+from headrace.loop.counters import Counters
+from headrace.loop.inflating import Inflating
+from headrace.loop.turns import Turns
+from headrace.metadata.image import Image
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.replication.fetch_sessions import FetchSessions
+from headrace.replication.replicas import Replicas
+from headrace.replication.topic_settings import TopicSettings
+from headrace.server.broker import Broker
+from headrace.server.telemetry import Telemetry
+from headrace.share.coordinator import share_state_coordinator
+from headrace.share.dead_letter_sending import LetterSender
+from headrace.share.led_partitions import SharePartitions
+from headrace.share.persister import StatePersister
+from headrace.topics.dead_letters import create_dead_letter_topic, refuse_dead_letter_topic
+from headrace.topics.internal import create_internal_topic
+from headrace.txn.coordinator import transaction_coordinator
+from headrace.txn.markers import MarkerWriter
+from headrace.txn.producer_ids import ProducerIds
+from headrace.txn.verification import Verification
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a node is made of, above its quorum and its logs."""
+
+    broker: Broker
+    peers: BrokerPeers
+    persister: StatePersister
+    roles: CoordinatorRoles
+    on_clock_moved: tuple[Callable[[], None], ...]
+    """What looks at the clock again when it was moved."""
+
+    @classmethod
+    def of(  # noqa: PLR0913  what a node has before its parts
+        cls,
+        node_id: BrokerId,
+        live: LiveSettings,
+        quorum: MetadataQuorum,
+        folder: LogFolder,
+        topic_settings: Callable[[TopicName], TopicSettings],
+        *,
+        clock: Clock,
+        counters: Counters,
+        choose_session_id: Callable[[], int],
+        data_path: str,
+    ) -> Self:
+        """Make every part. None of them has begun to work."""
+
+        def image() -> Image:
+            return quorum.image
+
+        def the_broker() -> Broker:
+            return parts.broker
+
+        replicas = Replicas(node_id, folder, image, topic_settings, counters)
+        inflating, turns = Inflating(live[config.INFLATING_THREADS]), Turns()
+        groups = group_coordinator(live, image, clock)
+        markers = MarkerWriter(replicas, groups, clock)
+        transactions = transaction_coordinator(live, image, clock, markers)
+        verification = Verification(transactions, replicas, image)
+        share_states = share_state_coordinator(live, image, clock)
+        peers = BrokerPeers(live.at_start, image)
+        persister = StatePersister(
+            node_id,
+            share_states,
+            image,
+            peers,
+            create_topic=lambda: create_internal_topic(the_broker(), SHARE_STATES_TOPIC),
+        )
+        letters = LetterSender(
+            replicas,
+            image,
+            clock,
+            peers,
+            inflating=inflating,
+            create_topic=lambda name: create_dead_letter_topic(the_broker(), name),
+        )
+        share_partitions = SharePartitions(
+            live,
+            replicas,
+            image,
+            clock,
+            persister,
+            letters=letters,
+            refuse_letters=lambda led, name: refuse_dead_letter_topic(the_broker(), led, name),
+            turns=turns,
+        )
+        roles = CoordinatorRoles(groups, transactions, share_states)
+        replicas.listeners += [roles, share_partitions]
+        broker = Broker(
+            node_id=node_id,
+            settings=live,
+            quorum=quorum,
+            folder=folder,
+            replicas=replicas,
+            producer_ids=ProducerIds(quorum),
+            fetch_sessions=FetchSessions(
+                live[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], choose_session_id
+            ),
+            telemetry=Telemetry(clock, image),
+            inflating=inflating,
+            groups=groups,
+            transactions=transactions,
+            markers=markers,
+            verification=verification,
+            share_states=share_states,
+            persister=persister,
+            share_partitions=share_partitions,
+            turns=turns,
+            verify_offsets=verification.verify_offsets,
+            fetch_bytes_max=live[config.FETCH_MAX_BYTES],
+            data_path=data_path,
+            clock=clock,
+            counters=counters,
+        )
+        parts = cls(broker, peers, persister, roles, (roles.rearm, share_partitions.rearm))
+        return parts
