@@ -233,7 +233,7 @@ class TestFaults:
 
     def test_an_error_holds_until_it_is_cleared(self, headrace: TestBroker) -> None:
         headrace.faults.fail(ApiKey.CREATE_TOPICS, ErrorCode.POLICY_VIOLATION)
-        with pytest.raises(KafkaError, match="a fault that the test asked for"):
+        with pytest.raises(KafkaError, match="a fault injected by the test"):
             headrace.create_topic("orders")
         headrace.faults.clear()
         headrace.create_topic("orders")
@@ -278,7 +278,7 @@ class TestFaults:
     def test_an_api_that_does_not_exist_is_named_with_those_that_do(
         self, headrace: TestBroker
     ) -> None:
-        with pytest.raises(ValueError, match="'Fecth' is no API: one of Produce, Fetch"):
+        with pytest.raises(ValueError, match="'Fecth' is not an API; choose one of Produce, Fetch"):
             headrace.faults.drop("Fecth")
 
 

@@ -1,4 +1,4 @@
-"""What a test needs in place of the world: for this project and for those who build on it.
+"""Test doubles and fixtures, for this project and for its users.
 
 `broker` is a real broker in the test's own process, `plugin` has it as pytest fixtures, `faults` is
 what can go wrong with it on demand. `disk` is a disk in memory that crashes, fails and fills up by

@@ -5,8 +5,8 @@
         broker.produce("orders", "one", "two")
         assert [record.value for record in broker.consume("orders")] == [b"one", b"two"]
 
-It runs on a thread with a loop of its own, so that clients of any kind may block the test's
-thread, or run on the test's loop. `headrace.testing.plugin` has it as pytest fixtures.
+It runs in a thread with its own loop, so that clients of any kind may block the test's
+thread, or run on the test's loop. `headrace.testing.plugin` offers it as pytest fixtures.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from headrace.node.node import Node
 from headrace.testing.faults import Faults
 
 WAIT_SECONDS_MAX: Final = 30
-"""How long anything asked of the broker may take before the test fails."""
+"""The timeout of every call to the broker."""
 DEFAULTS: Final = {
     "http.listen": "",
     "listeners": "PLAINTEXT://127.0.0.1:0",
-    # A group begins, and goes on after a change, in milliseconds.
+    # Groups start, and continue after a change, within milliseconds.
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.heartbeat.interval.ms": "100",
@@ -46,7 +46,7 @@ DEFAULTS: Final = {
     "group.streams.heartbeat.interval.ms": "100",
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.min.heartbeat.interval.ms": "1",
-    # The first group, transaction and queue have their topics created.
+    # Small internal topics: the first group, transaction and queue create them.
     "offsets.topic.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -56,7 +56,7 @@ DEFAULTS: Final = {
     # The test's own work would count as a stall of the broker's loop.
     "headrace.loop.stall.warn.ms": "0",
 }
-"""Settings that make tests quick. docs/testing.md has each with Kafka's default."""
+"""Settings that make tests fast. docs/testing.md lists them with Kafka's defaults."""
 
 T = TypeVar("T")
 Value = bytes | str | None
@@ -65,16 +65,16 @@ Row = Value | tuple[Value, Value]
 
 
 class TestBroker:
-    """One node on 127.0.0.1 with a directory of its own. Every method may be called anywhere."""
+    """One node on 127.0.0.1 with its own directory. Methods may be called from any thread."""
 
-    __test__ = False  # no class of tests, whatever its name begins with
+    __test__ = False  # not a test class, despite its name
 
     def __init__(
         self, folder: Path | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Take a folder for the data, else a temporary one that goes with the broker.
+        """Use `folder` for the data, else a temporary one that is removed with the broker.
 
-        `settings` are by Kafka's names, as in server.properties. They win over `DEFAULTS`.
+        `settings` use Kafka's names, as in server.properties, and override `DEFAULTS`.
         """
         self.faults = Faults()
         self.clock = TestClock(self)
@@ -86,7 +86,7 @@ class TestBroker:
     # Life
 
     def start(self) -> None:
-        """Serve; a broker that was stopped or crashed comes back at the same address."""
+        """Start serving; after a stop or crash, at the same address."""
         if self._life is not None:
             raise RuntimeError("this broker runs already")
         settings = load_settings(None, {}, self._settings)
@@ -103,7 +103,7 @@ class TestBroker:
         self._settings["listeners"] = ",".join(map("{}://{}".format, names, ports))
 
     def stop(self) -> None:
-        """End well: drained, flushed, marked as clean. A broker that does not run stays so."""
+        """Shut down cleanly: drain, flush, mark as clean. Do nothing if not running."""
         self._end(Node.stop)
 
     def restart(self) -> None:
@@ -112,10 +112,10 @@ class TestBroker:
         self.start()
 
     def crash(self) -> None:
-        """End as by kill -9: nothing is flushed, nobody is told. `start` it again afterwards.
+        """Stop as if by kill -9: nothing is flushed, no client is told. Call `start` afterwards.
 
-        What the system had taken for writing is there at the next start, as it is after a kill;
-        what only this process knew is gone.
+        Data that the operating system had accepted is there at the next start, as after a kill;
+        data that only this process had is lost.
         """
         life, self._life = self._life, None
         if life is None:
@@ -124,7 +124,7 @@ class TestBroker:
         life.end()
 
     def close(self) -> None:
-        """Stop, and remove the data if the folder was made for it."""
+        """Stop, and remove the data if the folder is temporary."""
         try:
             self._end(_drain_and_crash if self._is_temporary else Node.stop)
         finally:
@@ -155,7 +155,7 @@ class TestBroker:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect, as `host:port`."""
+        """The address for clients, as `host:port`."""
         return self.node.bootstrap
 
     @property
@@ -164,7 +164,7 @@ class TestBroker:
         return self._running.node
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the broker's loop; give its result."""
+        """Run a coroutine on the broker's loop and return its result."""
         if self._life is None:
             work.close()
         return self._running.run(work)
@@ -180,7 +180,7 @@ class TestBroker:
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> str:
-        """Create a topic, which serves when this returns; give its name."""
+        """Create a topic, ready to use on return; return its name."""
         self.run(self._create_topic(name, partitions, configs or {}))
         return name
 
@@ -201,10 +201,10 @@ class TestBroker:
         return self.run(self._produce(topic, rows, partition, headers, timestamp_ms))
 
     def consume(self, topic: str, start: int | None = None) -> list[ConsumedRecord]:
-        """Return what a topic holds now, partition after partition, from an offset or the start.
+        """Return a topic's current records, partition by partition, from an offset or the start.
 
-        Committed records only: not those of transactions that were aborted, nor what is behind
-        the first record of one that is open.
+        Committed records only: neither those of aborted transactions, nor anything after the
+        first record of an open one.
         """
         records = self.run(self._consume(topic, Start.BEGINNING if start is None else start))
         return sorted(records, key=lambda record: (record.partition, record.offset))
@@ -249,9 +249,10 @@ class TestBroker:
 
 
 def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings and the defaults of what they do not name.
+    """Return settings completed with the defaults.
 
-    Who bounds heartbeat intervals has them as without our own, which may be out of bounds.
+    If settings bound heartbeat intervals, our own intervals are not added: they may be out of
+    bounds.
     """
     defaults = dict(DEFAULTS)
     for kind in ("consumer", "share", "streams"):
@@ -262,7 +263,7 @@ def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 class TestClock:
-    """The broker's wall clock, which records, retention and sessions go by."""
+    """The broker's wall clock, used by records, retention and sessions."""
 
     __test__ = False
 
@@ -271,16 +272,16 @@ class TestClock:
         self.of_node = Clock()
 
     def now_ms(self) -> int:
-        """Give the broker's time in ms since 1970."""
+        """Return the broker's time in ms since 1970."""
         return self.of_node.now_ms()
 
     def advance(self, milliseconds: int) -> None:
-        """Let time have passed; what is due by then is done when this returns."""
+        """Move the clock forward; work that becomes due is done on return."""
         self._broker.run(_advance(self._broker.node, milliseconds))
 
 
 class _Life:
-    """A node on a thread with a loop, from a start to an end."""
+    """A node in a thread with a loop, from start to stop."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -322,14 +323,14 @@ class _Life:
 
 
 async def _drain_and_crash(node: Node) -> None:
-    """End well for clients. Nothing is flushed, as nobody reads the data any more."""
+    """Stop cleanly for clients, without a flush: the data is not needed any more."""
     await node.drain()
     await _crash(node)
 
 
 async def _crash(node: Node) -> None:
     node.crash()
-    # Both only end what would go on to write: a killed process has no threads left.
+    # Both only stop writers: a killed process has no threads left.
     await node.broker.quorum.stop()
     await _cancel_all()
 

@@ -1,8 +1,8 @@
-"""A disk in memory that does what the port promises and, by seed, everything else at its worst.
+"""An in-memory disk that keeps the port's promises and, by seed, nothing beyond them.
 
-Until a crash it reads as a page cache does: what was appended is there, synced or not. A crash
-loses what `volatile` says. Faults are armed beforehand: errors, lies, a full disk, flipped bits.
-The same seed and the same calls give the same outcome.
+Until a crash it reads like a page cache: appended data is there, synced or not. A crash loses what
+`volatile` describes. Faults are armed beforehand: errors, lost syncs, a full disk, flipped bits.
+The same seed and the same calls have the same outcome.
 
     disk = SimulatedDisk(seed=7)
     file = disk.open("log", create=True)
@@ -44,7 +44,7 @@ Change = Literal[
     "sync_all",
 ]
 Operation = Change | Literal["open", "exists", "read", "read_cached", "map", "list"]
-"""What can be counted and made to fail. `Disk.replace` counts as what it is made of."""
+"""Operations that are counted and can fail. `Disk.replace` counts as its parts."""
 
 CHANGES: Final = frozenset(get_args(Change))
 ALWAYS: Final = 2**63
@@ -52,7 +52,7 @@ UNLIMITED_BYTES: Final = 2**50
 
 
 class PowerLost(Exception):
-    """The simulated machine is off. Not an OSError, as no program lives to handle this."""
+    """The simulated machine is off. Not an OSError, as no program survives to handle it."""
 
 
 class SimulatedDisk:
@@ -77,9 +77,9 @@ class SimulatedDisk:
     # What goes wrong
 
     def crash(self) -> None:
-        """Lose power and start again: what was not durable survives or not, by the seed.
+        """Lose power and restart: data that was not durable survives or not, by the seed.
 
-        Every DiskFile from before is gone, the page cache is cold, and power is on.
+        Every earlier DiskFile is invalid, the page cache is cold, and power is on.
         """
         with self.mutex:
             self._tree = self._tree.crash(self.random())
@@ -93,9 +93,9 @@ class SimulatedDisk:
             self._is_locked = False
 
     def lose_power_after(self, changes: int) -> None:
-        """Let so many more changes happen, then raise PowerLost from every call until `crash`.
+        """Allow so many more changes, then raise PowerLost from every call until `crash`.
 
-        With a count from 0 up this visits every moment at which a crash can find a program.
+        With counts from 0 up this covers every moment at which a program can crash.
         """
         self._changes_left = changes
 
@@ -112,16 +112,16 @@ class SimulatedDisk:
         error: int = errno.EIO,
         times: int = 1,
     ) -> None:
-        """Let the operation fail on the next `times` paths that match (as `fnmatch`; `*` is any).
+        """Make the operation fail on the next `times` paths that match (as `fnmatch`; `*` is any).
 
-        A `sync` that fails loses some of what it was to make durable, and a later one that
-        succeeds does not bring it back. A `truncate` also fails for an append to a full disk that
-        cuts off what it wrote in part.
+        A failed `sync` loses some of the data it should have made durable, and a later successful
+        one does not restore it. A fault of `truncate` also applies to an append to a full disk
+        that removes a partial write.
         """
         self._faults.append(_Fault(operation, path_pattern, error, times))
 
     def lose_sync(self, path_pattern: str = "*", *, times: int = ALWAYS) -> None:
-        """Let the next syncs of files and folders that match report success and do nothing."""
+        """Make the next syncs of matching files and folders report success and do nothing."""
         self._faults.append(_Fault("sync", path_pattern, None, times))
         self._faults.append(_Fault("sync_folder", path_pattern, None, times))
         self._faults.append(_Fault("sync_all", path_pattern, None, times))
@@ -131,33 +131,33 @@ class SimulatedDisk:
         self._faults.clear()
 
     def fill_up(self, bytes_left: int = 0) -> None:
-        """Let the disk have room for so many more bytes; what is removed or cut makes room too."""
+        """Leave room for so many more bytes; removed or truncated data makes room too."""
         self._capacity_bytes = self._used_bytes() + bytes_left
 
     def make_room(self) -> None:
-        """Let the disk never be full, until `fill_up`."""
+        """Make the disk unlimited, until `fill_up`."""
         self._capacity_bytes = None
 
     def flip_bit(self, path: str, position: int, bit: int) -> None:
-        """Flip a bit of a file, in what is read now and in what a crash leaves."""
+        """Flip a bit of a file, both in the page cache and on the platter."""
         self._file(path).flip_bit(position, bit)
 
     def truncate_file(self, path: str, size: int) -> None:
-        """Cut a file behind everybody's back, durably."""
+        """Truncate a file durably, unnoticed by its users."""
         file = self._file(path)
         file.truncate(size)
         file.sync()
 
     def drop_cache(self) -> None:
-        """Let `read_cached` of what was written so far give None until it is read or mapped."""
+        """Make `read_cached` of existing data return None until it is read or mapped."""
         for file in self._tree.root.files():
             file.chill()
 
     def clone(self, seed: int | None = None) -> "SimulatedDisk":
-        """Give a disk in the same state, armed faults included, that goes its own way from here.
+        """Return an independent disk in the same state, armed faults included.
 
-        Costs nothing per byte. With a `seed` it also has its own luck: a state can be crashed in
-        many ways.
+        Costs nothing per byte. With a `seed` its random choices differ: one state can be crashed
+        in many ways.
         """
         twin = SimulatedDisk(self._seed if seed is None else seed)
         twin.counts = self.counts.copy()
@@ -281,7 +281,7 @@ class SimulatedDisk:
     # What files of this disk need
 
     def begin(self, operation: Operation, path: str) -> bool:
-        """Count an operation, fail it if that is due, and say whether it must have no effect."""
+        """Count an operation, fail it if a fault is due, and return whether to skip its effect."""
         if self._changes_left is not None:
             if self._changes_left == 0:
                 if self.on_power_lost is not None:
@@ -300,7 +300,7 @@ class SimulatedDisk:
         return False
 
     def random(self) -> Random:
-        """Give the luck of the next event; it depends on the seed and on how many came before."""
+        """Return the generator of the next event; it depends on the seed and the event's number."""
         self._draws += 1
         return Random(f"{self._seed}/{self._draws}")
 
@@ -407,7 +407,7 @@ class SimulatedFile:
             return memoryview(self._file.now.read(0, self.size))
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def _begin(self, operation: Operation) -> None:
         self._check_present()
@@ -422,7 +422,7 @@ class SimulatedFile:
 
 @dataclass
 class _Fault:
-    """An operation that is to go wrong: with an error, or with None unnoticed."""
+    """An operation that will fail: with an error, or silently if None."""
 
     operation: Operation
     path_pattern: str

@@ -1,11 +1,11 @@
-"""Faults of a broker on demand: answers that are late, lost or errors, connections that end.
+"""Fault injection for a broker: late, lost or error responses, closed connections.
 
     headrace.faults.delay("Fetch", 200)
     headrace.faults.fail("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
     headrace.faults.clear()
 
-A fault holds for the next `times` requests of an API, or until `clear`; a later one for the same
-API takes its place. A request that meets a fault other than a delay is not carried out.
+A fault applies to the next `times` requests of an API, or until `clear`; a later one for the same
+API replaces it. A request with a fault other than a delay is not handled.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ Action: TypeAlias = Callable[[Request, GoOn], None]
 
 
 class Faults:
-    """What is to go wrong, by API. Safe to use from any thread."""
+    """Planned faults by API. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._planned: dict[int, Hook] = {}
         self._held: set[Peer] = set()
-        """Connections with a request that never gets its answer."""
+        """Connections with a request that never gets its response."""
 
     def delay(self, api: ApiName, milliseconds: int, *, times: int | None = None) -> None:
-        """Carry requests out that much later. Answers to later requests of a connection wait.
+        """Delay the handling of requests. Later responses of the same connection wait.
 
-        A broker that stops carries them out at once.
+        A broker that stops handles them at once.
         """
 
         def wait(request: Request, go_on: GoOn) -> None:
@@ -57,7 +57,7 @@ class Faults:
         self._plan(api, wait, times)
 
     def drop(self, api: ApiName, *, times: int | None = None) -> None:
-        """Never answer; so no later request of the same connection is answered either."""
+        """Never respond; so later requests of the same connection get no response either."""
 
         def forget(request: Request, go_on: GoOn) -> None:
             self._held.add(request.peer)
@@ -66,36 +66,36 @@ class Faults:
         self._plan(api, forget, times)
 
     def fail(self, api: ApiName, code: ErrorCode, *, times: int | None = None) -> None:
-        """Answer with an error, for everything that a request asks."""
+        """Respond with an error for everything in a request."""
 
         def answer(request: Request, go_on: GoOn) -> None:
-            request.answer(failure_response(request, code, "a fault that the test asked for"))
+            request.answer(failure_response(request, code, "a fault injected by the test"))
 
         self._plan(api, answer, times)
 
     def close_connection(self, api: ApiName, *, times: int | None = None) -> None:
-        """End the connection instead of an answer."""
+        """Close the connection instead of responding."""
 
         def close(request: Request, go_on: GoOn) -> None:
-            request.peer.close("a fault that the test asked for")
+            request.peer.close("a fault injected by the test")
 
         self._plan(api, close, times)
 
     def clear(self, api: ApiName | None = None) -> None:
-        """Let everything go well again, or one API. What was dropped stays dropped."""
+        """Remove all faults, or those of one API. Dropped requests stay dropped."""
         if api is None:
             self._planned.clear()
         else:
             self._planned.pop(_key(api), None)
 
     def attach(self, dispatcher: Dispatcher) -> None:
-        """Stand before the handlers of a node; a restart has a new one."""
+        """Attach to a node's dispatcher; a restart creates a new one."""
         dispatcher.faults = self._planned
 
     def close_held(self) -> None:
-        """End connections that wait for a dropped answer, so that a stop need not wait for them."""
+        """Close connections with a dropped response, so that a stop need not wait for them."""
         for peer in tuple(self._held):
-            peer.close("the answer was dropped, as the test asked")
+            peer.close("the test dropped the response")
 
     def _plan(self, api: ApiName, action: Action, times: int | None) -> None:
         if times is not None and times < 1:
@@ -104,7 +104,7 @@ class Faults:
         self._planned[key] = Fault(self, key, action, times)
 
     def end(self, key: int, fault: "Fault") -> None:
-        """Take a fault away that has happened as often as it was to."""
+        """Remove a fault that is used up."""
         if self._planned.get(key) is fault:
             del self._planned[key]
 
@@ -133,4 +133,4 @@ def _key(api: ApiName) -> int:
         if row.name.lower() == api.lower():
             return int(row.key)
     names = ", ".join(row.name for row in APIS.values() if "broker" in row.listeners)
-    raise ValueError(f"{api!r} is no API: one of {names}")
+    raise ValueError(f"{api!r} is not an API; choose one of {names}")

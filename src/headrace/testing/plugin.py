@@ -1,7 +1,7 @@
-"""The pytest plugin: fixtures that give a broker. docs/testing.md shows how they are used.
+"""The pytest plugin: broker fixtures. docs/testing.md shows how to use them.
 
-Every pytest run of every project that has Headrace installed loads this module, so that it imports
-nothing but pytest; the broker loads when a test first asks for one.
+Every pytest run of every project that has Headrace installed loads this module, so it imports
+nothing but pytest; the broker is imported with the first fixture.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def headrace_settings() -> Mapping[str, str]:
-    """Settings of the brokers by Kafka's names; override this fixture to have others."""
+    """Return the brokers' settings by Kafka's names; override this fixture to change them."""
     return {}
 
 

@@ -1,8 +1,8 @@
 """An asyncio loop whose time jumps to the next timer instead of waiting for it.
 
-Code that asks the loop for time and sleeps through it runs as fast as it computes, and the same
-way every time. Whatever waits for the world outside (threads, sockets) does not fit: if nothing
-is due and nothing is scheduled, that is a deadlock and is reported as one.
+Code that uses the loop's time and sleeps runs as fast as it computes, and deterministically. Code
+that waits for anything outside the loop (threads, sockets) does not work: if nothing is due and
+nothing is scheduled, that is reported as a deadlock.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ class Deadlock(Exception):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that begins at time 0."""
+    """A loop that starts at time 0."""
 
     def __init__(self) -> None:
         self.now_seconds = 0.0
@@ -29,13 +29,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a virtual loop of its own, as `asyncio.run` does."""
+    """Run a coroutine on a new virtual loop, like `asyncio.run`."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Where the loop would wait for its next timer, it is that time."""
+    """Advances the time instead of waiting for the next timer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()

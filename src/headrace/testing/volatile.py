@@ -1,4 +1,4 @@
-"""Files and folders of which a part is not on the platter yet, and what a crash leaves of them.
+"""Files and folders that are only partly durable, and what a crash leaves of them.
 
 What may happen to bytes, per file: of what was appended or cut since the last sync, a crash keeps
 all, nothing, or a part. The part is torn at any byte, or has zeros up to some length in place of
@@ -25,8 +25,8 @@ PAGE_BYTES: Final = 4096
 class Extent(NamedTuple):
     """The first `size` bytes of a buffer that others may share.
 
-    Shared buffers only grow, and only by whoever stands at their end; everybody else copies. So a
-    copy of an Extent costs nothing, and neither does cutting it.
+    Shared buffers only grow, and only through the extent at their end; the others copy. So a copy
+    of an Extent costs nothing, and neither does truncating it.
     """
 
     buffer: bytearray
@@ -124,7 +124,7 @@ class File:
         return twin
 
     def survivor(self, parent: "Folder", name: str, random: Random) -> "File":
-        """Give the file that a crash leaves of this one."""
+        """Return the file that a crash leaves of this one."""
         survivor = File(parent, name)
         survivor.now = survivor.stable = self._outcome(random)
         survivor.clean_size = survivor.now.size
@@ -241,7 +241,7 @@ class Tree:
         self._pending = rest[::-1]
 
     def crash(self, random: Random) -> "Tree":
-        """Give the tree that a crash leaves of this one."""
+        """Return the tree that a crash leaves of this one."""
         counts: dict[Folder, int] = {}
         for entries in self._pending:
             for folder in {entry.folder: None for entry in entries}:
@@ -265,7 +265,7 @@ class Tree:
         return survivor
 
     def clone(self) -> "Tree":
-        """Give an equal tree; bytes are shared until one of the two writes."""
+        """Return an equal tree; bytes are shared until one of the two writes."""
         twins = _Twins()
         twin = Tree()
         twin.root = twins.folder(self.root)
@@ -309,7 +309,7 @@ class _Twins:
 
 
 def path_of(node: Node) -> str:
-    """Give the path of a file or folder; where it last was, if it is gone."""
+    """Return the path of a file or folder; its last one, if it is gone."""
     names: list[str] = []
     at: Node | None = node
     while at is not None and at.parent is not None:
@@ -319,7 +319,7 @@ def path_of(node: Node) -> str:
 
 
 def _settle(entries: tuple[Entry, ...]) -> None:
-    """Bring a change to the platter."""
+    """Make a change durable."""
     for folder, name, node in entries:
         if node is None:
             folder.stable.pop(name, None)
