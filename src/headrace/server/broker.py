@@ -1,4 +1,4 @@
-"""What handlers see of their node."""
+"""A handler's view of its node."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from headrace.txn.verification import Verification
 from headrace.wire import Api
 
 COLD_READS_MAX: Final = 4
-"""How many threads read for fetches at the same time."""
+"""How many threads read for fetches concurrently."""
 
 
 @dataclass(slots=True)
@@ -56,23 +56,23 @@ class Broker:
     persister: Persister
     share_partitions: SharePartitions
     turns: Turns
-    """What is due in large numbers at once."""
+    """Work that can become due in large numbers at once."""
     fetch_bytes_max: int
-    """The most that one answer to a fetch holds."""
+    """The most bytes of one fetch response."""
     data_path: str
-    """Where the logs are, as the operator named it."""
+    """The log directory, as the operator configured it."""
     clock: Clock = field(default_factory=Clock)
     counters: Counters = field(default_factory=Counters)
     verify_offsets: OffsetVerifier = nobody_coordinates
-    """Whether offsets may be committed in a transaction."""
+    """The verification of transactional offset commits."""
     served_apis: tuple[Api, ...] = ()
-    """What clients may ask for; the dispatcher says."""
+    """The APIs that clients may call, from the dispatcher."""
     cold_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COLD_READS_MAX))
-    """Held while a thread reads for fetches: other work needs threads too."""
+    """Limits the threads that read for fetches: other work needs threads too."""
     cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)
     """Fetches that wait for the disk."""
     topic_creations: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    """Topics that are being created for groups, whose members do not wait for it."""
+    """Topics that are being created for groups, whose members do not wait for them."""
 
     @property
     def image(self) -> Image:

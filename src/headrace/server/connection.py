@@ -1,14 +1,14 @@
-"""A connection of a client: frames in, responses out in the order of the requests.
+"""A client connection: frames in, responses out in the order of the requests.
 
-Requests of one connection take effect in order, as in Kafka: each is handled when the one before it
-is answered. Produces alone overlap, since their records are in the log when the handler returns:
-what they wait for is replicas and the disk. Nothing is copied: frames are views of the memory that
-the socket was read into, responses are written as the parts that they are made of.
+Requests of one connection take effect in order, as in Kafka: each is handled when the previous one
+has its response. Only produce requests overlap, since their records are in the log when the handler
+returns: they wait for replicas and the disk. Nothing is copied: frames are views of the memory that
+the socket was read into, responses are written in the parts that they consist of.
 
-What a client can make us hold is bounded: a frame by socket.request.max.bytes, the requests under
-way by headrace.connection.requests.max, responses by not reading on while they are not taken, and
-those of all clients together by headrace.unsent.responses.max.bytes (`traffic`). Many small
-requests in one read are handled over several turns of the loop.
+The memory that a client can use is bounded: a frame by socket.request.max.bytes, requests in flight
+by headrace.connection.requests.max, responses by not reading more requests while the client does
+not read them, and those of all clients by headrace.unsent.responses.max.bytes (`traffic`). Many
+small requests in one read are handled over several turns of the loop.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ TLS_HANDSHAKE: Final = b"\x16\x03"
 HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
 PRODUCE: Final = int(ApiKey.PRODUCE)
 TURN_NS_MAX: Final = 5_000_000
-"""How long the requests of one connection are handled before others have their turn."""
+"""How long requests of one connection are handled before others get a turn."""
 DIRECT_MAX: Final = 16
-"""How many small requests of one read are handled without a look at the clock."""
+"""How many small requests of one read are handled between checks of the clock."""
 SMALL_FRAME_BYTES_MAX: Final = 1024
 INLINE_FRAME_BYTES_MAX: Final = 64 * 1024
 """A larger request, unless it is a produce, whose bytes are records, is decoded in a thread."""
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client, until either side ends it."""
+    """One client connection, until either side closes it."""
 
     def __init__(self, listener: str, dispatcher: Dispatcher, traffic: Traffic) -> None:
         self.listener = listener
@@ -53,19 +53,19 @@ class Connection(asyncio.BufferedProtocol):
         self._traffic = traffic
         self._reader = FrameReader(traffic.request_bytes_max)
         self._waiting: deque[Request] = deque()
-        """Requests that are not answered yet, in the order in which they came."""
+        """Requests without a response yet, in order of arrival."""
         self._backlog: deque[memoryview] = deque()
-        """Frames that arrived while no more requests could be taken."""
+        """Frames that arrived while no more requests could be accepted."""
         self.drained = asyncio.Event()
-        """Set once everything that was asked is answered, and the connection is ending."""
+        """Set when all requests have their responses and the connection is draining."""
         self._reserved_bytes = 0
-        """What the frame that is not whole yet will take, once the node has let it begin."""
+        """The size of the incomplete frame, once the node has admitted it."""
         self._is_writable = True
         self._is_reading = True
-        """Whether frames are taken as they arrive; else they go to the backlog."""
+        """Whether frames are handled on arrival; else they go to the backlog."""
         self._is_taking = False
         self._decoding_bytes = 0
-        """The size of the request that a thread decodes; nothing behind it is taken meanwhile."""
+        """The size of the request that a thread decodes; later frames wait for it."""
         self._next_turn: asyncio.Handle | None = None
         self._is_draining = False
         self._transport: asyncio.Transport
@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
             self.look_at_limits()
 
     def eof_received(self) -> bool:
-        return False  # close, as a client that will not read answers has no use for them
+        return False  # close: a client that does not read responses has no use for them
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     # What the node calls
 
     def close(self, reason: str) -> None:
-        """End the connection from this side; one log line says why."""
+        """Close the connection from this side; one log line has the reason."""
         if not self.is_closed:
             logger.info("connection from %s closed: %s", self.address, reason)
             self.is_closed = True
@@ -150,18 +150,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of its responses the client has not taken yet."""
+        """Bytes of responses that the client has not read yet."""
         return self._transport.get_write_buffer_size()
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether something that was asked has no answer yet."""
+        """Whether a request has no response yet."""
         return bool(self._decoding_bytes or self._waiting)
 
     def drain(self) -> None:
-        """Take no more requests, and end once those under way are answered.
+        """Accept no more requests, and close once those in flight have their responses.
 
-        Those that wait for records or for other members are answered now.
+        Requests that wait for records or for other members get their responses now.
         """
         self._is_draining = True
         self._backlog.clear()
@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
     # Requests
 
     def _may_take(self, frame: memoryview) -> bool:
-        """Return whether a request may be handled now: it sees what every earlier one has done."""
+        """Return whether a request may be handled now: it must see the effects of earlier ones."""
         waiting = self._waiting
         if self._decoding_bytes:
             return False
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None:
             self._handle(request)
             return
-        # Nothing is read meanwhile: a client that hangs up is to be noticed when it is handled.
+        # Nothing is read meanwhile: a client that disconnects is noticed when it is handled.
         self._is_reading = False
         self._transport.pause_reading()
         self._decoding_bytes = len(frame)
@@ -238,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             self.look_at_limits()
 
     def on_answered(self, request: Request) -> None:
-        """Send every response that no earlier request holds up."""
+        """Send every response that does not wait for an earlier request."""
         waiting = self._waiting
         if self.is_closed or request is not waiting[0]:
             return
@@ -264,9 +264,9 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher.fail(request, error)
 
     def look_at_limits(self) -> None:
-        """Take the frames that may be taken by now, and read on once none is left."""
+        """Handle the frames that the limits allow now, and resume reading once none is left."""
         if self._is_taking:
-            return  # the loop below is at it
+            return  # the loop below is running
         backlog = self._backlog
         self._is_taking = True
         try:
@@ -298,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         self.look_at_limits()
 
     def _account(self, frames: list[memoryview], now_ns: int) -> None:
-        """Take the frame that room was kept for; the others only if there is room."""
+        """Account for the frame with a reservation; for the others only if there is room."""
         traffic = self._traffic
         if frames and self._reserved_bytes:
             traffic.in_flight_bytes -= self._reserved_bytes
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             self.look_at_limits()
 
     def _reserve(self) -> None:
-        """Keep room for the rest of a frame that has begun, so that what has begun can end."""
+        """Reserve room for the rest of a partial frame, so that it can complete."""
         traffic = self._traffic
         if traffic.is_bounded and not self._reserved_bytes:
             start = self._reader.pending()[:SIZE_BYTES]
@@ -330,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _refuse_bytes(self, error: WireError) -> None:
-        """Close, and say what a client is most likely doing wrong."""
+        """Close the connection and log what the client is most likely doing wrong."""
         start = bytes(self._reader.pending()[:4])
         if start in HTTP_METHODS:
             reason = f"an HTTP request on a Kafka port; {error}"
@@ -342,5 +342,5 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def is_produce(frame: memoryview) -> bool:
-    """Return whether a frame is a produce, by its first two bytes."""
+    """Return whether a frame is a produce request, by its first two bytes."""
     return len(frame) > 1 and frame[0] == frame[1] == PRODUCE

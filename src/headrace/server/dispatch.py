@@ -1,4 +1,4 @@
-"""From a frame to a handler: the one table of what is served, and what happens when one fails."""
+"""From a frame to a handler: the table of supported APIs, and what happens when a handler fails."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 INLINE_OBJECT_BYTES_MAX: Final = 512 * 1024
-"""What the objects of a request may take in memory that is decoded on the loop: some thousand."""
+"""The memory budget for the objects of a request decoded on the loop: some thousand."""
 _KEY_AND_VERSION: Final = Layout(">hh")
 
 Reading: TypeAlias = "asyncio.Future[Request]"
@@ -31,30 +31,30 @@ logger = logging.getLogger(__name__)
 
 
 class Undecodable(HeadraceError):
-    """A frame that is no request which is served here: the connection is of no more use."""
+    """A frame that is not a request we serve: its connection is closed."""
 
 
 class Fault(Protocol):
-    """Stands before a handler, for tests: see `headrace.testing.faults`."""
+    """An injected fault before a handler, for tests: see `headrace.testing.faults`."""
 
     def __call__(self, request: Request, go_on: Callable[[], None]) -> None:
-        """Call `go_on`, now or later, or answer the request in another way."""
+        """Call `go_on`, now or later, or respond in another way."""
 
 
 class Dispatcher:
-    """Calls the handler of each request and sees to it that there is an answer."""
+    """Calls the handler of each request and makes sure that there is a response."""
 
     def __init__(
         self, broker: "Broker", served: Iterable[ApiKey], load: Callable[[ApiKey], Handler]
     ) -> None:
-        """`load` gives the handler of an API when it is first asked for: most never are."""
+        """`load` returns the handler of an API at its first request: most are never requested."""
         self.faults: dict[int, Fault] = {}
         self._broker = broker
         self._load = load
         self._decode_floor_bytes = broker.settings[DECODE_MEMORY_FLOOR_BYTES]
         self._handlers: dict[int, Handler] = {}
         self._ready: dict[tuple[int, int], type[Message]] = {}
-        """Versions of APIs that were used before, and their requests."""
+        """API versions that were used before, and their request types."""
         self._versions = {int(key): served_versions(APIS[key]) for key in served}
         broker.served_apis = tuple(APIS[key] for key in sorted(self._versions))
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="headrace-prepare")
@@ -62,21 +62,21 @@ class Dispatcher:
         self._incidents = count(1)
 
     def read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request | None:
-        """Return the request in a frame; raise Undecodable if there is none that can be answered.
+        """Return the request in a frame; raise Undecodable if it cannot get a response.
 
         None if this version of its API was never used before, or if it has very many elements:
-        what that takes would hold up the loop, so use `read_in_thread`.
+        decoding it would stall the loop, so use `read_in_thread`.
         """
         try:
             api, version, correlation_id, client_id, position = read_request_start(frame)
             key = int(api.key)
             kind = self._ready.get((key, version))
             if kind is not None:
-                # What follows the body is ignored, as Kafka does.
+                # Bytes after the body are ignored, as in Kafka.
                 try:
                     body, _ = decode_from(kind, frame, version, position, INLINE_OBJECT_BYTES_MAX)
                 except WireError:
-                    return None  # it has very many elements, or is none: a thread finds out
+                    return None  # it has very many elements, or is invalid: a thread finds out
             else:
                 versions = self._versions.get(key)
                 if versions is not None and version in versions:
@@ -91,7 +91,7 @@ class Dispatcher:
         return Request(peer, key, version, correlation_id, client_id, body, len(frame), now_ns)
 
     def read_in_thread(self, peer: Peer, frame: memoryview, now_ns: int) -> "Reading":
-        """Read a request that is large or of a new kind; new ones in the order in which they came.
+        """Read a request that is large or of a new kind; new kinds in the order of arrival.
 
         A kind counts as known when its first request is about to be handled: none overtakes it.
         """
@@ -131,7 +131,7 @@ class Dispatcher:
             self._ready[key_and_version] = APIS[key_and_version[0]].request
 
     def prepare_all(self) -> None:
-        """Load and compile everything at once, for tests without a loop."""
+        """Load and compile everything now, for tests without a loop."""
         for key, versions in self._versions.items():
             for version in versions:
                 self._prepare(APIS[key], version)
@@ -142,7 +142,7 @@ class Dispatcher:
         return Undecodable(f"{error} (from {_name(peer)})")
 
     def dispatch(self, request: Request) -> None:
-        """Have a request handled; its answer may be there when this returns, or come later."""
+        """Handle a request. The response may be ready on return or arrive later."""
         if self.faults and (fault := self.faults.get(request.api_key)) is not None:
             request.hold()
             fault(request, lambda: self._handle_held(request))
@@ -150,19 +150,19 @@ class Dispatcher:
             self._handle(request)
 
     def _handle_held(self, request: Request) -> None:
-        """Handle what a fault let through, before any request behind it."""
+        """Handle a request that a fault let through, before any later request."""
         request.is_holding = False
         self._handle(request)
         if not request.is_holding:
             request.peer.on_released()
 
     async def drain(self) -> None:
-        """Wait until no task of a handler runs."""
+        """Wait until no handler task is running."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def close(self) -> None:
-        """End the thread that prepares requests of a new kind."""
+        """Stop the thread that prepares requests of a new kind."""
         self._preparing.shutdown(wait=False)
 
     def _handle(self, request: Request) -> None:
@@ -189,7 +189,7 @@ class Dispatcher:
             self.fail(request, error)
 
     def fail(self, request: Request, error: Exception) -> None:
-        """Answer a request that its handler gave up on."""
+        """Send an error response for a request whose handler failed."""
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
         else:
@@ -225,7 +225,7 @@ class Dispatcher:
 
 
 def served_versions(api: Api) -> range:
-    """Give the versions of an API that clients may use: those that may not change any more."""
+    """Return the stable versions of an API, which clients may use."""
     return _VERSIONS[api.key]
 
 

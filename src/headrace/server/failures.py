@@ -1,8 +1,8 @@
-"""The response that says of everything in a request that it failed.
+"""The response that reports everything in a request as failed.
 
 Kafka's responses have no common place for an error. Where a version has one code for the whole
-request, that is it; else each topic, partition or resource that was asked for is named with the
-code. tests/jvm/test_failures.py compares with what Kafka answers.
+request, that is it; else each topic, partition or resource of the request is listed with the
+code. tests/jvm/test_failures.py compares with Kafka's responses.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ _TOPICS_TOO: Final = {
     ApiKey.ELECT_LEADERS: range(1, 3),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: range(2),
 }
-"""Versions that have a code for the whole request, and name what was asked all the same."""
+"""Versions that have a code for the whole request and still list what was requested."""
 
 _NAMES: Final = {
     "responses": ("topic_data", "topics", "topic_names", "resources"),
@@ -46,10 +46,10 @@ _NAMES: Final = {
     "partition_index": ("partition",),
     "user": ("name",),
 }
-"""What a request calls a list or a key of the response, where it is not the same."""
+"""Request names of response fields, where the two differ."""
 
 _LISTS: Final[dict[tuple[ApiKey, str], Callable[[Any], Iterable[Any]]]] = {
-    (ApiKey.DESCRIBE_LOG_DIRS, "results"): lambda body: (),  # directories, which nobody named
+    (ApiKey.DESCRIBE_LOG_DIRS, "results"): lambda body: (),  # directories
     (ApiKey.ALTER_REPLICA_LOG_DIRS, "results"): lambda body: (
         topic for directory in body.dirs for topic in directory.topics
     ),
@@ -57,14 +57,14 @@ _LISTS: Final[dict[tuple[ApiKey, str], Callable[[Any], Iterable[Any]]]] = {
         row.name: row for row in (*body.deletions, *body.upsertions)
     }.values(),
 }
-"""Where the request has no list that is one of the response's."""
+"""Responses whose list has no counterpart in the request."""
 
 _KEYS: Final = frozenset(
     {"entity", "group_id", "index", "key", "name", "partition", "partition_id", "partition_index"}
     | {"producer_id", "resource_name", "resource_type", "topic", "topic_id", "topic_name"}
     | {"transactional_id", "user"}
 )
-"""Fields by which an element of a response says what it is about."""
+"""Fields that identify an element of a response."""
 
 _UNKNOWN: Final[dict[str, Any]] = {
     "base_offset": -1,
@@ -75,14 +75,14 @@ _UNKNOWN: Final[dict[str, Any]] = {
     "port": -1,
     "records": b"",
 }
-"""Fields that hold something else than their default where nothing is known."""
+"""Fields whose value in a failure is not their default."""
 
 
 def failure_response(request: Request, code: ErrorCode, message: str) -> Message | None:
-    """Give the response to `request` that has `code` wherever Kafka would have it.
+    """Return the response to `request` that has `code` wherever Kafka would have it.
 
-    None for a produce with acks=0, which has no response: end the connection, as that is the one
-    thing that tells the client.
+    None for a produce with acks=0, which has no response: close the connection, as nothing else
+    tells the client.
     """
     api = APIS[request.api_key]
     if api.key == ApiKey.PRODUCE and request.body.acks == 0:
@@ -106,7 +106,7 @@ class _Failure(msgspec.Struct, frozen=True):
     topics_too: bool
 
     def fill(self, answer: Struct, asked: Any, plan: StructPlan) -> None:
-        """Make `answer` the failure of `asked`: a request, a part of one, or a bare key."""
+        """Turn `answer` into the failure of `asked`: a request, a part of one, or a bare key."""
         names = {field.name for field in plan.present}
         for name in names & _CODES:
             setattr(answer, name, self.code)
@@ -135,7 +135,7 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 def _name(element: Struct, asked: Any, plan: StructPlan) -> None:
-    """Say what an element is about, as the request says it."""
+    """Copy the fields that identify an element from the request."""
     for field in plan.present:
         if field.name not in _KEYS:
             continue
@@ -154,7 +154,7 @@ def _copy(part: Struct, kind: type[Struct]) -> Struct:
 
 
 def _find(asked: Any, name: str) -> Any:
-    """Give what a request has for a field of its response, or None."""
+    """Return the request's counterpart of a response field, or None."""
     for candidate in (name, *_NAMES.get(name, ())):
         if value := getattr(asked, candidate, None):
             return value

@@ -1,4 +1,4 @@
-"""The sockets that a node listens on, and how it says where they are."""
+"""The sockets that a node listens on, and the addresses that it advertises."""
 
 import asyncio
 import contextlib
@@ -25,21 +25,21 @@ _LISTENER: Final = re.compile(r"(?P<name>[\w.-]+)://(?P<host>\[.*\]|[^:]*):(?P<p
 
 
 class CannotListen(HeadraceError):
-    """An address that the node cannot serve at."""
+    """An address that the node cannot listen on."""
 
 
 class Address(NamedTuple):
-    """A listener's name, and where it is."""
+    """A listener's name and address."""
 
     name: str
     host: str
     port: int
     option: str = "--listen HOST:PORT"
-    """How somebody chooses another port at the command line."""
+    """How to choose another port on the command line."""
 
 
 def parse_listener(text: str) -> Address:
-    """Read `NAME://HOST:PORT`; CannotListen if it is not one."""
+    """Parse `NAME://HOST:PORT`; raise CannotListen if it is invalid."""
     match = _LISTENER.fullmatch(text.strip())
     if match is None or int(match["port"]) > 65535:
         raise CannotListen(f"listeners={text}: a listener is NAME://HOST:PORT, as in Kafka")
@@ -54,7 +54,7 @@ class Bind(Protocol):
 
 
 class Listener:
-    """One bound socket, which takes connections once it serves."""
+    """One bound socket, which accepts connections once it serves."""
 
     def __init__(self, address: Address, settings: Settings, bind: Bind | None = None) -> None:
         self.name = address.name
@@ -71,7 +71,7 @@ class Listener:
         )
 
     def close(self) -> None:
-        """Take no more connections; those that are there stay."""
+        """Accept no more connections; existing ones stay."""
         if self._server is not None:
             self._server.close()
         self._socket.close()
@@ -80,10 +80,10 @@ class Listener:
 def advertised_endpoints(
     listeners: Iterable[Listener], advertised: Iterable[str], protocols: dict[str, str]
 ) -> tuple[Endpoint, ...]:
-    """Say where clients reach each listener.
+    """Return the address at which clients reach each listener.
 
-    What is advertised decides; a port of 0 there, or no word of a listener, stands for the port
-    that it got. A listener on every address is advertised by the machine's name.
+    advertised.listeners decides; a port of 0 there, or a missing listener, means the port that
+    was bound. A listener on every address is advertised with the machine's name.
     """
     named = {address.name: address for address in map(parse_listener, advertised)}
     endpoints = []
@@ -128,7 +128,7 @@ def bind_socket(address: Address) -> socket.socket:
 
 
 def _set_buffers(listening: socket.socket, settings: Settings) -> None:
-    """Size the kernel's buffers; connections have what their listener has."""
+    """Size the kernel's buffers; connections inherit those of their listener."""
     for option, setting in (
         (socket.SO_SNDBUF, SOCKET_SEND_BUFFER_BYTES),
         (socket.SO_RCVBUF, SOCKET_RECEIVE_BUFFER_BYTES),
@@ -138,7 +138,7 @@ def _set_buffers(listening: socket.socket, settings: Settings) -> None:
 
 
 def find_holder(port: int) -> str:
-    """Say which process listens on a port, as far as the system lets us see it."""
+    """Return which process listens on a port, as far as the system shows it."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""The loggers of this process, in the words of Kafka's BROKER_LOGGER resource (KIP-412).
+"""The loggers of this process, as Kafka's BROKER_LOGGER resource (KIP-412).
 
-What is changed here holds until the node ends: it is no config, and no other node hears of it.
+A change lasts until the node stops: it is not stored as a config, and other nodes do not get it.
 """
 
 import logging
@@ -21,7 +21,7 @@ LEVELS: Final[Mapping[str, int]] = {
 
 
 def levels() -> dict[str, str]:
-    """Every logger that there is, by name, with the level that holds for it."""
+    """Return every logger by name, with its effective level."""
     names = sorted(
         name
         for name, logger in logging.root.manager.loggerDict.items()
@@ -34,7 +34,7 @@ def levels() -> dict[str, str]:
 
 
 def check_level(name: str, level: str | None) -> None:
-    """KafkaError unless the logger exists and may be given that level; None takes its own away."""
+    """Raise KafkaError unless the logger exists and may get that level; None unsets its own."""
     if name != ROOT and not isinstance(logging.root.manager.loggerDict.get(name), logging.Logger):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {name}")
     if level is None and name == ROOT:
@@ -47,11 +47,11 @@ def check_level(name: str, level: str | None) -> None:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Give a logger a level, or the one that it inherits."""
+    """Set a logger's level; None makes it inherit one."""
     logger = logging.root if name == ROOT else logging.getLogger(name)
     logger.setLevel(logging.NOTSET if level is None else LEVELS[level])
 
 
 def _name_of(level: int) -> str:
-    """The name of the highest level that is at most `level`; TRACE is below all."""
+    """Return the name of the highest level that is at most `level`; TRACE is below all."""
     return next((name for name, each in LEVELS.items() if level >= each), "TRACE")

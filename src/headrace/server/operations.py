@@ -1,6 +1,6 @@
-"""What a client may do with a resource, as the bits that answers carry (KIP-430).
+"""Authorized operations on a resource, as the bit fields of responses (KIP-430).
 
-Without an authorizer that is everything that can be done with it.
+Without an authorizer every operation that the resource supports is authorized.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Operation(IntEnum):
-    """Kafka's numbers of what ACLs are about."""
+    """Kafka's codes of ACL operations."""
 
     READ = 3
     WRITE = 4

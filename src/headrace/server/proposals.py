@@ -1,4 +1,4 @@
-"""Changes of the metadata log that a request asks for: many at once, an answer for each."""
+"""Changes of the metadata log on behalf of a request: many at once, with an outcome for each."""
 
 import asyncio
 import contextlib
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024
-"""Beyond this changes go into another entry; one that is larger goes alone."""
+"""The size limit of an entry; a larger change gets its own entry."""
 ENTRY_CHANGES_MAX: Final = 200
-"""An entry is applied in one go: others wait for all of its changes."""
+"""The most changes of an entry: applying one blocks the loop until it is done."""
 
 
 async def propose_each(
     broker: "Broker", changes: Sequence[Ddl], timeout_ms: int
 ) -> list[KafkaError | None]:
-    """Propose changes in order and wait until this node serves them; give what each was answered.
+    """Propose changes in order and wait until this node serves them; return each outcome.
 
-    None is success. A change that is refused does not keep the others from being made. After
-    `timeout_ms` the rest is answered REQUEST_TIMED_OUT; as with Kafka it may still be made.
-    Partitions by the thousand take their time to be set up: after half of the timeout what is made
-    is answered as such, and clients find the last of them a little later.
+    None is success. A refused change does not prevent the others. After `timeout_ms` the rest get
+    REQUEST_TIMED_OUT; as with Kafka they may still be applied. Thousands of partitions take a
+    while to be set up: after half of the timeout applied changes count as successful, and clients
+    find the last partitions a little later.
     """
     if not changes:
         return []
@@ -65,7 +65,7 @@ async def _propose(broker: "Broker", entries: tuple[CatalogDdl, ...]) -> list[Ka
 
 
 def _batches(changes: Sequence[Ddl]) -> Iterator[tuple[CatalogDdl, ...]]:
-    """Yield the changes as the entries that they go into, encoded one entry at a time."""
+    """Yield the changes grouped into entries, encoded one entry at a time."""
     entries: list[CatalogDdl] = []
     size_bytes = 0
     for change in changes:

@@ -16,7 +16,7 @@ NO_CONTROLLER: Final = BrokerId(-1)
 
 
 class Reach:
-    """The brokers that are up and have a listener, as the image has them now."""
+    """The brokers of the current image that are up and have a listener."""
 
     def __init__(self, image: Image, listener: str) -> None:
         self.endpoints: dict[BrokerId, Endpoint] = {}
@@ -28,7 +28,7 @@ class Reach:
                 self.racks[broker.broker_id] = broker.rack
 
     def leader(self, row: Partition) -> tuple[BrokerId, ErrorCode]:
-        """Give who leads a partition, or why a client cannot talk to its leader."""
+        """Return a partition's leader, or the error if a client cannot reach it."""
         leader = row.leader
         if leader in self.endpoints:
             return leader, ErrorCode.NONE

@@ -1,18 +1,17 @@
-"""One request of a connection, and the three ways in which a handler answers it.
+"""One request of a connection, and the three ways in which a handler responds.
 
 A handler is a function of the broker and the request. It
 
 - returns the response: the usual way, and the quick one;
 - is `async def`: a task runs it, and its result is the response;
-- returns `LATER` and calls `request.answer` when the time has come: for what waits often, as a
-  fetch for new records does, and should not cost a task.
+- returns `LATER` and calls `request.answer` later: for requests that often wait, as a fetch waits
+  for new records, and should not cost a task.
 
-The next request of the connection is handled when this one is answered. A produce is different: a
-produce behind it is handled as soon as its handler has returned, unless it called `request.hold`,
-until it calls `request.release`.
+The next request of the connection is handled when this one has its response. A produce is
+different: a following produce is handled as soon as the handler returns, or, if it called
+`request.hold`, when it calls `request.release`.
 
-What a handler raises is the dispatcher's matter: the client gets UNKNOWN_SERVER_ERROR, the log a
-line.
+The dispatcher handles a handler's exception: the client gets UNKNOWN_SERVER_ERROR, the log a line.
 """
 
 import asyncio
@@ -28,42 +27,42 @@ if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 INLINE_ELEMENTS_MAX: Final = 2000
-"""A response with more elements, some milliseconds of work, is encoded in a thread."""
+"""A response with more elements (some milliseconds of work) is encoded in a thread."""
 SMALL_RESPONSES: Final = frozenset(
     {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.HEARTBEAT}
 )
-"""The hot APIs: to small requests they have small responses, whose elements are not counted."""
+"""The hot APIs: small requests have small responses, whose elements are not counted."""
 SMALL_REQUEST_BYTES: Final = 64 * 1024
 
 
 class Peer(Protocol):
-    """What a request knows of its connection."""
+    """A request's view of its connection."""
 
     listener: str
-    """The name of the listener that it came through."""
+    """The name of the listener."""
     address: str
-    """Where it comes from, as `host:port`."""
+    """The client's address, as `host:port`."""
     client_software: str
-    """What the client said it is (KIP-511), with its version; empty if it said nothing."""
+    """The client's software name and version (KIP-511); empty if it sent none."""
     is_closed: bool
     on_close: dict[Callable[[], None], None]
     """Called once when the connection ends."""
 
     def on_answered(self, request: "Request") -> None:
-        """Send what is answered, in the order in which it was asked."""
+        """Send the responses that are ready, in the order of their requests."""
 
     def on_released(self) -> None:
-        """Handle the produces that waited for one to take effect."""
+        """Handle the produce requests that waited for an earlier one to take effect."""
 
     def on_failed(self, request: "Request", error: Exception) -> None:
-        """Answer a request that failed after its handler had returned `LATER`."""
+        """Respond to a request that failed after its handler returned `LATER`."""
 
     def close(self, reason: str) -> None:
-        """End the connection; one log line says why."""
+        """Close the connection; one log line has the reason."""
 
 
 class Request:
-    """One request, from its bytes to its answer."""
+    """One request, from its bytes to its response."""
 
     __slots__ = (
         "api_key",
@@ -100,26 +99,26 @@ class Request:
         self.size_bytes = size_bytes
         self.received_ns = received_ns
         self.is_holding = False
-        """Whether produces behind this one have to wait: it has not taken effect."""
+        """Whether later produce requests have to wait: this one has not taken effect."""
         self.on_drain: Callable[[], None] | None = None
-        """Answers a request that waits for something that may not come soon: the node stops. Set by
-        handlers that return `LATER`, and void once there is an answer."""
+        """Responds to a waiting request early, because the node is stopping. Set by handlers that
+        return `LATER`, and unused once there is a response."""
         self.parts: list[Part] | None = None
-        """The bytes of the answer once there is one; empty if the client wants none."""
+        """The encoded response once there is one; empty if the client wants none."""
 
     def hold(self) -> None:
-        """Keep the produces behind this one waiting: it takes effect after its handler returns."""
+        """Make later produce requests wait: this one takes effect after its handler returns."""
         self.is_holding = True
 
     def release(self) -> None:
-        """Let the produces behind this one go on: it has taken effect."""
+        """Let later produce requests proceed: this one has taken effect."""
         self.is_holding = False
         self.peer.on_released()
 
     def answer(self, body: Message | None, *, is_large: bool = False) -> None:
-        """Send the response, or with None record that there is none. Call it once.
+        """Send the response; None means that there is none. Call it once.
 
-        `is_large` is for what has many elements although its request is small.
+        `is_large` is for a response that has many elements although its request is small.
         """
         self.on_drain = None
         if body is None:
@@ -135,7 +134,7 @@ class Request:
         self.peer.on_answered(self)
 
     def _answer_from_thread(self, body: Message) -> None:
-        """Encode a large response where it does not hold up other clients."""
+        """Encode a large response in a thread, where it does not delay other clients."""
         encoding = asyncio.get_running_loop().run_in_executor(
             None, response_parts, self.api_key, self.version, self.correlation_id, body
         )
@@ -157,8 +156,8 @@ class _Later:
 
 
 LATER: Final = _Later()
-"""What a handler returns that calls `Request.answer` by itself."""
+"""Returned by a handler that calls `Request.answer` itself."""
 
 Answer: TypeAlias = Message | _Later | None
-"""None is for requests that get no answer: a produce with acks=0."""
+"""None is for requests without a response: a produce with acks=0."""
 Handler: TypeAlias = Callable[["Broker", Request], Answer | Coroutine[Any, Any, Message]]

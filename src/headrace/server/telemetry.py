@@ -1,8 +1,8 @@
-"""Metrics that clients push (KIP-714): who is asked for which, how often, and what came.
+"""Client metrics (KIP-714): subscriptions, push intervals, and counters of what clients push.
 
-What is asked for are the CLIENT_METRICS configs of the image. What comes is checked and counted;
-nobody reads the OTLP bytes yet. A client is known by the id of its instance, and the ones seen
-last are remembered: one that was forgotten may ask once more than it should, nothing else.
+Subscriptions are the CLIENT_METRICS configs of the image. Pushes are checked and counted; the OTLP
+bytes are not processed yet. A client is identified by its instance id, and the most recently seen
+ones are remembered: one that was evicted may ask once more than it should, nothing else.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from headrace.surroundings import new_uuid
 from headrace.wire.schema import Buffer
 
 UNKNOWN_SOFTWARE: Final = "unknown"
-"""What a client is taken for that did not say what it is."""
+"""The software name and version of a client that did not send them."""
 NEW_INSTANCE: Final = bytes(16)
 RESERVED_INSTANCES: Final = (NEW_INSTANCE, (1).to_bytes(16, "big"))
-"""No client may push as one of these."""
+"""Instance ids that no client may use."""
 INTERVAL_MS_DEFAULT: Final = 300_000
 ALL_METRICS: Final = "*"
 INSTANCES_MAX: Final = 16_384
@@ -39,7 +39,7 @@ CLIENT_IDS_MAX: Final = 1_000
 """How many client ids are counted by name; the others are counted together."""
 OTHER_CLIENTS: Final = "(others)"
 INFLATED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What the metrics of one push may inflate to."""
+"""The largest decompressed size of one push."""
 ACCEPTED_COMPRESSION: Final = (
     Compression.ZSTD,
     Compression.LZ4,
@@ -51,11 +51,11 @@ _ASK_AGAIN_AFTER: Final = (
     ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
 )
-"""After these a client asks for its subscription at once, and may."""
+"""After these errors a client may request its subscription again at once."""
 
 
 class TelemetryClient(NamedTuple):
-    """What subscriptions are matched with."""
+    """The client attributes that subscriptions match."""
 
     client_id: str
     software_name: str
@@ -65,17 +65,17 @@ class TelemetryClient(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What one client is to push, and how often."""
+    """What one client should push, and how often."""
 
     instance_id: bytes
     subscription_id: int
     interval_ms: int
     metrics: tuple[str, ...]
-    """Prefixes of names; `*` for all, none if nobody wants any."""
+    """Prefixes of metric names; `*` for all, empty for none."""
 
 
 class PushCounters(Struct):
-    """What the clients of an id have pushed."""
+    """What the clients with one client id have pushed."""
 
     pushes: int = 0
     pushed_bytes: int = 0
@@ -86,7 +86,7 @@ class _Instance(Struct):
 
     subscription: Subscription
     version: int
-    """Of the configs that the subscription was made from."""
+    """The version of the configs that the subscription was made from."""
     asked_ms: int | None = None
     pushed_ms: int | None = None
     last_error: ErrorCode = ErrorCode.NONE
@@ -98,28 +98,28 @@ class Telemetry:
 
     def __init__(self, clock: Clock, image_of: Callable[[], Image]) -> None:
         self.max_bytes: int = TELEMETRY_MAX_BYTES.default
-        """The largest push that is taken, as it is sent."""
+        """The largest accepted push, compressed."""
         self.by_client_id: dict[str, PushCounters] = {}
         self.refusals = 0
         self._clock = clock
         self._image_of = image_of
         self._configs: Mapping[str, Mapping[str, str]] = {}
         self._seen: tuple[Image, int] | None = None
-        """The image and the index that the configs were looked through at."""
+        """The image and the index at which the configs were last read."""
         self._version = 0
         self._instances: OrderedDict[bytes, _Instance] = OrderedDict()
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether anybody wants clients' metrics."""
+        """Whether there is any subscription."""
         self._look_at_configs()
         return bool(self._configs)
 
     def subscribe(self, instance_id: bytes, client: TelemetryClient) -> Subscription:
-        """Give what a client is to push; one that has no id yet gets one.
+        """Return a client's subscription; a client without an id gets one.
 
-        THROTTLING_QUOTA_EXCEEDED if it asks again before its interval is over, unless its last
-        push told it to.
+        Raise THROTTLING_QUOTA_EXCEEDED if it asks again before its interval is over, unless its
+        last push told it to.
         """
         if instance_id == NEW_INSTANCE:
             instance_id = new_uuid().bytes
@@ -140,15 +140,17 @@ class Telemetry:
         *,
         is_terminating: bool,
     ) -> None:
-        """Take metrics from a client; `subscription` is its instance id and what it pushes for.
+        """Accept a client's metrics; `subscription` is its instance id and subscription id.
 
-        KafkaError, with the code that Kafka has for it, if they are not taken. Metrics are inflated
-        in a thread: a few bytes may become megabytes.
+        Raise KafkaError, with Kafka's code, if they are refused. Metrics are decompressed in a
+        thread: a few bytes may become megabytes.
         """
         instance_id, subscription_id = subscription
         if instance_id in RESERVED_INSTANCES:
             self.refusals += 1
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{instance_id.hex()} is no id of a client")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{instance_id.hex()} is not a client instance id"
+            )
         instance = self._instance(instance_id, client)
         try:
             self._check_turn(instance, is_terminating)
@@ -166,7 +168,7 @@ class Telemetry:
         counters.pushed_bytes += len(metrics)
 
     def _instance(self, instance_id: bytes, client: TelemetryClient) -> _Instance:
-        """Give a client's entry, made anew if the configs have changed since."""
+        """Return a client's entry, replaced if the configs have changed since."""
         self._look_at_configs()
         instance = self._instances.get(instance_id)
         if instance is None or instance.version != self._version:
@@ -193,7 +195,7 @@ class Telemetry:
             self._version += 1
 
     def _check_turn(self, instance: _Instance, is_terminating: bool) -> None:
-        """Check that a client may push now, and note that it did."""
+        """Check that a client may push now, and record that it did."""
         had_terminated = instance.is_terminating
         instance.is_terminating = is_terminating
         if had_terminated:
@@ -222,7 +224,8 @@ class Telemetry:
         if subscription_id != subscription.subscription_id:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
-                f"subscription {subscription_id} is not {subscription.subscription_id}: ask again",
+                f"subscription {subscription_id} is not {subscription.subscription_id}: "
+                "request the subscription again",
             )
         if compression_type not in (Compression.NONE, *ACCEPTED_COMPRESSION):
             raise KafkaError(
@@ -253,7 +256,7 @@ def _check_inflates(compression_type: int, metrics: Buffer) -> None:
 def _subscribe(
     configs: Mapping[str, Mapping[str, str]], instance_id: bytes, client: TelemetryClient
 ) -> Subscription:
-    """Put together what all configs that match a client ask of it."""
+    """Merge the configs that match a client into its subscription."""
     values = {
         "client_instance_id": str(uuid.UUID(bytes=instance_id)),
         "client_id": client.client_id,

@@ -1,4 +1,4 @@
-"""All connections of a node together: how many there are, and what they may make it hold."""
+"""Limits over all connections of a node: how many there are, and the memory they may use."""
 
 import asyncio
 from collections import OrderedDict
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 UNBOUNDED: Final = -1
 TURN_NS_MAX: Final = 5_000_000
-"""How long connections that waited are served before others have their turn."""
+"""How long starved connections are served in one turn of the loop."""
 FETCH_BYTES_FLOOR: Final = 64 * 1024
-"""What a fetch may return when clients leave more unread than they should."""
+"""The fetch limit while clients leave too many response bytes unread."""
 LOOKS_MAX: Final = 8
-"""How many connections are looked at when one more leaves its response unread."""
+"""How many connections are checked when another leaves its response unread."""
 STUCK_NS: Final = 5_000_000_000
-"""How long a client that reads nothing is left alone when memory is short."""
+"""How long a client may read nothing while memory is short."""
 
 
 class Traffic:
-    """The limits that connections share, and what is under way."""
+    """The limits that connections share, and their current use."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Traffic:
         self.monotonic_ns = counters.monotonic_ns
         self.request_bytes_max = request_bytes_max
         self.requests_max = requests_max
-        """How many requests of one connection may be unanswered."""
+        """How many requests of one connection may be in flight."""
         self.queued_bytes_max = queued_bytes_max
         self.is_bounded = queued_bytes_max >= 0
-        """Whether there is a limit to the bytes of requests at all."""
+        """Whether the bytes of requests are limited at all."""
         self.connections_max = connections_max
         self.connections_per_ip_max = connections_per_ip_max
         self.connections_max_of: Mapping[str, int] = {}
@@ -63,11 +63,11 @@ class Traffic:
         """Those that do not read as the node holds too much already; the first is next."""
         self.unsent_bytes_max = unsent_bytes_max
         self.unsent_bytes = 0
-        """Of responses that their clients have not taken, when they were last looked at."""
+        """Bytes of responses that clients have not read, as of the last check."""
         self.on_room_changed: Callable[[], None] = lambda: None
-        """Called when `unsent_bytes` has changed."""
+        """Called when `unsent_bytes` changes."""
         self._unsent: dict[Connection, tuple[int, int]] = {}
-        """Those that leave responses unread: how many bytes, and when that was looked at last."""
+        """Connections with unread responses: how many bytes, and when last checked."""
         self._per_host: dict[str, int] = {}
         self._is_feeding = False
 
@@ -76,7 +76,7 @@ class Traffic:
         return 0 <= self.queued_bytes_max <= self.in_flight_bytes
 
     def admit(self, connection: "Connection") -> str | None:
-        """Take a connection in, or say why not."""
+        """Admit a connection, or return why not."""
         counters = self.counters
         if len(self.connections) >= self.connections_max:
             counters.connections_refused += 1
@@ -92,7 +92,7 @@ class Traffic:
         return None
 
     def forget(self, connection: "Connection", unanswered_bytes: int) -> None:
-        """Take note that a connection has ended."""
+        """Forget a closed connection."""
         if connection not in self.connections:
             return
         del self.connections[connection]
@@ -107,12 +107,12 @@ class Traffic:
         self.feed_starved()
 
     def fetch_bytes_max(self, configured: int) -> int:
-        """Return what the response to one fetch may hold, given what clients leave unread."""
+        """Return the byte limit of one fetch response, given what clients leave unread."""
         room = self.unsent_bytes_max - self.unsent_bytes
         return min(configured, max(room, FETCH_BYTES_FLOOR))
 
     def on_unsent(self, connection: "Connection") -> None:
-        """Count a response that a client does not take; close stuck clients if memory is short."""
+        """Count a response that a client does not read; close stuck clients if memory is short."""
         self.on_sent(connection)
         unsent_bytes = connection.unsent_bytes
         self._unsent[connection] = unsent_bytes, self.monotonic_ns()
@@ -122,7 +122,7 @@ class Traffic:
         self.on_room_changed()
 
     def on_sent(self, connection: "Connection") -> None:
-        """Forget what a client had not taken: it has, or it is gone."""
+        """Uncount a client's unread responses: it has read them, or it is gone."""
         if (unsent := self._unsent.pop(connection, None)) is not None:
             self.unsent_bytes -= unsent[0]
             self.on_room_changed()
@@ -133,7 +133,7 @@ class Traffic:
         for connection in tuple(islice(self._unsent, LOOKS_MAX)):
             before_bytes, looked_ns = self._unsent[connection]
             if now_ns - looked_ns < STUCK_NS:
-                return  # the others were looked at later still
+                return  # the others were checked more recently
             unsent_bytes = self.unsent_bytes
             self.on_sent(connection)
             if connection.unsent_bytes < before_bytes:
@@ -148,8 +148,8 @@ class Traffic:
             )
 
     def feed_starved(self) -> None:
-        """Let those read on that waited for others' requests to be answered."""
-        if self._is_feeding:  # one that reads on may be answered at once, which ends up here
+        """Resume connections that waited for other requests to complete."""
+        if self._is_feeding:  # a resumed connection may respond at once, which calls this
             return
         self._is_feeding = True
         turn_ends_ns = self.monotonic_ns() + TURN_NS_MAX
@@ -165,11 +165,11 @@ class Traffic:
 
 
 def connection_limits(settings: Settings) -> dict[str, int]:
-    """Give the addresses that max.connections.per.ip.overrides names, in every form they have."""
+    """Return the addresses of max.connections.per.ip.overrides, in every form."""
     limits = {}
     for pair in filter(None, settings[MAX_CONNECTIONS_PER_IP_OVERRIDES].split(",")):
         host, _, count = pair.strip().rpartition(":")
-        with suppress(OSError):  # a name that nobody knows
+        with suppress(OSError):  # a name that does not resolve
             for *_, address in getaddrinfo(host, None):
                 limits[str(address[0])] = int(count)
         limits[host] = int(count)
