@@ -1,1 +1,1 @@
-"""Topics: what they may be called, where their replicas go, how they are configured and created."""
+"""Topics: names, replica placement, configs and creation."""

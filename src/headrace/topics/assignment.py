@@ -1,8 +1,8 @@
-"""Where the replicas of new partitions go: pure, no image and no chance in here.
+"""Placement of new partitions' replicas. Pure: no image, no randomness.
 
-Leaders go round over the brokers that are up; the other replicas go to the rack that has fewest of
-the partition, and there to the broker that was given fewest so far. So a partition survives the
-loss of as many racks as it can, and every broker gets its share of a topic.
+Leaders rotate over the brokers that are up. Each other replica goes to the rack that has the fewest
+of the partition, and there to the broker that got the fewest so far. So a partition survives the
+loss of as many racks as possible, and every broker gets its share of a topic.
 """
 
 from collections import Counter
@@ -14,28 +14,28 @@ from headrace.ids import BrokerId
 
 
 class Candidate(NamedTuple):
-    """A broker that may keep replicas."""
+    """A broker that may hold replicas."""
 
     broker_id: BrokerId
     rack: str | None = None
     is_up: bool = True
-    """Whether it serves. One that does not may keep a replica, but begins outside of the ISR."""
+    """Whether it is up. One that is not may hold a replica, but starts outside the ISR."""
 
 
 def assign_replicas(
     candidates: Sequence[Candidate], *, partitions: int, replication_factor: int, start: int = 0
 ) -> list[tuple[BrokerId, ...]]:
-    """Return the replicas of each new partition, the first of which leads.
+    """Return the replicas of each new partition, the leader first.
 
-    `start` says whose turn the first leader is; give another one for each topic, or the first
-    brokers lead all topics of one partition. Brokers that are not up are taken only if the others
-    are too few. KafkaError if there are not enough brokers, or none is up.
+    `start` selects the first leader; use a different one for each topic, or the first brokers
+    lead all single-partition topics. Brokers that are not up are used only if the others are too
+    few. Raise KafkaError if there are not enough brokers, or none is up.
     """
     return Placement(candidates, replication_factor, start).place(partitions)
 
 
 class Placement:
-    """The replicas of one topic, placed as `assign_replicas` says, a few partitions at a time."""
+    """Places the replicas of one topic like `assign_replicas`, a few partitions at a time."""
 
     def __init__(
         self, candidates: Sequence[Candidate], replication_factor: int, start: int
@@ -44,7 +44,7 @@ class Placement:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {replication_factor}, but {_count_text(len(candidates))} "
-                "registered: ask for fewer replicas or start more brokers",
+                "registered: use fewer replicas or start more brokers",
             )
         self._ring = _interleaved(candidates)
         self._leaders = [each for each in self._ring if each.is_up]
@@ -83,7 +83,7 @@ class Placement:
 def _interleaved(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Order brokers so that neighbours are in different racks as far as possible.
 
-    Leaders then move from rack to rack, and the loss of one does not take a run of partitions.
+    Leaders then rotate over racks, and the loss of one rack does not hit a run of partitions.
     """
     racks: dict[str | None, list[Candidate]] = {}
     for each in sorted(candidates):

@@ -1,4 +1,4 @@
-"""The configs of a topic that is about to be created: whether they may be, and all that hold."""
+"""The configs of a new topic: validation, and all effective values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -17,12 +17,12 @@ CLUSTER_DEFAULT: Final = ""
 
 
 def checked_configs(broker: Broker, configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Return what a client wants set, the last value of a name; INVALID_CONFIG if it cannot be."""
+    """Return the configs of a request, the last value of each; raise INVALID_CONFIG if invalid."""
     own: dict[str, str] = {}
     for name, value in configs:
         if value is None:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{name} has no value: leave it out for the default"
+                ErrorCode.INVALID_CONFIG, f"{name} has no value: omit it for the default"
             )
         own[name] = value
     if own:
@@ -38,14 +38,14 @@ def checked_configs(broker: Broker, configs: Iterable[tuple[str, str | None]]) -
 
 
 class TopicConfigRows:
-    """The configs of new topics in one response. Topics that are configured alike share theirs."""
+    """The configs of new topics in one response. Topics with equal configs share their rows."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._shared: dict[object, list[CreatableTopicConfigs]] = {}
 
     def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """Return every config that a topic has, with where it is from; its own as written."""
+        """Return every config of a topic with its source; its own values as written."""
         key = tuple(own.items())
         found = self._shared.get(key)
         if found is None:

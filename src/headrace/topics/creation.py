@@ -1,7 +1,7 @@
-"""From what is asked of a new topic to the change that creates it: checks, defaults, placement.
+"""From the request for a new topic to the change that creates it: checks, defaults, placement.
 
-CreateTopics, creation on demand (Metadata) and the coordinators, which need topics of their own,
-all come through here. Nothing is proposed: that is the caller's part.
+CreateTopics, auto-creation (Metadata) and the coordinators, which need internal topics, all come
+through here. Nothing is proposed: that is left to the caller.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,31 +34,31 @@ _PLACED_AT_ONCE: Final = 100
 _PLAN_UNITS: Final = 10
 _UNITS_PER_CONFIG: Final = 10
 DEFAULT_COUNT: Final = -1
-"""Stands for the broker's own number of partitions or replicas."""
+"""Means the broker's default number of partitions or replicas."""
 
 
 class NewTopic(Struct, frozen=True, kw_only=True):
-    """What is asked for."""
+    """The requested topic."""
 
     name: str
     partitions: int = DEFAULT_COUNT
     replication_factor: int = DEFAULT_COUNT
     assignments: tuple[tuple[int, list[int]], ...] = ()
-    """Partitions with their brokers, if the client chooses them; both counts are -1 then."""
+    """Replicas of each partition, if the client chooses them; both counts are -1 then."""
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
 def plan_topic(broker: Broker, asked: NewTopic, collisions: Collisions) -> CreateTopic:
-    """Return the change that creates a topic of few partitions, as `planning` does."""
+    """Return the change that creates a topic with few partitions, like `planning`."""
     return run_whole(planning(broker, asked, collisions, Slice()))
 
 
 def planning(
     broker: Broker, asked: NewTopic, collisions: Collisions, current: Slice
 ) -> Slices[CreateTopic]:
-    """Return the change that creates a topic; KafkaError if it cannot be created as asked for.
+    """Return the change that creates a topic; raise KafkaError if the request is invalid.
 
-    The order of the checks is Kafka's: of several mistakes a client hears of the same one.
+    The order of the checks is Kafka's: of several errors a client gets the same one.
     """
     image, name = broker.image, asked.name
     if current.spend(_PLAN_UNITS + _UNITS_PER_CONFIG * len(asked.configs)):
@@ -90,7 +90,7 @@ def planning(
 
 
 def check_creatable(image: Image, name: str, collisions: Collisions) -> None:
-    """Refuse a name that is taken, reserved or no name."""
+    """Refuse a name that exists, is reserved or is invalid."""
     if name == METADATA_TOPIC:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the metadata log and cannot be created"
@@ -102,7 +102,7 @@ def check_creatable(image: Image, name: str, collisions: Collisions) -> None:
 
 
 def with_defaults(broker: Broker, asked: NewTopic) -> tuple[int, int]:
-    """Give the number of partitions and of replicas, the broker's where none is asked for."""
+    """Return the number of partitions and of replicas, with the broker's defaults."""
     settings = broker.settings
     partitions, replication_factor = asked.partitions, asked.replication_factor
     if partitions == DEFAULT_COUNT:
@@ -113,7 +113,7 @@ def with_defaults(broker: Broker, asked: NewTopic) -> tuple[int, int]:
 
 
 def candidates(image: Image) -> list[Candidate]:
-    """Give the brokers that new replicas may go to."""
+    """Return the brokers that new replicas may go to."""
     return [
         Candidate(each.broker_id, each.rack, is_up=not (each.is_fenced or each.is_shutting_down))
         for each in image.brokers()
@@ -121,14 +121,14 @@ def candidates(image: Image) -> list[Candidate]:
 
 
 def brokers_up(image: Image) -> set[BrokerId]:
-    """Give the brokers that can be in sync and lead."""
+    """Return the brokers that can be in sync and lead."""
     return {each.broker_id for each in candidates(image) if each.is_up}
 
 
 def with_roles(image: Image, placed: Iterable[tuple[BrokerId, ...]]) -> tuple[Assignment, ...]:
-    """Give each new partition its ISR, which is who is up, and its leader, the first of them.
+    """Add each new partition's ISR, the replicas that are up, and its leader, the first of them.
 
-    KafkaError if of one nobody is up: there would be no leader to begin with.
+    Raise KafkaError if no replica of a partition is up: it would have no leader.
     """
     up = brokers_up(image)
     made: dict[tuple[BrokerId, ...], Assignment] = {}
@@ -148,9 +148,9 @@ def with_roles(image: Image, placed: Iterable[tuple[BrokerId, ...]]) -> tuple[As
 
 
 def new_topic_id() -> TopicId:
-    """Give an id that no topic has.
+    """Return a new random topic id.
 
-    None that is written with a dash at first: on a command line it would be an option.
+    Its text never starts with a dash: on a command line it would look like an option.
     """
     while topic_id_text(topic_id := TopicId(new_uuid().bytes)).startswith("-"):
         pass
@@ -158,9 +158,9 @@ def new_topic_id() -> TopicId:
 
 
 def on_demand(broker: Broker, name: str) -> NewTopic:
-    """Give what a topic is that a client uses before anybody created it.
+    """Return the definition of an auto-created topic.
 
-    The topics of the coordinators are as their settings say, whoever asks first.
+    Internal topics follow their own settings, whichever request creates them.
     """
     spec = _INTERNAL_SPECS.get(name)
     if spec is None:
@@ -179,7 +179,7 @@ def on_demand(broker: Broker, name: str) -> NewTopic:
 
 
 def _chosen_replicas(image: Image, asked: NewTopic) -> Callable[[int], list[tuple[BrokerId, ...]]]:
-    """Return what gives the replicas of the next partitions that a client chose them for."""
+    """Return a placement that yields the replicas that a client chose."""
     if asked.replication_factor != DEFAULT_COUNT or asked.partitions != DEFAULT_COUNT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -231,4 +231,4 @@ _INTERNAL_SPECS: Final[
         },
     ),
 }
-"""Of each topic of a coordinator: partitions, replicas, configs; as a fresh Kafka creates them."""
+"""Partitions, replicas and configs of each internal topic, as a new Kafka cluster creates it."""

@@ -1,4 +1,4 @@
-"""Topics of dead letters: which a group may name, and creating them with the first letter."""
+"""Dead-letter topics: which ones a group may use, and their creation with the first letter."""
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -35,9 +35,9 @@ async def create_dead_letter_topic(broker: "Broker", name: str) -> None:
 
 
 def refuse_dead_letter_topic(broker: "Broker", led: LedSharePartition, name: str) -> str | None:
-    """Say why records of a share partition cannot have their letters in a topic, if they cannot.
+    """Return why a topic cannot take the dead letters of a share partition, or None.
 
-    Letters that come back to the group that gave their records up would go round for ever.
+    Letters that return to the group that gave up their records would cycle forever.
     """
     group_id = led.key.group_id
     if name == led.partition.topic:
@@ -53,12 +53,12 @@ def refuse_dead_letter_topic(broker: "Broker", led: LedSharePartition, name: str
 
 
 def _is_subscribed(broker: "Broker", group_id: str, name: str) -> bool:
-    """Whether a group that is coordinated here has a member that reads a topic."""
+    """Return whether a group that this node coordinates has a member that reads a topic."""
     try:
         groups = broker.groups.shard(group_id).machine.state.groups
     except KafkaError:
         return False
-    # Not above: they come with the first shard.
+    # Not at the top: these modules are loaded with the first shard.
     from headrace.groups.share.group import ShareGroup  # noqa: PLC0415
     from headrace.groups.state import GroupId  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Topics of the coordinators: created when somebody first asks for a coordinator.
+"""The coordinators' internal topics, created with the first request for a coordinator.
 
-They are as Kafka's settings say, but for the number of replicas: no more than there are brokers
-that are up. A cluster of one node has coordinators too, without a setting to remember.
+They follow Kafka's settings except for the replication factor, which is at most the number of
+brokers that are up. So a cluster of one node has coordinators without a special setting.
 """
 
 import logging
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 CREATION_TIMEOUT_MS: Final = 15_000
-"""How long who asks waits for the topic: half of what clients wait for an answer."""
+"""How long a request waits for the topic: half of a client's request timeout."""
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 logger = logging.getLogger(__name__)
 
 
 async def create_internal_topic(broker: "Broker", name: TopicName) -> None:
-    """Create a coordinators' topic; KafkaError COORDINATOR_NOT_AVAILABLE if that does not work.
+    """Create an internal topic; raise KafkaError COORDINATOR_NOT_AVAILABLE if that fails.
 
-    Others may ask at the same time: who is second finds the topic there, which is as good.
+    Of concurrent requests one creates the topic and the others find it.
     """
     if broker.image.topic(name) is not None:
         return
@@ -46,11 +46,11 @@ async def create_internal_topic(broker: "Broker", name: TopicName) -> None:
 
 
 def _bounded(broker: "Broker", name: TopicName) -> NewTopic:
-    """Give what the topic is to be, with replicas for brokers that there are."""
+    """Return the topic with no more replicas than there are brokers."""
     asked = on_demand(broker, name)
     replicas = max(min(asked.replication_factor, len(brokers_up(broker.image))), 1)
     configs = tuple(
-        # As many as are asked for could not be in sync, and nothing could be written.
+        # More replicas could not be in sync, and nothing could be written.
         (key, str(min(int(value), replicas)) if key == MIN_INSYNC_REPLICAS and value else value)
         for key, value in asked.configs
     )

@@ -1,7 +1,7 @@
-"""What a topic may be called, and what may be asked for its partitions: Kafka's rules, pure.
+"""Kafka's rules for topic names, partition counts and replica assignments. Pure.
 
-Each check raises a KafkaError with Kafka's code and says what is allowed. Configs have their own
-checks in `headrace.config`.
+Each check raises a KafkaError with Kafka's code and says what is allowed. `headrace.config` checks
+configs.
 """
 
 import re
@@ -14,9 +14,9 @@ from headrace.ids import BrokerId, TopicName
 from headrace.metadata.image import Image
 
 NAME_CHARACTERS_MAX: Final = 249
-"""Kafka's bound: a folder's name has 255 characters, six of them for a dash and the partition."""
+"""Kafka's limit: a folder name has 255 characters, six of them for a dash and the partition."""
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
-"""Kafka's bound on what one request may create."""
+"""Kafka's limit on what one request may create."""
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
@@ -25,7 +25,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def explain_illegal_name(name: str) -> str | None:
-    """Say what is wrong with the name of a topic; None if nothing is."""
+    """Return why a topic name is invalid, or None."""
     if not name:
         return "a topic's name cannot be empty"
     if name in {".", ".."}:
@@ -43,14 +43,14 @@ def check_name(name: str) -> None:
 
 
 class Collisions:
-    """Finds names that metrics could not tell apart, as they write '.' as '_'."""
+    """Finds names that metrics could not tell apart because they replace '.' by '_'."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
         self._by_metric: dict[str, TopicName] | None = None
 
     def check(self, name: str) -> None:
-        """KafkaError if a topic exists that differs from `name` in '.' and '_' only."""
+        """Raise KafkaError if a topic exists that differs from `name` only in '.' and '_'."""
         if "." not in name and "_" not in name:
             return
         if self._by_metric is None:
@@ -66,7 +66,7 @@ class Collisions:
 
 
 def check_counts(partitions: int, replication_factor: int) -> None:
-    """Refuse counts that no topic can have; -1 stands for the broker's default."""
+    """Refuse invalid counts; -1 means the broker's default."""
     if replication_factor < -1 or replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -80,7 +80,7 @@ def check_counts(partitions: int, replication_factor: int) -> None:
 
 
 def ordered_assignments(assignments: Iterable[tuple[int, list[int]]]) -> list[list[int]]:
-    """Give the replicas that a client chose, by partition; the partitions must be 0, 1, 2..."""
+    """Return the replicas that a client chose, by partition; partitions must be 0, 1, 2..."""
     chosen: dict[int, list[int]] = {}
     for partition, replicas in assignments:
         if partition in chosen:
@@ -96,10 +96,10 @@ def ordered_assignments(assignments: Iterable[tuple[int, list[int]]]) -> list[li
 def check_assignments(
     assignments: Iterable[Sequence[int]], image: Image, replication_factor: int | None = None
 ) -> list[tuple[BrokerId, ...]]:
-    """Give the replicas of each partition if they can be had.
+    """Return the replicas of each partition if they are valid.
 
-    All must have as many, namely `replication_factor` if it is given, and each be a broker that is
-    registered, named once.
+    All partitions must have the same number, `replication_factor` if given, and each replica must
+    be a registered broker that is listed once.
     """
     checked = []
     for replicas in assignments:
@@ -116,7 +116,7 @@ def check_assignments(
 
 
 def check_replicas(replicas: Sequence[int], image: Image) -> None:
-    """Refuse replicas that a partition cannot have."""
+    """Refuse invalid replicas."""
     if not replicas:
         raise _wrong_assignment("no replicas: a partition has at least one")
     for broker_id in replicas:
@@ -127,7 +127,7 @@ def check_replicas(replicas: Sequence[int], image: Image) -> None:
 
 
 def duplicates(names: Iterable[str]) -> Mapping[str, KafkaError]:
-    """Give the names that a request has more than once, each with its refusal."""
+    """Return the names that a request has more than once, each with its error."""
     seen: set[str] = set()
     found: dict[str, KafkaError] = {}
     for name in names:
