@@ -1,2 +1,1 @@
-"""Partitions of a node: their logs and roles, kept as the image says, and reading them for
-fetches."""
+"""Partitions of a node: logs and roles that follow the image, and reads for fetches."""

@@ -1,4 +1,4 @@
-"""Reading partitions for a fetch: what of each a client may have, and why not if it may not."""
+"""Reading partitions for a fetch: the records that a client may have, or the error."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 UNKNOWN: Final = -1
 READS_PER_THREAD: Final = 16
-"""How many cold partitions a thread reads one after the other."""
+"""How many cold partitions a thread reads in sequence."""
 ABORTED_SHIFT: Final = 3
 """This power of two of aborted transactions in a row costs as much as a partition."""
 _EMPTY: Final = memoryview(b"")
@@ -42,13 +42,13 @@ class ColdPartition(NamedTuple):
     wanted: WantedPartition
     partition: Partition
     bytes_max: int
-    """How much of the fetch is kept for it."""
+    """The bytes of the fetch reserved for it."""
     is_first: bool
     work: ColdRead
 
 
 class FetchReader:
-    """Reads partitions as one request asks for, each once, and keeps what it read."""
+    """Reads the partitions of one request, each once, and keeps what it read."""
 
     __slots__ = (
         "_has_told",
@@ -75,26 +75,26 @@ class FetchReader:
         bytes_max: int,
         is_incremental: bool,
     ) -> None:
-        """`is_incremental` leaves out partitions of which there is nothing new to say."""
+        """`is_incremental` omits partitions without news."""
         self._replicas = replicas
         self._version = version
         self._has_told = is_incremental
         self._is_committed = body.isolation_level == READ_COMMITTED
         self._remaining_bytes = min(body.max_bytes, bytes_max)
-        # Nobody replicates from here yet, so whoever says that it does is no replica of anything.
+        # Nothing replicates from here yet, so no request really comes from a replica.
         self.is_stranger = body.replica_id >= 0 or body.replica_state.replica_id >= 0
         self.rows: dict[WantedPartition, PartitionData] = {}
         self.found: list[tuple[WantedPartition, Partition]] = []
-        """The partitions that were read since this was last cleared."""
+        """The response rows read since this was last cleared."""
         self.given: list[tuple[WantedPartition, Partition]] = []
-        """Those that have records among the rows."""
+        """The rows with records."""
         self.cold: list[ColdPartition] = []
-        """Those that are still to be read, by threads."""
+        """The partitions that threads have yet to read."""
         self.byte_count = 0
         self.is_urgent = False
-        """Whether there is something that a client must hear at once: an error, or a truncation."""
+        """Whether the client must get a response at once: an error, or a truncation."""
         self.cost: int
-        """What the last `read` came to, as `Turns` counts it."""
+        """The cost of the last `read`, in units of `Turns`."""
 
     def find(self, wanted: WantedPartition) -> Partition | None:
         replicas = self._replicas
@@ -104,10 +104,10 @@ class FetchReader:
         return partition
 
     def read(self, wanted: Iterator[WantedPartition]) -> bool:
-        """Read what is wanted, as much as belongs into one turn; return whether that is all.
+        """Read the wanted partitions, as many as fit into one turn; return whether that is all.
 
-        Partitions that would wait for the disk are left in `cold`. What they may come to is
-        counted as read, so that those behind them do not take it.
+        Partitions that would wait for the disk are left in `cold`. Their byte limits count as
+        read, so that later partitions do not use them up.
         """
         cost = 0
         for each in wanted:
@@ -134,14 +134,14 @@ class FetchReader:
         return True
 
     def take_cold(self, each: ColdPartition) -> bool:
-        """Take what a thread has read; return whether there is no more to be had now."""
+        """Add what a thread has read; return whether there is nothing more to read now."""
         wanted, partition, bytes_max, is_first, work = each
         self._remaining_bytes += work.bytes_max
         is_whole = True
         if partition.is_leader and self.find(wanted) is partition:
             try:
-                partition.log.check_offset(wanted.fetch_offset)  # its segment may be gone by now
-                # The segment may have nothing from the offset on; the next one does then.
+                partition.log.check_offset(wanted.fetch_offset)  # its segment may have been deleted
+                # The segment may have nothing from the offset on; then the next one does.
                 records = work.result(partition.log.cuts) or _EMPTY
                 is_whole = bool(records)
                 row = self._read_one(
@@ -160,7 +160,7 @@ class FetchReader:
     def _take(
         self, wanted: WantedPartition, partition: Partition | None, row: PartitionData
     ) -> int:
-        """Keep a row, if it says anything new; return its cost."""
+        """Keep a row if it has news; return its cost."""
         if row.records:
             count = len(row.records)
             self.byte_count += count
@@ -185,13 +185,13 @@ class FetchReader:
 
     @property
     def element_count(self) -> int:
-        """How much there is to encode, about."""
+        """The approximate number of elements to encode."""
         return len(self.rows) + sum(
             len(self.rows[wanted].aborted_transactions or ()) for wanted, _ in self.given
         )
 
     def let_go(self) -> list[WantedPartition]:
-        """Drop the records that were read, as the fetch waits for more; return whose they were."""
+        """Drop the records that were read, as the fetch waits for more; return their partitions."""
         given = [wanted for wanted, _ in self.given]
         for wanted in given:
             self.rows[wanted].records = _EMPTY
@@ -209,7 +209,7 @@ class FetchReader:
         is_first: bool,
         records: memoryview | None = None,
     ) -> PartitionData | None:
-        """Read from one partition; None if that would wait for the disk, and `cold` has it then.
+        """Read from one partition; None, with an entry in `cold`, if that would wait for the disk.
 
         `records` are those that a thread has read.
         """
@@ -254,7 +254,7 @@ class FetchReader:
         return row
 
     def _missing(self, wanted: WantedPartition) -> PartitionData:
-        """Say why a partition cannot be read here."""
+        """Return the error row of a partition that cannot be read here."""
         image, name = self._replicas.image, wanted.topic
         if wanted.topic_id != ZERO_TOPIC_ID:
             topic = image.topic_by_id(wanted.topic_id)
@@ -263,7 +263,7 @@ class FetchReader:
             elif not name:
                 return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
             elif image.topic(name) is not None:
-                # A session that goes on after its topic was deleted and made again.
+                # A session that outlived its topic, which was deleted and created again.
                 return _failed(wanted.index, ErrorCode.INCONSISTENT_TOPIC_ID)
         elif self._version >= FIRST_WITH_TOPIC_IDS:
             return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -281,7 +281,7 @@ class FetchReader:
 
 
 async def read_together(slots: asyncio.Semaphore, reads: Sequence[ColdRead]) -> None:
-    """Have threads do some reads, as many at a time as there are slots."""
+    """Run reads in threads, as many at a time as there are slots."""
     loop = asyncio.get_running_loop()
 
     async def run(some: Sequence[ColdRead]) -> None:
@@ -314,7 +314,7 @@ def _row(log: Log, index: int, records: memoryview, stable_offset: int) -> Parti
 
 
 def _is_quiet(partition: Partition, wanted: WantedPartition) -> bool:
-    """Return whether there is nothing to read, and nothing that the client was not told."""
+    """Return whether there is nothing to read and no news for the client."""
     log = partition.log
     return (
         wanted.high_watermark == log.high_watermark == wanted.fetch_offset

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): what a client fetches, remembered so that it need not say it again.
+"""Fetch sessions (KIP-227): the partitions of a client, remembered between its fetches.
 
-Pure: time is an input. A session holds its partitions in the order in which they are read; those
-that gave data go to the end, so that each gets its turn. The number of sessions is bounded; a new
-one takes the place of one that is idle, or smaller than it and not a follower's.
+Pure: time is an input. A session holds its partitions in reading order; those that returned data
+move to the end, so that each gets its turn. The number of sessions is bounded; a new one evicts one
+that is idle, or smaller than it and not a follower's.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 FIRST_WITH_TOPIC_IDS: Final = 13
 EVICTION_MS_MIN: Final = 120_000
-"""How long a session is safe from those that are no larger."""
+"""How long a session cannot be evicted by one that is no larger."""
 RANKS_MIN: Final = 64
-"""How many entries that are out of date are kept at least before they are cleared away."""
+"""How many stale heap entries are kept at least before a cleanup."""
 _EPOCH_MAX: Final = 2**31 - 1
 _UNKNOWN: Final = -1
 
@@ -29,7 +29,7 @@ Key: TypeAlias = tuple[str | bytes, int]
 
 
 class WantedPartition:
-    """One partition that a client fetches, and what it was told of it last."""
+    """One partition of a fetch, and what the client was last told about it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -44,7 +44,7 @@ class WantedPartition:
     )
 
     def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
-        # No calls for the types: there may be many of these.
+        # Without type conversions: there may be many of these.
         self.topic: TopicName = topic  # type: ignore[assignment]
         self.topic_id: TopicId = topic_id  # type: ignore[assignment]
         self.index = asked.partition
@@ -68,15 +68,15 @@ class FetchSession:
     def __init__(self, session_id: int, *, uses_topic_ids: bool, is_privileged: bool) -> None:
         self.id = session_id
         self.epoch = 1
-        """What the next request must have."""
+        """The epoch that the next request must have."""
         self.uses_topic_ids = uses_topic_ids
         self.is_privileged = is_privileged
-        """Whether it is a follower's."""
+        """Whether the client is a follower."""
         self.used_ms = 0
         self.partitions: dict[Key, WantedPartition] = {}
 
     def change(self, request: FetchRequest, asked: dict[Key, WantedPartition]) -> None:
-        """Add, change and forget what an incremental request says."""
+        """Add, change and forget partitions as an incremental request says."""
         for key, wanted in asked.items():
             known = self.partitions.get(key)
             if known is None:
@@ -92,11 +92,11 @@ class FetchSession:
                 self.partitions.pop((name, index), None)
 
     def advance(self) -> None:
-        """Expect the next epoch; after the largest comes the first."""
+        """Expect the next epoch; the largest wraps around to 1."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
     def move_back(self, wanted: WantedPartition) -> None:
-        """Let a partition that gave data wait for the others next time."""
+        """Move a partition that returned data behind the others."""
         key = wanted.key
         if self.partitions.pop(key, None) is not None:
             self.partitions[key] = wanted
@@ -111,10 +111,10 @@ class FetchSessions:
         self._slots_max = slots_max
         self._choose_id = choose_id
         self._sessions: dict[int, FetchSession] = {}
-        """In the order of their last use."""
+        """Sessions in the order of their last use."""
         self._by_size: list[tuple[bool, int, int]] = []
-        """A heap of whether it is a follower's, size and id; a session that shrank is in it with
-        its new size too, other entries may be out of date."""
+        """A heap of (is a follower's, size, id); a session that shrank also has an entry with its
+        new size, other entries may be stale."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -130,9 +130,9 @@ class FetchSessions:
         version: int,
         now_ms: int,
     ) -> FetchSession:
-        """Return the session of an incremental request, changed as it says; KafkaError if none.
+        """Return the session of an incremental request, updated; raise KafkaError if none.
 
-        `asked` are the partitions that the request names.
+        `asked` are the partitions of the request.
         """
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -149,7 +149,7 @@ class FetchSessions:
         if session.uses_topic_ids != (version >= FIRST_WITH_TOPIC_IDS):
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                f"fetch session {session.id} was begun by a version that names topics otherwise",
+                f"fetch session {session.id} was opened by a version with other topic keys",
             )
         size = len(session.partitions)
         session.change(request, asked)
@@ -162,7 +162,7 @@ class FetchSessions:
     def begin(
         self, wanted: dict[Key, WantedPartition], version: int, now_ms: int, *, is_privileged: bool
     ) -> FetchSession | None:
-        """Begin a session of some partitions, or give None if there is no place for it."""
+        """Open a session for some partitions, or return None if there is no room for it."""
         session = FetchSession(
             self._new_id(),
             uses_topic_ids=version >= FIRST_WITH_TOPIC_IDS,
@@ -199,7 +199,7 @@ class FetchSessions:
         return True
 
     def _smallest(self) -> FetchSession:
-        """Return the session that is the first to go, a follower's after all others."""
+        """Return the session to evict first; followers' come last."""
         heap = self._by_size
         while True:
             is_privileged, size, session_id = heap[0]
@@ -208,11 +208,11 @@ class FetchSessions:
                 return session
             if session is None:
                 heappop(heap)
-            else:  # it has changed since
+            else:  # stale
                 heapreplace(heap, (is_privileged, len(session.partitions), session_id))
 
     def _rank(self, session: FetchSession) -> None:
-        """Take note of the size of a session."""
+        """Update the size of a session in the heap."""
         heap = self._by_size
         if len(heap) > 2 * len(self._sessions) + RANKS_MIN:
             heap[:] = [_rank_of(each) for each in self._sessions.values()]
@@ -236,7 +236,7 @@ def _may_take(newcomer: FetchSession, other: FetchSession) -> bool:
 
 
 def wanted_partitions(topics: list[FetchTopic]) -> dict[Key, WantedPartition]:
-    """Return what a request asks for, in its order; what it asks for twice counts as the second."""
+    """Return the partitions of a request in its order; the second of a duplicate counts."""
     wanted: dict[Key, WantedPartition] = {}
     for topic in topics:
         name, topic_id = topic.topic, topic.topic_id
@@ -247,7 +247,7 @@ def wanted_partitions(topics: list[FetchTopic]) -> dict[Key, WantedPartition]:
 
 
 def wanted_of(topic: FetchTopic, partitions: list[FetchPartition]) -> dict[Key, WantedPartition]:
-    """Return what a request asks for of some partitions of a topic."""
+    """Return the wanted partitions of one topic of a request."""
     name, topic_id = topic.topic, topic.topic_id
     key = topic_id if topic_id != ZERO_TOPIC_ID else name
     return {(key, asked.partition): WantedPartition(name, topic_id, asked) for asked in partitions}

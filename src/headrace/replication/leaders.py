@@ -1,4 +1,4 @@
-"""Who leads a partition and where, for answers that send a client elsewhere (KIP-951)."""
+"""The leader of a partition and its address, for responses that redirect clients (KIP-951)."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from headrace.metadata.image import Image
 
 
 class CurrentLeader(NamedTuple):
-    """The leader that the image has for a partition; -1 for what is not known."""
+    """The leader of a partition in the image; -1 for unknown values."""
 
     leader_id: int
     leader_epoch: int
 
 
 class LeaderEndpoint(NamedTuple):
-    """Where clients of one listener reach a broker."""
+    """A broker's address for clients of one listener."""
 
     node_id: int
     host: str
@@ -32,7 +32,7 @@ def current_leader(image: Image, topic: TopicName, index: int) -> CurrentLeader:
 
 
 def endpoints(image: Image, broker_ids: Iterable[int], listener: str) -> list[LeaderEndpoint]:
-    """Give where the brokers listen for those who came through a listener of that name."""
+    """Return the brokers' addresses for clients of a listener."""
     found = []
     for broker_id in sorted(set(broker_ids)):
         broker = image.broker(BrokerId(broker_id))

@@ -1,8 +1,8 @@
-"""A partition as this node has it: its log, its role, and who waits for it.
+"""A replica of a partition on this node: its log, its role, and the requests that wait for it.
 
-The role is what the image says. A leader appends and moves the high watermark; a follower copies;
-both may be read from. Requests that cannot be answered yet leave a waiter here, which is told of
-every change with plain calls: no task, no future.
+The role comes from the image. A leader appends and advances the high watermark; a follower copies;
+both may be read from. A request that must wait leaves a waiter here, which is notified of every
+change with plain calls: no task, no future.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ class FetchWaiter(Protocol):
     """A fetch that waits for more to read."""
 
     def on_more(self, partition: "Partition", byte_count: int) -> None:
-        """Take note that so much more of a partition can be read."""
+        """Handle that so many more bytes of a partition can be read."""
 
     def on_change(self, partition: "Partition") -> None:
-        """Take note that a partition has another role, or is gone."""
+        """Handle that a partition's role changed, or that it is gone."""
 
 
 class ProduceWaiter(Protocol):
     """A produce that waits for replicas or for the disk."""
 
     def on_progress(self) -> None:
-        """Look again at what was waited for."""
+        """Check again whether the wait is over."""
 
 
 class Partition:
@@ -87,7 +87,7 @@ class Partition:
     # Roles
 
     def become(self, row: PartitionRow, node_id: BrokerId) -> None:
-        """Take the role that the image has for this node."""
+        """Take the role from the image."""
         self.isr = row.isr
         self._replica_count = len(row.replicas)
         self.require_in_sync(self._min_insync_configured)
@@ -102,18 +102,18 @@ class Partition:
         self.tell_of_change()
 
     def stop(self) -> None:
-        """Serve no more: the partition goes elsewhere or is deleted. `tell_of_change` then."""
+        """Stop serving: the partition moves away or is deleted. Call `tell_of_change` next."""
         self.is_leader = False
         self.leader = NO_LEADER
 
     def tell_of_change(self) -> None:
-        """Wake everybody who waits for something of this partition."""
+        """Wake all waiters of this partition."""
         for fetch in tuple(self.fetch_waiters):
             fetch.on_change(self)
         self._tell_producers()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
-        """Compare the epoch that a client believes in with the one that there is."""
+        """Compare a client's leader epoch with the current one."""
         if current_leader_epoch in (ANY_LEADER_EPOCH, self.leader_epoch):
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
@@ -121,17 +121,17 @@ class Partition:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def require_in_sync(self, min_insync_replicas: int) -> None:
-        """Let acks=all need as many replicas as min.insync.replicas says, if there are so many."""
+        """Set min.insync.replicas; it counts for acks=all up to the number of replicas."""
         self._min_insync_configured = min_insync_replicas
         self.min_insync_replicas = min(min_insync_replicas, self._replica_count)
 
     # Appending
 
     def append(self, records: memoryview, now_ms: int, *, needs_replicas: bool) -> Appended:
-        """Append what a client produced; KafkaError if it is refused.
+        """Append a client's batch; raise KafkaError if it is refused.
 
-        `needs_replicas` is acks=all: min.insync.replicas must be there. CostlyBatch if the batch is
-        to be validated in a thread before `append_validated` takes it.
+        `needs_replicas` is acks=all, which needs min.insync.replicas. Raise CostlyBatch if the
+        batch must be validated in a thread and then passed to `append_validated`.
         """
         if needs_replicas and len(self.isr) < self.min_insync_replicas:
             raise self._too_few_replicas()
@@ -141,7 +141,7 @@ class Partition:
     def append_validated(
         self, header: BatchHeader, batch: memoryview, now_ms: int, *, needs_replicas: bool
     ) -> Appended:
-        """Append what a client produced and a thread has validated; KafkaError if it is refused."""
+        """Append a client's batch that a thread has validated; raise KafkaError if refused."""
         if needs_replicas and len(self.isr) < self.min_insync_replicas:
             raise self._too_few_replicas()
         return self._append(header, batch, now_ms)
@@ -165,7 +165,7 @@ class Partition:
         )
 
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
-        """Append a batch that this node made; KafkaError if it is refused."""
+        """Append a batch that this node made; raise KafkaError if it is refused."""
         appended = self.log.append_own(
             batch, leader_epoch=self.leader_epoch, transaction_version=transaction_version
         )
@@ -177,7 +177,7 @@ class Partition:
         return appended
 
     def on_appended(self, byte_count: int) -> None:
-        """Move the high watermark if nobody else has to have it, and wake readers."""
+        """Advance the high watermark if no other replica is needed, and wake readers."""
         if len(self.isr) == 1:
             log = self.log
             log.advance_high_watermark(log.end_offset)
@@ -187,12 +187,12 @@ class Partition:
 
     @property
     def is_flush_awaited(self) -> bool:
-        """Whether flush.messages is reached, so that what was appended is answered once synced."""
+        """Whether flush.messages is reached, so that produce responses wait for a sync."""
         log = self.log
         return log.end_offset - log.recovery_point >= log.settings.flush_messages
 
     def flush_soon(self) -> None:
-        """Have everything that is in the log synced, and tell those who wait for it."""
+        """Sync the whole log in a thread, and notify the waiters."""
         if self.flushing is None:
             self.flushing = asyncio.get_running_loop().create_task(self._flush())
 
@@ -203,7 +203,7 @@ class Partition:
                 await log.flush()
                 self._tell_producers()
         except ReadOnlyLog:
-            self._tell_producers()  # the log says why
+            self._tell_producers()  # the log has the reason
         finally:
             self.flushing = None
 
@@ -212,7 +212,7 @@ class Partition:
             waiter.on_progress()
 
     def _advance(self) -> None:
-        """Move the high watermark as far as the replicas in sync allow."""
+        """Advance the high watermark as far as the in-sync replicas allow."""
         if self.is_leader and len(self.isr) == 1:
             self.log.advance_high_watermark(self.log.end_offset)
             self._tell_producers()

@@ -1,9 +1,9 @@
-"""The partitions of this node, kept as the image says.
+"""The partitions of this node, which follow the image.
 
-Events of the metadata log mark what may have changed; one task then makes each marked partition
-what the image says of it now: begin a log, take a role, stop, delete. So it does not matter how
-many entries were applied meanwhile, and a start is the same with everything marked. What is gone
-from the image is out of service at once; only files wait for the task.
+Events of the metadata log mark partitions that may have changed; one task then brings each marked
+partition in line with the current image: create a log, take a role, stop, delete. So it does not
+matter how many entries were applied in the meantime, and at startup everything is marked. A
+partition that left the image is out of service at once; only its files wait for the task.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ from headrace.replication.partition import Partition
 from headrace.replication.topic_settings import SettingsOfTopics, TopicSettings
 
 SETTLED_AT_ONCE_MAX: Final = 500
-"""How many partitions are set up together: they share the syncs of their folders."""
+"""How many partitions are set up together, sharing the syncs of their folders."""
 RETRY_SECONDS: Final = 5
-"""How long is waited after a disk refused a new log."""
+"""How long to wait after the disk refused a new log."""
 TOLD_A_TURN: Final = 200
-"""Of how many partitions it is told that they are gone before others have their turn."""
+"""How many removed partitions are reported in one turn of the loop."""
 MARKED_A_TURN: Final = 2_000
-"""How many partitions are looked at, when all are, before others have their turn."""
+"""How many partitions are checked in one turn of the loop when all are marked."""
 RELEASED_A_TURN: Final = 20
-"""How many logs are closed, for their deletion, before others have their turn."""
+"""How many logs are closed for deletion in one turn of the loop."""
 BEGUN_A_TURN: Final = 50
-"""Of how many new logs the settings are looked up before others have their turn."""
+"""How many new logs get their settings in one turn of the loop."""
 NAMED_MAX: Final = 5
 """How many partitions a log line names."""
 
@@ -60,16 +60,16 @@ logger = logging.getLogger(__name__)
 
 
 class RoleListener(Protocol):
-    """Who acts on the role of this node for a partition: coordinators, and followers' fetchers."""
+    """Acts on this node's role for a partition: coordinators, and followers' fetchers."""
 
     def on_leading(self, partition: Partition) -> None:
-        """This node leads it from now on, in the epoch that the partition has."""
+        """Handle that this node now leads the partition, in the partition's epoch."""
 
     def on_following(self, partition: Partition) -> None:
-        """Another node leads it from now on."""
+        """Handle that another node now leads the partition."""
 
     def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
-        """This node has nothing to do with it any more."""
+        """Handle that this node no longer has the partition."""
 
 
 class Replicas:
@@ -85,7 +85,7 @@ class Replicas:
     ) -> None:
         self.listeners: list[RoleListener] = []
         self.before_deletion: list[Callable[[Log], Awaitable[None]]] = []
-        """Awaited before the files of a log go: who works on them in a thread ends that."""
+        """Awaited before a log's files are deleted, so that threads stop working on them."""
         self._node_id = node_id
         self._folder = folder
         self._image_of = image_of
@@ -95,9 +95,9 @@ class Replicas:
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._marked: dict[TopicPartition, None] = {}
         self._is_all_due = False
-        """Whether everything is to be marked."""
+        """Whether to mark everything."""
         self._stopped: deque[tuple[Partition, bool]] = deque()
-        """What is out of service and whose listeners do not know yet; whether it is deleted."""
+        """Partitions out of service whose listeners were not notified yet; whether deleted."""
         self._telling: asyncio.Handle | None = None
         self._settling: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -130,7 +130,7 @@ class Replicas:
     def find_leader(self, topic: TopicName, index: int, leader_epoch: int) -> Partition:
         """Return a partition that this node leads in an epoch, or raise KafkaError.
 
-        A `leader_epoch` of -1 stands for any.
+        A `leader_epoch` of -1 means any.
         """
         partition = self.find(topic, index)
         if partition is None:
@@ -144,7 +144,7 @@ class Replicas:
         return partition
 
     def explain_missing(self, topic: TopicName, index: int) -> KafkaError:
-        """Say why a partition asked for by name cannot be had here."""
+        """Return why a partition is not here, by its topic's name."""
         image = self._image_of()
         if image.partition(topic, PartitionIndex(index)) is None:
             return KafkaError(
@@ -157,7 +157,7 @@ class Replicas:
         )
 
     def explain_missing_id(self, topic_id: TopicId, index: int) -> KafkaError:
-        """Say why a partition asked for by topic id cannot be had here."""
+        """Return why a partition is not here, by its topic's id."""
         topic = self._image_of().topic_by_id(topic_id)
         if topic is None:
             return KafkaError(
@@ -168,7 +168,7 @@ class Replicas:
     # Changing
 
     def on_outcome(self, outcome: Outcome) -> None:
-        """Take note of what an entry of the metadata log changed."""
+        """Mark what an entry of the metadata log changed."""
         for event in outcome.events:
             self._take_note(event)
         if self._telling is None:
@@ -178,19 +178,19 @@ class Replicas:
             self._start_settling()
 
     def mark_all(self) -> None:
-        """Look at everything: at start, or when the image was replaced."""
+        """Mark everything: at startup, or when the image was replaced."""
         self._is_all_due = True
         self._settings.note_all_changed(topic for topic, _ in self._by_name)
         self._settings.apply()
         self._start_settling()
 
     async def settle(self) -> None:
-        """Wait until every partition is what the image says."""
+        """Wait until every partition matches the image."""
         while self._settling is not None:
             await asyncio.shield(self._settling)
 
     async def stop(self) -> None:
-        """Change nothing any more."""
+        """Stop following the image."""
         self._is_stopped = True
         await self.settle()
 
@@ -230,7 +230,7 @@ class Replicas:
         *,
         is_deleted: bool = True,
     ) -> None:
-        """Take a partition out of service, its log aside."""
+        """Take a partition out of service; its log stays."""
         partition = self._by_id.pop((topic_id, index), None)
         if partition is None:
             return
@@ -239,9 +239,9 @@ class Replicas:
         self._stopped.append((partition, is_deleted))
 
     def _tell_of_stopped(self) -> None:
-        """Tell some of those who have to do with partitions that were taken out of service.
+        """Notify listeners of some partitions that were taken out of service.
 
-        The rest is for the next turn. No partition of the same name takes a role before.
+        The rest waits for the next turn. No partition of the same name takes a role before.
         """
         self._telling = None
         for _ in range(min(len(self._stopped), TOLD_A_TURN)):
@@ -284,7 +284,7 @@ class Replicas:
                     await asyncio.sleep(0)
 
     async def _settle_some(self, keys: list[TopicPartition]) -> None:
-        """Make partitions what the image says of them."""
+        """Bring some partitions in line with the image."""
         stale = [key for key in keys if self._is_stale(key)]
         for key in keys:
             partition = self._by_name.get(key)
@@ -298,18 +298,18 @@ class Replicas:
         await self._begin_logs([key for key in keys if self._is_missing(key)])
         await self._name_logs([key for key in keys if self._is_nameless(key)])
         for key in keys:
-            # Whatever was deleted while files were made is marked again.
+            # Partitions deleted while files were created are marked again.
             log = self._folder.logs.get(key)
             if log is not None and key in self._folder.topic_ids and self._is_wanted(key):
                 self._take_place(key, log)
 
     def _row(self, key: TopicPartition) -> PartitionRow | None:
-        """Give what the image has of a partition if it belongs here."""
+        """Return a partition's row of the image if it belongs here."""
         row = self._image_of().partition(*key)
         return row if row is not None and self._node_id in row.replicas else None
 
     def _is_wanted(self, key: TopicPartition) -> bool:
-        """Whether the log or replica that is here is the one that the image means."""
+        """Return whether the local log or replica is the one in the image."""
         if self._row(key) is None:
             return False
         topic = self._image_of().topic(key[0])
@@ -318,12 +318,12 @@ class Replicas:
         return topic is not None and known_id in (None, topic.topic_id)
 
     def _is_stale(self, key: TopicPartition) -> bool:
-        """Whether there is a folder of that name that must go."""
+        """Return whether a folder of that name must be deleted."""
         is_released = key in self._folder.released
         return is_released or (self._is_held(key) and not self._is_wanted(key))
 
     def _is_held(self, key: TopicPartition) -> bool:
-        """Whether there is a folder of that name, in service or not."""
+        """Return whether there is a folder of that name, in service or not."""
         folder = self._folder
         return key in folder.logs or key in folder.offline or key in folder.released
 
@@ -331,7 +331,7 @@ class Replicas:
         return self._row(key) is not None and not self._is_held(key)
 
     def _is_nameless(self, key: TopicPartition) -> bool:
-        """Whether a crash came before it was on disk whose log it is."""
+        """Return whether a crash came before the log's topic id was on disk."""
         is_held = key in self._folder.logs or key in self._folder.offline
         return is_held and key not in self._folder.topic_ids and self._is_wanted(key)
 
@@ -364,7 +364,7 @@ class Replicas:
             return
         asked = []
         for number, key in enumerate(keys, 1):
-            topic = self._image_of().topic(key[0])  # not one that was deleted meanwhile
+            topic = self._image_of().topic(key[0])  # not one that was deleted in the meantime
             if topic is not None:
                 asked.append((key, topic.topic_id, self._settings.of(key[0]).log))
             if number % BEGUN_A_TURN == 0:
@@ -379,7 +379,7 @@ class Replicas:
             self._folder.adopt(key, topic_id, log)
 
     async def _name_logs(self, keys: list[TopicPartition]) -> None:
-        """Write down whose logs they are; of one that did not open, it is only remembered."""
+        """Write the topic ids of logs; for one that did not open, only remember it."""
         loop = asyncio.get_running_loop()
         for key in keys:
             topic = self._image_of().topic(key[0])
@@ -417,7 +417,7 @@ class Replicas:
         return partition
 
     def _partitions_of(self, topic: TopicName) -> Iterator[Partition]:
-        """Yield the partitions of a topic that are here."""
+        """Yield this node's partitions of a topic."""
         row = self._image_of().topic(topic)
         for index in range(0 if row is None else len(row.partitions)):
             partition = self._by_name.get((topic, PartitionIndex(index)))
