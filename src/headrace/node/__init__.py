@@ -1,4 +1,4 @@
-"""A node, put together. `node.Node` is what a program starts.
+"""The composition of a node. A program starts `node.Node`.
 
 Nothing but `cli`, `web` and `testing` imports from here.
 """

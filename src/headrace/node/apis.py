@@ -1,8 +1,7 @@
-"""What a node serves, and where the handler of each API is.
+"""The APIs that a node serves, and the module of each handler.
 
-An API is served by `handle` in the module of `headrace.api` that has its name. A module is imported
-with the first request for its API: a node answers its first client before it has read what it will
-do for its last.
+An API is served by `handle` in the module of `headrace.api` with its name. A module is imported
+with the first request for its API, so that a node starts without importing all of them.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ _SHARE_GROUP_STATE: Final[Mapping[ApiKey, str]] = {
     ApiKey.DELETE_SHARE_GROUP_STATE: "handle_delete",
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: "handle_read_summary",
 }
-"""Five APIs that are one: they are in `api.share_group_state`."""
+"""Five APIs that share one module, `api.share_group_state`."""
 SERVED: Final = frozenset(
     {
         ApiKey.ADD_OFFSETS_TO_TXN,

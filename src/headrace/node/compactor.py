@@ -1,8 +1,8 @@
-"""Which log is compacted next, and one pass over it that can be called off.
+"""Choice of the next log to compact, and one cancellable pass over it.
 
-One pass at a time. A log whose pass fails on its bytes or its disk is left alone until the node
-starts again, as in Kafka: it would be the dirtiest for ever, and keep the others waiting. One that
-finds no room on the disk waits for some.
+There is one pass at a time. A log whose pass fails because of damaged data or its disk is skipped
+until the node restarts, as in Kafka: it would stay the dirtiest log and block the others. A log
+without room on the disk waits for some.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from headrace.replication.partition import Partition
 from headrace.server.broker import Broker
 
 PLANS_A_TURN: Final = 20
-"""How many logs are looked at before others have their turn."""
+"""How many logs are checked in one turn of the loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ class Compactor:
         self._broker = broker
         self._left_alone: set[Log] = set()
         self._room_needed: dict[Log, int] = {}
-        """How many bytes must be free before a log is tried again."""
+        """How many bytes must be free before a log is retried."""
         self._pass: _Pass | None = None
         self._is_stopped = False
 
     async def choose(self) -> Partition | None:
-        """Give the partition whose log needs compaction most, or None if none is due."""
+        """Return the partition whose log needs compaction most, or None."""
         now_ms = self._broker.clock.now_ms()
         plans: dict[Partition, Cleanable] = {}
         partitions = tuple(self._broker.replicas)
@@ -65,10 +65,10 @@ class Compactor:
         return chosen if is_here else None
 
     async def compact(self, partition: Partition) -> int:
-        """Make one pass over a partition's log; give how many bytes it saved.
+        """Make one pass over a partition's log; return how many bytes it saved.
 
-        Zero if the log was deleted or cut meanwhile. What the disk or the bytes say otherwise is
-        raised.
+        Zero if the log was deleted or truncated in the meantime. Other errors of the disk or the
+        data are raised.
         """
         log = partition.log
         map_bytes = self._broker.settings[config.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
@@ -99,14 +99,14 @@ class Compactor:
         return max(done.bytes_read - done.bytes_written, 0)
 
     async def abandon(self, log: Log) -> None:
-        """Call the pass over a log off, if there is one; no thread works for it then."""
+        """Cancel the pass over a log, if any; on return no thread works for it."""
         if self._pass is not None and self._pass.log is log and not self._pass.task.done():
             task = self._pass.task
             task.cancel()
             await asyncio.wait([task])
 
     async def stop(self) -> None:
-        """Begin no more passes, and call off the one that runs."""
+        """Start no more passes, and cancel the current one."""
         self._is_stopped = True
         if self._pass is not None:
             await self.abandon(self._pass.log)
@@ -119,7 +119,7 @@ class Compactor:
 
     def _leave_alone(self, log: Log, error: Exception) -> None:
         if is_out_of_space(error) or log.is_out_of_space:
-            # Twice as much as was not enough: not every small file that goes is worth a pass.
+            # Twice as much as was not enough: not every small removed file is worth a retry.
             free_bytes = log.disk.free_bytes()
             self._room_needed[log] = max(2 * free_bytes, SPACE_MARGIN_BYTES)
             logger.warning("%s is not compacted before there is room: %s", log.folder, error)
@@ -131,7 +131,7 @@ class Compactor:
 def _roll_if_late(log: Log, now_ms: int) -> None:
     """Finish the active segment if max.compaction.lag.ms has passed since its first record.
 
-    Compaction does not touch the active segment, so a record in it would wait for ever if nothing
+    Compaction does not touch the active segment, so a record in it would wait forever if nothing
     else were appended.
     """
     lag_ms = max(log.settings.max_compaction_lag_ms, log.settings.min_compaction_lag_ms)

@@ -1,10 +1,10 @@
-"""A node, put together: what starts, in which order, and how it ends.
+"""The composition of a node: what starts, in which order, and how it stops.
 
     node = Node(load_settings(overrides={"log.dirs": "data"}))
     await node.start()          # ready: the metadata log has a leader and the listeners serve
     await node.stop()           # drained, flushed, marked as clean
 
-The composition root: nothing is decided here but the order of things.
+This is the composition root: it decides nothing but the order.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from headrace.surroundings import new_random
 
 INT32_MAX: Final = 2**31 - 1
 DRAIN_SECONDS_MAX: Final = 5
-"""How long a stop waits for answers that are under way."""
+"""How long a stop waits for responses in progress."""
 
 logger = logging.getLogger(__name__)
 
@@ -95,26 +95,26 @@ class Node:
 
     @property
     def broker(self) -> Broker:
-        """What handlers see; there is one from `start` on."""
+        """The handlers' view of the node; available from `start` on."""
         if self._broker is None:
             raise RuntimeError("the node has not been started")
         return self._broker
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """What calls handlers; there is one from `start` on."""
+        """The dispatcher of requests; available from `start` on."""
         if self._dispatcher is None:
             raise RuntimeError("the node has not been started")
         return self._dispatcher
 
     @property
     def bootstrap(self) -> str:
-        """Where a client finds the first listener."""
+        """The address of the first listener, as `host:port`."""
         listener = self.listeners[0]
         return f"{listener.host or '127.0.0.1'}:{listener.port}"
 
     async def start(self) -> None:
-        """Serve. FolderInUse, CannotListen, WrongDirectory or RaftError say why not."""
+        """Start serving; FolderInUse, CannotListen, WrongDirectory or RaftError if it cannot."""
         try:
             await self._start()
         except BaseException:
@@ -124,7 +124,7 @@ class Node:
             raise
 
     async def stop(self) -> None:
-        """End well: answer what was asked, flush, and leave a marker for the next start."""
+        """Shut down cleanly: finish requests, flush, and leave a marker for the next start."""
         await self.drain()
         await self.upkeep.stop()
         self._forget_clock()
@@ -147,9 +147,9 @@ class Node:
         logger.info("stopped")
 
     def crash(self) -> None:
-        """End at once, as a killed process does: nothing is flushed, no marker is left.
+        """Stop at once, like a killed process: nothing is flushed, no marker is left.
 
-        What runs on the loop is not waited for; the caller ends the loop.
+        Running tasks are not awaited; the caller ends the loop.
         """
         self._stop_listening()
         self._forget_clock()
@@ -321,9 +321,10 @@ class Node:
                 self.clock.on_moved.remove(look_again)
 
     async def drain(self) -> None:
-        """Answer what is under way, up to a limit, and close every connection.
+        """Finish requests in progress, up to a time limit, and close every connection.
 
-        What waits for records or for members of groups is answered at once. `stop` or `crash` then.
+        Requests that wait for records or for group members get their responses at once. Call
+        `stop` or `crash` afterwards.
         """
         self._stop_listening()
         connections = tuple(self.traffic.connections)
@@ -334,7 +335,7 @@ class Node:
                 await self.dispatcher.drain()
                 for connection in connections:
                     await connection.drained.wait()
-                # What was answered just now goes to the sockets at the end of a turn.
+                # The last responses reach the sockets at the end of a turn.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
         for connection in tuple(self.traffic.connections):
@@ -343,7 +344,7 @@ class Node:
 
 
 class _Connector:
-    """Makes the protocol of each new connection of a listener."""
+    """Creates the protocol of each new connection of a listener."""
 
     __slots__ = ("_dispatcher", "_listener", "_traffic")
 

@@ -1,4 +1,4 @@
-"""How a node enters its cluster: the cluster gets its id, the node says that it is here."""
+"""Registration of a node: a new cluster gets its id, and the node its entry."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -25,11 +25,11 @@ from headrace.server.listeners import Listener, advertised_endpoints
 from headrace.surroundings import new_uuid
 
 ENTRIES_AT_ONCE_MAX: Final = 1000
-"""How many changes go into one entry of the metadata log."""
+"""The most changes in one entry of the metadata log."""
 
 
 async def name_cluster(quorum: MetadataQuorum) -> None:
-    """Give a new cluster its id and the levels of its features."""
+    """Set a new cluster's id and the levels of its features."""
     if quorum.image.state.cluster_id:
         return
     cluster_id = topic_id_text(TopicId(new_uuid().bytes))
@@ -44,7 +44,7 @@ async def register(
     folder: LogFolder,
     listeners: Iterable[Listener],
 ) -> None:
-    """Say that a node is here and where it listens, and fence what is left of its former life."""
+    """Register a node and its listeners, and fence its previous incarnation."""
     changes: list[Ddl] = []
     former = quorum.image.broker(node_id)
     if former is not None and not former.is_fenced:
@@ -74,10 +74,10 @@ async def _propose_all(quorum: MetadataQuorum, changes: list[Ddl]) -> None:
 
 
 def _new_epochs(image: Image, folder: LogFolder, node_id: BrokerId) -> list[Ddl]:
-    """Begin a new leader epoch for each partition whose log may have lost its end.
+    """Start a new leader epoch for each partition whose log may have lost its end.
 
-    Clients that read what was lost see by the epoch that it is gone, and do not take other records
-    at the same offsets for it.
+    Clients that read the lost records learn of the loss from the epoch, and do not mistake other
+    records at the same offsets for them.
     """
     return [
         ChangePartition(topic.topic_id, index, leader=node_id)

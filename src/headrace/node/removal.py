@@ -1,8 +1,8 @@
-"""Freeing the space of what was deleted, once nobody can be reading it any more.
+"""Removal of deleted files, once no reader can use them any more.
 
-Segments that retention or compaction dropped, and folders of deleted partitions, have been renamed
-and are gone for everybody; file.delete.delay.ms later their bytes go too. The delay counts from
-when they are first seen here, so a start begins it anew.
+Segments dropped by retention or compaction, and folders of deleted partitions, were renamed and are
+out of use; file.delete.delay.ms later they are removed. The delay counts from when they are first
+seen here, so a restart begins it again.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from headrace.server.broker import Broker
 
 
 class Removal:
-    """Remembers since when deleted folders are known, and removes what is due in threads."""
+    """Remembers when deleted folders were first seen, and removes due ones in threads."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._seen_ms: dict[str, int] = {}
 
     async def remove_files(self, log: Log) -> int:
-        """Remove the deleted files of a log that are due; give how many."""
+        """Remove the deleted files of a log that are due; return how many."""
         return await asyncio.get_running_loop().run_in_executor(
             None, _remove_files, log, self._broker.clock.now_ms()
         )
 
     async def remove_folders(self) -> int:
-        """Remove the folders of deleted partitions that are due; give how many."""
+        """Remove the folders of deleted partitions that are due; return how many."""
         folder, now_ms = self._broker.folder, self._broker.clock.now_ms()
         loop = asyncio.get_running_loop()
         names = await loop.run_in_executor(None, folder.deleted_folders)
@@ -46,5 +46,5 @@ def _remove_files(log: Log, now_ms: int) -> int:
         if due:
             remove_files(log.disk, due)
     except FileNotFoundError:
-        return 0  # the whole folder was renamed meanwhile, and goes as one
+        return 0  # the whole folder was renamed in the meantime and is removed as one
     return len(due)

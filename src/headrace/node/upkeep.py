@@ -1,10 +1,9 @@
-"""The work that no request asks for: retention, compaction, flushes, checkpoints, removal.
+"""Background work: retention, compaction, flushes, checkpoints, removal.
 
-Each kind of work is a method that a test may await, and a task that awaits it again and again. A
-turn on the loop is short: few partitions at a time, and files are removed, compacted and synced by
-threads. What fails is a line in the log and a number in the counters; the others go on, and so
-does the work itself, the next time. How old something is, is the node's clock's matter; how long
-is waited between two times, the loop's.
+Each kind of work is a method that a test may await, and a task that runs it periodically. Turns on
+the loop are short: few partitions at a time, and threads remove, compact and sync files. A failure
+is logged and counted; other work continues, and the failed work runs again next time. Ages are
+measured by the node's clock, intervals between runs by the loop's.
 """
 
 import asyncio
@@ -25,41 +24,41 @@ from headrace.server.broker import Broker
 from headrace.server.traffic import Traffic
 
 PARTITIONS_A_TURN: Final = 20
-"""How many partitions are looked at before others have their turn."""
+"""How many partitions are visited in one turn of the loop."""
 FLUSH_CHECK_MS: Final = 1_000
 REMOVAL_CHECK_MS: Final = 15_000
 IDLE_CHECK_MS_MIN: Final = 20
 IDLE_CHECK_MS_MAX: Final = 5_000
 LAG_TICK_MS: Final = 250
 WAIT_MS_MAX: Final = config.DAY_MS
-"""Longer waits are cut to this: a loop does not know of ages."""
+"""The longest single wait: a loop cannot sleep for ages."""
 
 logger = logging.getLogger(__name__)
 
 
 class UpkeepCounters(Struct):
-    """One kind of work since the node started."""
+    """Counters of one kind of work since the node started."""
 
     runs: int = 0
     failures: int = 0
     freed: int = 0
-    """What it is there for, see `MEANING_OF_FREED`."""
+    """What the work achieved, see `MEANING_OF_FREED`."""
     last_duration_ns: int = 0
 
 
 MEANING_OF_FREED: Final = {
     "retention": "bytes of deleted segments",
-    "compaction": "bytes that compaction saved",
-    "producer_expiry": "producers that were forgotten",
-    "flush": "logs that were synced",
-    "checkpoint": "checkpoints that were written",
-    "removal": "files and folders that were removed",
-    "idle_connections": "connections that were closed",
+    "compaction": "bytes saved",
+    "producer_expiry": "producers expired",
+    "flush": "logs synced",
+    "checkpoint": "checkpoints written",
+    "removal": "files and folders removed",
+    "idle_connections": "connections closed",
 }
 
 
 class _Work(NamedTuple):
-    """What is done again and again, and how long is waited before each time."""
+    """Periodic work, and the wait before each run."""
 
     run: Callable[[], Awaitable[object]]
     wait_ms: Callable[[], float]
@@ -82,16 +81,16 @@ class Upkeep:
         """Set when settings change; another one then takes its place."""
 
     def start(self) -> None:
-        """Begin; the first time of each kind comes after its interval."""
+        """Start; the first run of each kind comes after its interval."""
         self._broker.replicas.before_deletion.append(self._compactor.abandon)
         self._broker.settings.on_changed.append(self._on_settings_changed)
         self._tasks = [asyncio.create_task(self._repeat(work)) for work in self._works()]
         self._tasks.append(asyncio.create_task(self._watch_lag()))
 
     async def stop(self) -> None:
-        """End; when this returns, no thread works on a log for this any more.
+        """Stop; on return no thread works on a log any more.
 
-        A step that runs is waited for, as threads cannot be called off; only compaction can.
+        This waits for the current step, as threads cannot be cancelled; only compaction can.
         """
         for task in self._tasks:
             task.cancel()
@@ -104,7 +103,7 @@ class Upkeep:
     # The kinds of work
 
     async def run_retention(self) -> None:
-        """Delete what is too old or too much of each log."""
+        """Delete segments of each log that are too old or over the size limit."""
         with self._counted("retention") as counted:
             now_ms = self._broker.clock.now_ms()
             async for partition in self._partitions():
@@ -115,13 +114,13 @@ class Upkeep:
                     while count >= DELETED_AT_ONCE_MAX and _may_delete(log):
                         count = apply_retention(log, now_ms)
                         if count:
-                            await asyncio.sleep(0)  # files were renamed, which takes its time
+                            await asyncio.sleep(0)  # files were renamed, which takes a while
                 counted.freed(before_bytes - log.size_bytes)
             if counted.has_freed:
                 await self._broker.folder.checkpoint()
 
     async def run_compaction(self) -> None:
-        """Compact the dirtiest log that is due, and the next, until none is."""
+        """Compact the logs that are due, the dirtiest first."""
         with self._counted("compaction") as counted:
             partition = await self._compactor.choose()
             while partition is not None:
@@ -132,7 +131,7 @@ class Upkeep:
                 await self._broker.folder.checkpoint()
 
     async def run_producer_expiry(self) -> None:
-        """Forget producers that were idle for too long."""
+        """Expire producers that were idle for too long."""
         with self._counted("producer_expiry") as counted:
             now_ms = self._broker.clock.now_ms()
             async for partition in self._partitions():
@@ -154,7 +153,7 @@ class Upkeep:
                         counted.freed(1)
 
     async def run_checkpoint(self) -> None:
-        """Write down how far each log is."""
+        """Write the checkpoints of all logs."""
         with self._counted("checkpoint") as counted:
             await self._broker.folder.checkpoint()
             counted.freed(1)
@@ -171,7 +170,7 @@ class Upkeep:
                 counted.freed(await self._removal.remove_folders())
 
     async def run_idle_connections(self) -> None:
-        """Close the connections that have said nothing for connections.max.idle.ms."""
+        """Close connections that were idle for connections.max.idle.ms."""
         idle_ms_max = self._broker.settings[config.CONNECTIONS_MAX_IDLE_MS]
         if self._traffic is None or idle_ms_max < 0:
             return
@@ -236,7 +235,7 @@ class Upkeep:
         changed.set()
 
     async def _watch_lag(self) -> None:
-        """Note how late the loop is with a tick: by so much it is behind with everything."""
+        """Measure how late the loop runs a tick: it is that far behind with everything."""
         loop, counters = asyncio.get_running_loop(), self._broker.counters
         while True:
             due = loop.time() + LAG_TICK_MS / 1000
@@ -245,7 +244,7 @@ class Upkeep:
             counters.loop_lag_ns_max = max(counters.loop_lag_ns_max, counters.loop_lag_ns)
 
     async def _partitions(self) -> AsyncIterator[Partition]:
-        """Yield the partitions that are here, and give others their turn in between."""
+        """Yield this node's partitions, with a turn of the loop in between."""
         replicas = self._broker.replicas
         for number, partition in enumerate(tuple(replicas), 1):
             if replicas.find(partition.topic, partition.index) is partition:
@@ -258,15 +257,15 @@ class Upkeep:
 
 
 def _may_delete(log: Log) -> bool:
-    """Return whether retention may work on a log now, else it is for the next time.
+    """Return whether retention may work on a log now.
 
-    A full disk is what retention is there for; one that fails is not to be trusted.
+    It may on a full disk, which it can free; not on a failing one.
     """
     return not log.is_compacting and (log.failure is None or log.is_out_of_space)
 
 
 class _Counted:
-    """Counts one run, and keeps what fails in it from ending more than it must."""
+    """Counts one run, and contains the failures in it."""
 
     def __init__(
         self, name: str, counters: UpkeepCounters, monotonic_ns: Callable[[], int]
@@ -283,7 +282,7 @@ class _Counted:
             self._counters.freed += count
 
     def failures_of(self, what: str) -> "_Failures":
-        """Within this, a failure is noted as one of `what` and ends nothing else."""
+        """Return a context in which a failure is recorded as one of `what` and then dropped."""
         return _Failures(f"{self._name} of {what}", self._counters)
 
     def __enter__(self) -> "_Counted":
@@ -296,7 +295,7 @@ class _Counted:
 
 
 class _Failures:
-    """Notes a failure."""
+    """Context that records a failure."""
 
     def __init__(self, name: str, counters: UpkeepCounters) -> None:
         self._name = name
@@ -310,7 +309,7 @@ class _Failures:
 
 
 def _note(name: str, counters: UpkeepCounters, error: BaseException | None) -> bool:
-    """Count and log a failure; say whether it ends here. A cancellation goes on."""
+    """Count and log a failure; return whether it is handled. A cancellation propagates."""
     if not isinstance(error, Exception):
         return False
     counters.failures += 1
