@@ -1,5 +1,5 @@
-"""What every part of a node runs on: its clock, its counters, and fair shares of its event loop.
+"""The ground of every part of a node: clock, counters, and fair shares of the event loop.
 
-`turns` and `slices` bound what one client may ask of a turn, `inflating` keeps codecs off the loop,
-and `watch` logs what holds it up all the same.
+`turns` and `slices` bound the work of one turn, `inflating` keeps decompression off the loop, and
+`watch` logs what stalls it anyway.
 """

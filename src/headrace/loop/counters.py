@@ -1,4 +1,4 @@
-"""What a node counts: plain numbers, which only the metrics page makes more of."""
+"""A node's counters: plain numbers, which the metrics page formats."""
 
 from bisect import bisect_left
 from typing import Final
@@ -21,14 +21,14 @@ class ApiCounters:
     def __init__(self) -> None:
         self.requests = 0
         self.errors = 0
-        """Requests that a handler failed at, with an error that nobody foresaw."""
+        """Requests whose handler failed with an unexpected error."""
         self.total_ns = 0
         self.buckets = [0] * (len(LATENCY_BOUNDS_NS) + 1)
-        """How many took at most each of the bounds; the last, longer."""
+        """How many took at most each of the bounds; the last one, longer."""
 
 
 class TopicCounters:
-    """What went into and out of the partitions of a topic that are led here."""
+    """Traffic of a topic's partitions that this node leads."""
 
     __slots__ = (
         "bytes_in",
@@ -60,12 +60,12 @@ class Counters:
         self.connections_refused = 0
         self.connections_idle_closed = 0
         self.connections_stuck_closed = 0
-        """Closed as they read nothing while clients left too much unread."""
+        """Closed because they read nothing while clients left too much unread."""
         self.undecodable_requests = 0
         self.loop_stalls = 0
         """How often the loop stood still for headrace.loop.stall.warn.ms or longer."""
         self.loop_stall_ns = 0
-        """How long in all."""
+        """The total duration of these stalls."""
         self.loop_lag_ns = 0
         """How late the last tick of the loop was."""
         self.loop_lag_ns_max = 0

@@ -1,8 +1,8 @@
-"""Work that inflates batches, off the loop and little of it at once.
+"""Decompression of batches, in a few threads off the loop.
 
-A small request can make a node inflate hundreds of megabytes. The loop must not wait for that, and
-the memory of all such work together must have a bound: a few threads, each with one batch at a
-time, which headrace.inflated.batch.max.bytes bounds. Whoever asks first is served first.
+A small request can make a node decompress hundreds of megabytes. The loop must not wait for that,
+and the total memory must be bounded: a few threads, each with one batch at a time, whose size
+headrace.inflated.batch.max.bytes bounds. First come, first served.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class Inflating:
-    """The threads that inflate, as many as headrace.inflating.threads says."""
+    """The decompression threads, as many as headrace.inflating.threads."""
 
     def __init__(self, threads_max: int) -> None:
         self._free = asyncio.Semaphore(threads_max)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-        """Return what `work` returns, from a thread and when it is its turn.
+        """Run `work` in a thread when it is its turn and return its result.
 
-        To be fair to others, a request asks for one thing after the other.
+        To be fair to others, a request should submit one piece of work at a time.
         """
         async with self._free:
             loop = asyncio.get_running_loop()
@@ -36,14 +36,14 @@ class Inflating:
     async def validate(
         self, batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int
     ) -> tuple[BatchHeader, memoryview]:
-        """Return what `validate_batch` would, for a batch that is costly; RecordsError likewise."""
+        """Run `validate_batch` for a costly batch; the result and RecordsError are the same."""
         outcome = await self.run(finish_validation, batch, header, rules, now_ms)
         if isinstance(outcome, RecordsError):
             raise outcome
         return outcome
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a handler's task that asks for threads; it sees to its errors itself."""
+        """Start a handler's task that uses the threads; it handles its own errors."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,4 +1,4 @@
-"""Long work on the loop, in slices: who asks for much does not keep the others waiting.
+"""Long work on the loop in slices, so that a large request does not delay the others.
 
     def describe(names: list[str]) -> Slices[list[Row]]:
         current, rows = Slice(), []
@@ -11,10 +11,10 @@
     def handle(broker, request):
         return in_slices(describe(request.body.names))    # a response, or a coroutine
 
-Work is a generator that yields where it may be interrupted. What it knows of the cluster may change
-there: it keeps rows, which are frozen, and no iterators over what others change.
+Work is a generator that yields where it may be interrupted. The cluster's state may change there:
+work keeps rows, which are frozen, and no iterators over collections that others change.
 
-However many such works there are, the loop runs one slice of one of them in each of its turns.
+However many such generators there are, each turn of the loop runs one slice of one of them.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ T = TypeVar("T")
 Slices: TypeAlias = Generator[None, None, T]
 
 SLICE_UNITS: Final = 1000
-"""How much work a slice has; a unit takes 2 to 3 microseconds, as a partition's row in Metadata."""
+"""The units of a slice; one takes 2 to 3 microseconds, like a partition's row in Metadata."""
 FIRST_SLICE_UNITS: Final = 250
-"""How much is done at once, without a task: requests may come by the dozen in one read."""
+"""How much is done at once, without a task: one read may have dozens of requests."""
 
 
 class Slice:
@@ -42,7 +42,7 @@ class Slice:
         self._left = FIRST_SLICE_UNITS
 
     def spend(self, units: int = 1) -> bool:
-        """Count work that was done; True, once, when the slice is used up and the next begins."""
+        """Count work; return True, once, when the slice is used up and the next begins."""
         self._left -= units
         if self._left > 0:
             return False
@@ -51,7 +51,7 @@ class Slice:
 
 
 def in_slices(work: Slices[T]) -> T | Coroutine[Any, Any, T]:
-    """Return what work returns if one slice is enough for it, else a coroutine that finishes it."""
+    """Return the result of work if one slice is enough, else a coroutine that finishes it."""
     try:
         next(work)
     except StopIteration as done:
@@ -61,7 +61,7 @@ def in_slices(work: Slices[T]) -> T | Coroutine[Any, Any, T]:
 
 
 async def finish(work: Slices[T]) -> T:
-    """Run work to its end, one slice in a turn of the loop."""
+    """Run work to its end, one slice per turn of the loop."""
     turns = _turns()
     while True:
         await turns.wait()
@@ -73,7 +73,7 @@ async def finish(work: Slices[T]) -> T:
 
 
 def run_whole(work: Slices[T]) -> T:
-    """Run work to its end at once: for what is known to be little."""
+    """Run work to its end at once: for work that is known to be small."""
     while True:
         try:
             next(work)
@@ -102,7 +102,7 @@ class _Turns:
     def _hand_out(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
-            if not turn.done():  # else who waited was cancelled
+            if not turn.done():  # else the waiter was cancelled
                 turn.set_result(None)
                 break
         if self._waiting:

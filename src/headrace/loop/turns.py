@@ -1,8 +1,8 @@
-"""Work that is due at once, a bounded amount of it per turn of the loop.
+"""Work that becomes due at once, done in bounded amounts per turn of the loop.
 
-One append may wake a thousand fetches, and a thousand locks may end in the same millisecond. Each
-is little work; all of them in one turn would hold up every connection. Whatever can be due in such
-numbers waits here for its turn, in the order in which it came.
+One append may wake a thousand fetches, and a thousand locks may expire in the same millisecond.
+Each is little work; all of them in one turn would delay every connection. Work that can become due
+in such numbers waits here for its turn, in order of arrival.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 TURN_COST_MAX: Final = 128
-"""How much is done in one turn of the loop. Looking at one partition costs 1: 10 us, or 50 us if
+"""How much work fits in one turn of the loop. Visiting one partition costs 1: 10 us, or 50 us if
 its file has to be opened."""
 ANSWER_COST: Final = 4
-"""What it costs to encode and send a response, and what any piece of work costs at least."""
+"""The cost of encoding and sending a response, and the minimum cost of any work."""
 BYTES_SHIFT: Final = 15
 """Reading this power of two of bytes (32 KiB) costs 1."""
 
@@ -23,7 +23,7 @@ Work = Callable[[], int]
 
 
 class Turns:
-    """Pieces of work, each done once."""
+    """A queue of work, each piece done once."""
 
     __slots__ = ("_due", "_is_scheduled")
 
@@ -35,7 +35,7 @@ class Turns:
         return len(self._due)
 
     def soon(self, work: Work) -> None:
-        """Have a piece of work done in the next turn of the loop, or in a later one."""
+        """Schedule a piece of work for the next turn of the loop or a later one."""
         self._due.append(work)
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -44,7 +44,7 @@ class Turns:
     def _run(self) -> None:
         due, left = self._due, TURN_COST_MAX
         try:
-            # What is added meanwhile belongs to the next turn.
+            # Work added in the meantime belongs to the next turn.
             for _ in range(len(due)):
                 left -= due.popleft()()
                 if left <= 0:

@@ -1,10 +1,10 @@
-"""Notices when the event loop stands still, which holds up every client, and says in which code.
+"""Detection of event loop stalls, which delay every client, and of the code that causes them.
 
-The loop beats: a timer notes the time, twice within headrace.loop.stall.warn.ms, and one
-that comes late was held up. Meanwhile a thread looks whether a beat is missing, and at the stack of
-the loop's thread if so. The log line also says how long the loop's thread was on a processor and,
-on Linux, how long it waited for one: what is left was spent waiting for a disk or for the
-interpreter's lock, and a machine that is too busy is told from a loop that is.
+A timer on the loop beats twice within headrace.loop.stall.warn.ms; a late beat shows a stall. A
+thread checks for missing beats and, if one is missing, captures the stack of the loop's thread. The
+log line also has how long the loop's thread was on a processor and, on Linux, how long it waited
+for one: the rest was spent waiting for a disk or for the interpreter's lock. This distinguishes a
+busy machine from a busy loop.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Final
 from headrace.loop.counters import Counters
 
 BEATS_PER_LIMIT: Final = 2
-"""How often the loop beats within the time that counts as a stall."""
+"""Beats of the loop within the duration of a stall."""
 NS_PER_MS: Final = 1_000_000
 PACKAGE: Final = PurePath(__file__).parent.parent
 NO_DESCRIPTOR: Final = -1
@@ -41,9 +41,9 @@ class LoopWatch:
         self._stall_ns = stall_ms * NS_PER_MS
         self._beat_seconds = stall_ms / 1000 / BEATS_PER_LIMIT
         self._due_ns = 0
-        """When the next beat is to come."""
+        """When the next beat is due."""
         self._place: str | None = None
-        """What the loop was in when a beat was missing."""
+        """The code that the loop ran when a beat was missing."""
         self._is_stopped = threading.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._usage: _Usage
@@ -51,7 +51,7 @@ class LoopWatch:
         self._loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:
-        """Watch the running loop; a stall time of zero watches nothing."""
+        """Watch the running loop; a stall time of zero disables the watch."""
         if not self._stall_ns:
             return
         self._loop = asyncio.get_running_loop()
@@ -107,7 +107,7 @@ class LoopWatch:
 
 
 class _Usage:
-    """What the thread that makes and reads this has had of the machine's processors."""
+    """The processor time of the thread that creates and reads this."""
 
     def __init__(self) -> None:
         self._scheduler = NO_DESCRIPTOR
