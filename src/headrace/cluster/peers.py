@@ -1,4 +1,4 @@
-"""Other nodes of the cluster, to be asked things: one connection each, opened when it is needed."""
+"""Connections to other nodes of the cluster: one each, opened on demand."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,12 +29,12 @@ class BrokerPeers:
         self._connections: dict[BrokerId, asyncio.Task[Connection]] = {}
 
     async def send(self, node_id: BrokerId, request: Message) -> Any:
-        """Ask a node; NotReachable if there is no answer, UnsupportedApi if it does not know."""
+        """Send a request; raise NotReachable without a response, UnsupportedApi if unsupported."""
         connection = await self._connection(node_id)
         return await connection.request(request, APIS[request.API_KEY].response)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         connections, self._connections = self._connections, {}
         for opening in connections.values():
             if opening.cancel() or opening.cancelled() or opening.exception() is not None:
@@ -42,7 +42,7 @@ class BrokerPeers:
             opening.result().close()
 
     async def _connection(self, node_id: BrokerId) -> Connection:
-        """Give the connection to a node, a new one if the node is elsewhere or hung up."""
+        """Return the connection to a node; a new one if the node moved or disconnected."""
         address = self._address(node_id)
         opening = self._connections.get(node_id)
         if opening is not None and opening.done() and not _is_usable(opening, address):
