@@ -1,8 +1,8 @@
 """The circuit breaker of a share group: delivery pauses when too many records are rejected.
 
 Pure: time and outcomes are inputs. Closed, it counts the outcomes of a moving window. Open, nothing
-is delivered for a while. Half open, one fetch gets records, and what becomes of them decides. What
-was delivered before it opened may be acknowledged at any time.
+is delivered for a while. Half open, one fetch gets records, and their outcomes decide. Records
+delivered before it opened may be acknowledged at any time.
 """
 
 from collections import deque
@@ -11,24 +11,24 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 SLICES: Final = 20
-"""Of a window, which moves by one at a time: outcomes are counted, not kept."""
+"""Slices of a window, which moves by one slice: outcomes are counted, not kept."""
 
 
 class BreakerState(Enum):
     CLOSED = "closed"
-    """All is delivered."""
+    """Records are delivered."""
     OPEN = "open"
     HALF_OPEN = "half-open"
 
 
 class BreakerLimits(NamedTuple):
-    """A group's settings, as they are now."""
+    """A group's current settings."""
 
     reject_percent: int = 0
-    """Which share of rejected records opens it; 0: it never does."""
+    """The percentage of rejected records that opens it; 0 for never."""
     window_ms: int = 10_000
     records_min: int = 20
-    """How many outcomes there must be before a share of them means anything."""
+    """The minimum number of outcomes before it can open."""
     pause_ms: int = 10_000
 
 
@@ -44,7 +44,7 @@ class _Slice:
 
 
 class Breaker:
-    """Whether a group's records are delivered."""
+    """Decides whether a group's records are delivered."""
 
     def __init__(self, limits: Callable[[], BreakerLimits]) -> None:
         self.state = BreakerState.CLOSED
@@ -54,21 +54,21 @@ class Breaker:
         """When it last opened."""
         self._limits = limits
         self._until_ms: int | None = None
-        """When the pause ends, or nobody waits any longer for what becomes of a trial."""
+        """When the pause ends, or when a trial without outcomes is abandoned."""
         self._slices: deque[_Slice] = deque()
         self._records = 0
         self._rejected = 0
         self._trial_records = 0
-        """How many outcomes decide, once somebody has records to try; 0 before."""
+        """How many outcomes decide the trial, once a member has its records; 0 before."""
 
     def counted(self, now_ms: int) -> tuple[int, int]:
-        """Give how many records were rejected, and how many had an outcome, in the window."""
+        """Return how many records were rejected, and how many had an outcome, in the window."""
         if self.state is BreakerState.CLOSED:
             self._forget(now_ms, self._limits())
         return self._rejected, self._records
 
     def on_acquired(self, records: int, now_ms: int) -> None:
-        """Take note of records that a member got; half open, they are the trial."""
+        """Record that a member acquired records; half open, they are the trial."""
         if self.state is BreakerState.HALF_OPEN:
             limits = self._limits()
             self._trial_records = min(self._trial_records + records, limits.records_min)
@@ -76,9 +76,9 @@ class Breaker:
             self.is_holding = True
 
     def on_outcomes(self, rejected: int, records: int, now_ms: int) -> bool:
-        """Take note of what became of some records; say whether it opened or closed by that.
+        """Count outcomes of records; return whether that opened or closed the breaker.
 
-        Open, outcomes do not count: those records were delivered before.
+        While it is open, outcomes do not count: those records were delivered before.
         """
         limits = self._limits()
         if not limits.reject_percent:
@@ -102,17 +102,17 @@ class Breaker:
         return self._close()
 
     def next_deadline_ms(self) -> int | None:
-        """Give when to call `on_deadline`; None: never."""
+        """Return when to call `on_deadline`, or None."""
         return self._until_ms
 
     def on_deadline(self, now_ms: int) -> bool:
-        """End the pause, or a trial that comes to nothing; say whether there may be delivery."""
+        """End the pause, or a trial without outcomes; return whether records may be delivered."""
         if not self._limits().reject_percent:
             self._close()
             return True
         if self._until_ms is None or now_ms < self._until_ms:
             return False
-        # A trial ends without an outcome if who got the records died: another one may try.
+        # A trial has no outcome if its member died: another member may try.
         self.state = BreakerState.HALF_OPEN
         self._start_over()
         return True
@@ -155,7 +155,7 @@ class Breaker:
 
     def _forget(self, now_ms: int, limits: BreakerLimits) -> None:
         first = now_ms // _slice_ms(limits) - SLICES + 1
-        # A clock that was set back, or a window of another length, leaves numbers from the future.
+        # If the clock was set back, or the window's length changed, slices may be from the future.
         while self._slices and not first <= self._slices[0].number < first + SLICES:
             oldest = self._slices.popleft()
             self._records -= oldest.records

@@ -1,4 +1,4 @@
-"""The circuit breaker of a share group on this node: its clock, its log lines, who waits for it."""
+"""The shell around a group's circuit breaker: its timer, its log lines, its waiters."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupBreaker:
-    """Pauses delivery of one group's records by this node."""
+    """Pauses this node's delivery of one group's records."""
 
     __slots__ = (
         "_breaker",
@@ -55,11 +55,11 @@ class GroupBreaker:
         return self._limits().reject_percent > 0
 
     def counted(self) -> tuple[int, int]:
-        """Give how many records were rejected, and how many had an outcome, in the window."""
+        """Return how many records were rejected, and how many had an outcome, in the window."""
         return self._breaker.counted(self._clock.now_ms())
 
     def pause_left_ms(self) -> int | None:
-        """Give how long delivery pauses yet; None if it does not."""
+        """Return how much longer delivery pauses; None if it does not."""
         until_ms = self._breaker.next_deadline_ms()
         if until_ms is None or self.state is not BreakerState.OPEN:
             return None
@@ -69,19 +69,19 @@ class GroupBreaker:
         """Whether nothing may be delivered now."""
         if not self._breaker.is_holding:
             return False
-        if not self.is_on:  # turned off since
+        if not self.is_on:  # turned off in the meantime
             self._look()
         return self._breaker.is_holding
 
     def on_acquired(self, acquired: list[Acquired]) -> None:
-        """Take note of what a member got."""
+        """Record that a member acquired records."""
         if self._breaker.state is BreakerState.HALF_OPEN:
             records = sum(each.last_offset - each.first_offset + 1 for each in acquired)
             self._breaker.on_acquired(records, self._clock.now_ms())
             self._arm()
 
     def count(self, change: Change) -> None:
-        """Take note of what members said of records: accepted, rejected, or given up."""
+        """Count the outcomes of records: accepted, rejected, or given up."""
         limits = self._limits()
         if not limits.reject_percent and self.state is BreakerState.CLOSED:
             return
@@ -97,7 +97,7 @@ class GroupBreaker:
     # Time
 
     def rearm(self) -> None:
-        """Look at the clock again: it was moved."""
+        """Reset the timer: the clock was moved."""
         self.disarm()
         self._arm()
 
@@ -126,7 +126,7 @@ class GroupBreaker:
             self.openings += 1
             self._on_opened()
             logger.warning(
-                "group %r: the circuit breaker opened, as %d%% of its records or more are "
+                "group %r: the circuit breaker opened because at least %d%% of its records are "
                 "rejected; nothing is delivered for %d ms",
                 *(self._group_id, limits.reject_percent, limits.pause_ms),
             )

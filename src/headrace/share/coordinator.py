@@ -1,7 +1,6 @@
-"""The coordinator of the states of share partitions: the shell around `share.state`.
+"""The share coordinator: the shell around `share.state`.
 
-It deletes the beginning of its logs, which no state needs any more, and what topics leave behind
-that are deleted.
+It deletes the start of its logs, which no state needs any more, and the states of deleted topics.
 """
 
 import logging
@@ -29,12 +28,12 @@ logger = logging.getLogger(__name__)
 def share_state_coordinator(
     settings: AnySettings, image_of: Callable[[], Image], clock: Clock
 ) -> ShareStateCoordinator:
-    """Give the coordinator of share partitions' states."""
+    """Return the share coordinator."""
 
     def prune(index: int, offset: int | KafkaError) -> None:
         shard = coordinator.shard_at(index)
         if shard is None or isinstance(offset, KafkaError):
-            return  # another node leads, or it is loaded again
+            return  # another node leads, or it was loaded again
         log = shard.journal.log
         former_offset = log.start_offset
         try:
@@ -65,10 +64,10 @@ def share_state_coordinator(
 
 
 def forget_share_states(coordinator: ShareStateCoordinator, topic_id: TopicId) -> None:
-    """Delete the states of a topic that was deleted, of all groups that this node keeps them for.
+    """Delete the states of a deleted topic, of all groups whose states this node keeps.
 
-    A shard that is not in service finds them when it looks for states that nobody writes. Shards
-    that have none of the topic are not asked to write: one request may delete thousands of topics.
+    A shard that is not in service finds them later, when it looks for unused states. Shards
+    without states of the topic write nothing: one request may delete thousands of topics.
     """
 
     def on_failed(error: KafkaError) -> None:

@@ -1,7 +1,7 @@
-"""What a dead letter looks like (KIP-1191): a record, and where it comes from in its headers.
+"""The form of a dead letter (KIP-1191): a record, with its origin in the headers.
 
-Pure. The headers of the record come first and ours last, so that of a letter which died twice the
-last ones tell of the last time.
+Pure. The record's own headers come first and ours last, so that the last ones of a letter that was
+given up twice describe the last time.
 """
 
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ REASON_HEADER: Final = HEADER_PREFIX + "reason"
 
 
 class Origin(NamedTuple):
-    """Which share partition a letter comes from."""
+    """The share partition that a letter comes from."""
 
     topic: str
     partition: int
@@ -35,14 +35,14 @@ class LetterRecord(NamedTuple):
     original_headers: Headers
     own_headers: Headers
     has_copy: bool
-    """Whether it is a copy, and not only says where the record is."""
+    """Whether it is a copy of the record, not only a reference to it."""
 
     @property
     def headers(self) -> Headers:
         return self.original_headers + self.own_headers
 
     def without_copy(self, why: str) -> "LetterRecord":
-        """Give the letter that only says where its record is, and why no more than that."""
+        """Return the letter that only refers to its record, with the reason for that."""
         own = tuple(
             (name, value + f"; {why}".encode() if name == REASON_HEADER and value else value)
             for name, value in self.own_headers
@@ -53,7 +53,7 @@ class LetterRecord(NamedTuple):
 def write_letter(
     origin: Origin, record: Record, given_up: DeadLetter, *, has_copy: bool
 ) -> LetterRecord:
-    """Give the letter of a record that was given up."""
+    """Return the letter of a record that was given up."""
     own = (
         (TOPIC_HEADER, origin.topic.encode()),
         (PARTITION_HEADER, b"%d" % origin.partition),
@@ -68,10 +68,9 @@ def write_letter(
 
 
 def partition_of(letter: LetterRecord, origin: Origin, partition_count: int) -> int:
-    """Say where a letter goes: by its key as a producer would have it.
+    """Return the partition of a letter: by its key, as a producer would.
 
-    Without a key it goes by the partition that it comes from, and so to the same place when it has
-    to be sent again.
+    Without a key the partition that it comes from decides, so that a retry goes to the same place.
     """
     if letter.key is None:
         return origin.partition % partition_count

@@ -1,8 +1,8 @@
-"""The way of a dead letter: from the log of its record to a partition of the dead-letter topic.
+"""Sending dead letters: from the log of a record to a partition of the dead-letter topic.
 
-As a producer with acks=all would: appended here if this node leads the partition,
-else sent to the node that does. What is refused raises, and the caller tries again: the same letter
-may then be there twice.
+Letters are written like those of a producer with acks=all: appended here if this node leads the
+partition, else sent to the node that does. A refusal raises, and the caller retries: the letter may
+then be written twice.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from headrace.wire.messages.produce_response import ProduceResponse
 
 READ_BYTES_MIN: Final = 4 * 1024
 READ_BYTES_MAX: Final = 1024 * 1024
-"""How much of a log is read at once for letters, but at least a batch."""
+"""How much of a log is read at once for letters; at least one batch."""
 BATCH_BYTES_MAX: Final = 256 * 1024
-"""How large a batch of letters gets; a larger letter is alone in one."""
+"""The size of a batch of letters; a larger letter gets its own."""
 WRITE_TIMEOUT_MS: Final = 30_000
-"""How long the replicas of a dead-letter topic may take."""
+"""The timeout for the replicas of a dead-letter topic."""
 ACKS_ALL: Final = -1
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
@@ -50,27 +50,27 @@ CreateTopic = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class ReadLetters(NamedTuple):
-    """Letters of some offsets, without those that have no record to send."""
+    """Letters of some offsets, except those without a record to send."""
 
     last_offset: int
-    """How far was read."""
+    """The offset after the last one read."""
     letters: list[LetterRecord]
 
 
 async def read_letters(
     led: LedSharePartition, given_up: DeadLetter, inflating: Inflating, *, has_copy: bool
 ) -> ReadLetters:
-    """Read the records of some offsets, as many as are read at once.
+    """Read the records of some offsets, up to the limit of one read.
 
-    Markers of transactions are no records, nor is what compaction took away; of aborted
-    transactions there are none for a group that reads only what is committed. What cannot be read
-    any more has a letter that says so.
+    Transaction markers and compacted offsets have no records; neither have aborted transactions if
+    the group reads only committed records. A record that can no longer be read gets a letter that
+    says so.
     """
     log, last = led.partition.log, given_up.last_offset
     offset = max(given_up.first_offset, log.start_offset)
     if offset > last or offset >= log.end_offset:
         return ReadLetters(last, [])
-    # Up to the end: what was delivered is committed, even if a new leader does not know it yet.
+    # Up to the end: delivered records are committed, even if a new leader does not know it yet.
     # Most letters are about few records; the first batch is whole, however large.
     bytes_max = min(READ_BYTES_MAX, led.bytes_a_record * (last - offset + 1) + READ_BYTES_MIN)
     data = await log.read_cold(offset, bytes_max, up_to=log.end_offset)
@@ -91,7 +91,7 @@ async def read_letters(
             inflated_bytes_max=inflated_bytes_max,
         )
 
-    # However few bytes there are, they may inflate to many.
+    # Even a few bytes may decompress to many.
     return await inflating.run(decode, bytes(data))
 
 
@@ -134,7 +134,7 @@ def _letters(
 
 
 class LetterSender:
-    """Writes letters to dead-letter topics, wherever they are led."""
+    """Writes letters to dead-letter topics, wherever their leaders are."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class LetterSender:
         self._create_topic = create_topic
 
     async def send(self, topic_name: str, letters: Sequence[LetterRecord], origin: Origin) -> None:
-        """Return when all letters are committed; KafkaError or ClientError if one is not."""
+        """Return when all letters are committed; raise KafkaError or ClientError if one is not."""
         if not letters:
             return
         topic = self._image_of().topic(TopicName(topic_name))
@@ -175,7 +175,7 @@ class LetterSender:
                 await self._write(topic, index, portion)
 
     async def _write(self, topic: Topic, index: int, letters: list[LetterRecord]) -> None:
-        """Write a batch; what the topic finds too large goes one by one, and then without copy."""
+        """Write a batch; if it is too large for the topic, one by one, and then without copies."""
         try:
             await self._write_batch(topic, index, letters)
         except KafkaError as error:
@@ -192,7 +192,7 @@ class LetterSender:
         now_ms = self._clock.now_ms()
         builder = BatchBuilder()
         for letter in letters:
-            # Not the time of the record: what is old would be deleted before anybody sees it.
+            # Not the time of the record: retention would delete an old letter before it is seen.
             builder.append(now_ms, letter.key, letter.value, letter.headers)
         batch = builder.build()
         partition = self._replicas.find(topic.name, index)
@@ -205,7 +205,7 @@ class LetterSender:
     async def _append(self, partition: Partition, batch: memoryview, now_ms: int) -> Appended:
         try:
             return partition.append(batch, now_ms, needs_replicas=True)
-        except CostlyBatch as costly:  # the topic keeps another codec
+        except CostlyBatch as costly:  # the topic uses another codec
             rules = partition.log.settings.rules
             header, batch = await self.inflating.validate(batch, costly.header, rules, now_ms)
         if not partition.is_leader:
@@ -235,7 +235,7 @@ class LetterSender:
 
 
 def _portions(letters: Sequence[LetterRecord]) -> Iterable[list[LetterRecord]]:
-    """Cut letters into batches of a bounded size."""
+    """Split letters into batches of a bounded size."""
     portion: list[LetterRecord] = []
     size_bytes = 0
     for letter in letters:
@@ -251,7 +251,7 @@ def _portions(letters: Sequence[LetterRecord]) -> Iterable[list[LetterRecord]]:
 
 
 async def _committed(partition: Partition, last_offset: int) -> None:
-    """Return when all replicas in sync have an offset, and the disk where that is asked for."""
+    """Return when all in-sync replicas have an offset, and it is synced if required."""
     waiter = _Commit(partition, last_offset)
     if waiter.is_over():
         return

@@ -1,9 +1,9 @@
-"""Dead letters of the share partitions that this node leads (KIP-1191): sent until they are there.
+"""Dead letters of the share partitions that this node leads (KIP-1191): retried until written.
 
-A record that is given up is first written down as being archived, then copied to the topic that its
-group names, then archived for good. A crash between the two has it copied again: at least once. A
-letter that cannot be sent is tried again, after pauses that grow, for as long as it takes or until
-the group names no topic any more; nothing but the window of its own share partition waits for it.
+A given-up record is first persisted as archiving, then copied to its group's dead-letter topic,
+then archived. A crash in between copies it again: at least once. A letter that cannot be sent is
+retried with a growing backoff, for as long as it takes or until the group has no dead-letter topic
+any more; only the window of its own share partition waits for it.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from headrace.share.led_partition import LedSharePartition
 from headrace.share.partition.types import DeadLetter
 
 SENDS_MAX: Final = 8
-"""How many share partitions read and send letters at the same time."""
+"""How many share partitions read and send letters concurrently."""
 REFUSALS_MAX: Final = 1000
-"""How many are remembered, so as not to be repeated in the log."""
+"""How many log messages are remembered, so as not to be repeated."""
 FIRST_PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 30.0
 _DOUBLINGS_MAX: Final = 10
@@ -32,23 +32,23 @@ Refuse = Callable[[LedSharePartition, str], str | None]
 
 
 class Progress(NamedTuple):
-    """How the dead letters of a share partition get on, for those who look."""
+    """The progress of a share partition's dead letters, for inspection."""
 
     waiting_records: int
     failed_attempts: int
-    """In a row, so far."""
+    """Consecutive failures so far."""
     error: str | None
     """Why the last attempt failed."""
 
 
 class DeadLetters:
-    """Takes letters from share partitions and sees to it that they arrive."""
+    """Takes letters from share partitions and delivers them."""
 
     def __init__(self, sender: LetterSender, refuse: Refuse) -> None:
-        """`refuse` says why a topic cannot be that of a share partition's letters, if it cannot."""
+        """`refuse` returns why a topic cannot take a share partition's letters, or None."""
         self.sent_records = 0
         self.dropped_records = 0
-        """Archived without a letter although the group names a topic: it may not be that one."""
+        """Records archived without a letter because the group's topic is unsuitable."""
         self.failed_attempts = 0
         self.sender = sender
         self.refuse = refuse
@@ -57,7 +57,7 @@ class DeadLetters:
         self._outboxes: dict[LedSharePartition, _Outbox] = {}
 
     def look(self, led: LedSharePartition) -> None:
-        """Take what a share partition has to send."""
+        """Take the letters that a share partition has to send."""
         letters = led.machine.dead_letters()
         if not letters:
             return
@@ -67,7 +67,7 @@ class DeadLetters:
         outbox.put(letters)
 
     def progress(self, led: LedSharePartition) -> Progress | None:
-        """Say how the letters of a share partition get on; None if it has none."""
+        """Return the progress of a share partition's letters; None if it has none."""
         outbox = self._outboxes.get(led)
         return None if outbox is None else outbox.progress()
 
@@ -76,13 +76,13 @@ class DeadLetters:
         return sum(outbox.progress().waiting_records for outbox in self._outboxes.values())
 
     def forget(self, led: LedSharePartition) -> None:
-        """Send no more for a share partition: it is led no longer, or loaded anew."""
+        """Stop sending for a share partition: it is no longer led here, or was reloaded."""
         outbox = self._outboxes.pop(led, None)
         if outbox is not None:
             outbox.close()
 
     def is_new(self, refusal: str) -> bool:
-        """Whether this was not said before: a line in the log is enough."""
+        """Return whether this was not logged before: one line is enough."""
         if refusal in self._refusals:
             return False
         if len(self._refusals) >= REFUSALS_MAX:
@@ -91,13 +91,13 @@ class DeadLetters:
         return True
 
     def close(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         for led in tuple(self._outboxes):
             self.forget(led)
 
 
 class _Outbox:
-    """The letters of one share partition, sent one after the other."""
+    """The letters of one share partition, sent in sequence."""
 
     def __init__(self, led: LedSharePartition, home: DeadLetters) -> None:
         self._led = led
@@ -105,7 +105,7 @@ class _Outbox:
         self._letters: deque[DeadLetter] = deque()
         self._sending: DeadLetter | None = None
         self._failed: list[DeadLetter] = []
-        """Tried again when the timer ends."""
+        """Letters to retry when the timer fires."""
         self._attempts = 0
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
@@ -154,7 +154,7 @@ class _Outbox:
             self._home.forget(self._led)
 
     async def _send(self) -> None:
-        """Send the records of a letter, a part at a time, and archive what was sent."""
+        """Send the records of a letter, part by part, and archive those that were sent."""
         led = self._led
         while (letter := self._sending) is not None and not self._is_closed:
             settings = led.configs.now()
@@ -196,7 +196,7 @@ class _Outbox:
 
     def _try_again_later(self) -> None:
         if self._timer is not None:
-            return  # these failed beside those that it is for
+            return  # these failed together with those that it is for
         pause_seconds = min(
             FIRST_PAUSE_SECONDS * 2 ** min(self._attempts, _DOUBLINGS_MAX), PAUSE_SECONDS_MAX
         )
@@ -208,7 +208,7 @@ class _Outbox:
         failed, self._failed = self._failed, []
         for letter in failed:
             self._led.machine.dead_letter_failed(letter)
-        # Handed out anew: some of it may be gone from the log since.
+        # Read again: some of it may be gone from the log by now.
         letters = self._led.machine.dead_letters()
         if letters or self._letters:
             self.put(letters)

@@ -1,4 +1,4 @@
-"""What is kept of a share partition when its leader is gone."""
+"""The durable state of a share partition."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -6,18 +6,18 @@ from typing import Final, NamedTuple
 
 UNKNOWN_COUNT: Final = -1
 NO_LEADER_EPOCH: Final = -1
-"""The leader epoch of a reader that does not lead the share partition."""
+"""The leader epoch of a reader that is not the leader of the share partition."""
 
 
 class DeliveryState(IntEnum):
-    """Where a record is on its way, by Kafka's numbers."""
+    """Delivery states of a record, with Kafka's codes."""
 
     AVAILABLE = 0
     ACQUIRED = 1
-    """Leased to a member; never written."""
+    """Leased to a member; never persisted."""
     ACKNOWLEDGED = 2
     ARCHIVING = 3
-    """Given up, and on its way to the dead letters (KIP-1191)."""
+    """Given up, waiting for its dead letter (KIP-1191)."""
     ARCHIVED = 4
 
 
@@ -40,7 +40,7 @@ TRANSITIONS: Final[Mapping[DeliveryState, Mapping[DeliveryState, str]]] = {
 
 
 class StateBatch(NamedTuple):
-    """A run of offsets in one state."""
+    """A range of offsets in one state."""
 
     first_offset: int
     last_offset: int
@@ -49,10 +49,10 @@ class StateBatch(NamedTuple):
 
 
 class DurableState(NamedTuple):
-    """A share partition as it was last written."""
+    """A share partition as last persisted."""
 
     state_epoch: int
-    """Grows when a group's offsets are set anew: what was known before counts no more."""
+    """Grows when a group's offsets are reset, which invalidates earlier state."""
     leader_epoch: int
     start_offset: int
     delivery_complete_count: int
@@ -61,7 +61,7 @@ class DurableState(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """What a group's offsets and lag are made of."""
+    """The base of a group's offsets and lag."""
 
     state_epoch: int
     leader_epoch: int
@@ -70,11 +70,11 @@ class StateSummary(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """A change of a share partition, to be merged into what is there."""
+    """A change of a share partition, to be merged into the stored state."""
 
     state_epoch: int
     leader_epoch: int
     start_offset: int
-    """UNKNOWN_OFFSET leaves it as it is."""
+    """UNKNOWN_OFFSET keeps the stored one."""
     delivery_complete_count: int
     batches: tuple[StateBatch, ...]

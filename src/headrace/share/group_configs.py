@@ -1,4 +1,4 @@
-"""What a share group was told, as the leaders of its partitions use it."""
+"""Share group configs, as the leaders of share partitions use them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -39,22 +39,22 @@ _UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1000)
 
 
 class ShareGroupSettings(NamedTuple):
-    """A share group's configs, its own before the node's."""
+    """A share group's effective configs: its own, else the node's."""
 
     limits: Limits
     is_committed: bool
-    """Whether records of open and aborted transactions are held back (share.isolation.level)."""
+    """Whether records of open and aborted transactions are withheld (share.isolation.level)."""
     offset_reset: str
-    """latest, earliest or by_duration: where a partition that nobody has read begins."""
+    """latest, earliest or by_duration: where an unread partition starts."""
     dead_letter_topic: str = ""
-    """Where records go that are given up; nowhere if empty."""
+    """The dead-letter topic; empty for none."""
     is_dead_letter_copied: bool = True
-    """Whether a letter has its record, or only says where it is."""
+    """Whether a letter copies its record or only refers to it."""
     breaker: BreakerLimits = BreakerLimits()
 
 
 class ShareGroupConfigs:
-    """The settings of one share group, computed again only when they were changed."""
+    """The settings of one share group, recomputed only after a change."""
 
     __slots__ = ("_configs", "_group_id", "_image_of", "_settings", "known")
 
@@ -64,10 +64,10 @@ class ShareGroupConfigs:
         self._image_of = image_of
         self._configs: Mapping[str, str] | None = None
         self.known: ShareGroupSettings
-        """What `now` returned last, for those who have called it in this turn of the loop."""
+        """The last result of `now`, for callers that called it in this turn of the loop."""
 
     def now(self) -> ShareGroupSettings:
-        # A change of a resource's configs puts another mapping in the place of the old one.
+        # A change of a resource's configs replaces its mapping.
         configs = self._image_of().configs(ResourceType.GROUP, self._group_id)
         if configs is not self._configs:
             self._configs, self.known = configs, _read(configs, self._settings)
@@ -123,7 +123,7 @@ def _number(configs: Mapping[str, str], setting: Setting[int], node: AnySettings
 
 
 def duration_ms(offset_reset: str) -> int | None:
-    """Give how far back `by_duration:` goes; None if it is another way to begin."""
+    """Return how far back `by_duration:` goes; None for other values."""
     if not offset_reset.startswith(_BY_DURATION):
         return None
     found = _DURATION.fullmatch(offset_reset.removeprefix(_BY_DURATION))

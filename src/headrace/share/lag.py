@@ -1,4 +1,4 @@
-"""Where a share group is in a partition, and how far behind (KIP-1226)."""
+"""A share group's position and lag in a partition (KIP-1226)."""
 
 from typing import Final
 
@@ -15,9 +15,9 @@ UNKNOWN_LAG: Final = -1
 def begun_summary(
     share_partitions: SharePartitions, key: SharePartitionKey, summary: StateSummary
 ) -> StateSummary:
-    """Return what is stored, or where the group began if it reads here and nothing is stored yet.
+    """Return the stored summary, or where the group started if nothing is stored yet.
 
-    The start of a group is stored with its first acknowledgement.
+    The start offset of a group is stored with its first acknowledgement.
     """
     if summary.start_offset != UNKNOWN_OFFSET:
         return summary
@@ -31,9 +31,9 @@ def begun_summary(
 
 
 def share_lag(replicas: Replicas, key: SharePartitionKey, summary: StateSummary) -> int:
-    """Return how many records from the start on the group may read and is not done with.
+    """Return how many readable records from the start on the group has not finished.
 
-    It is unknown before somebody has read, and where another node leads the partition.
+    It is unknown before a member has read, and if another node leads the partition.
     """
     _, _, start_offset, complete_count = summary
     if start_offset == UNKNOWN_OFFSET or complete_count == UNKNOWN_COUNT:

@@ -1,8 +1,8 @@
-"""A share partition that this node leads: the machine, its log, its clock, and who waits for it.
+"""A share partition that this node leads: the machine, its log, its timer and its waiters.
 
-The machine decides, this module carries out: it loads the state, hands changes to the persister
-and tells the machine how that went, calls it when a lock runs out, and wakes fetches when there is
-something for them. All of it on the loop, with plain calls.
+The machine decides, this module acts: it loads the state, passes changes to the persister and the
+outcome to the machine, calls the machine when a lock expires, and wakes fetches when there are
+records for them. All of it on the loop, with plain calls.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ PASSED_ON: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PAR
 
 
 LOOK_COST: Final = 8
-"""What it costs to end locks, or to give back what a member holds, and to have that written."""
+"""The cost of expiring locks, or releasing a member's records, and persisting that."""
 RUNS_SHIFT: Final = 4
-"""Looking through this power of two of runs costs 1 more."""
+"""Scanning this power of two of ranges costs 1 more."""
 
 
 class ShareWaiter(Protocol):
     """A share fetch that waits for records."""
 
     def look_again(self, led: "LedSharePartition") -> int:
-        """Take what a share partition has now; return what that cost."""
+        """Take the records that a share partition has now; return the cost."""
 
 
 class LedSharePartition:
-    """One share partition, from its loading until this node leads it no more."""
+    """One share partition, from loading until this node no longer leads it."""
 
     __slots__ = (
         "_home",
@@ -89,13 +89,13 @@ class LedSharePartition:
         self.machine = SharePartition(configs.limits)
         self.is_active = False
         self.error: KafkaError | None = None
-        """Why it serves no more; a new one may be in its place."""
+        """Why it stopped serving; a new instance may have replaced it."""
         self.waiters: dict[ShareWaiter, None] = {}
-        """In the order in which they came: whoever waits longest is served first."""
+        """Waiters in order of arrival: the longest waiting is served first."""
         self.bytes_a_record = 0
-        """How large records were when they were last read, as a guess for the next time."""
+        """The record size of the last read, as an estimate for the next."""
         self.releasing: set[str] = set()
-        """Members whose session is over, and whose records are given back in a later turn."""
+        """Members whose session is over and whose records are released in a later turn."""
         self._home = home
         self._is_wake_due = False
         self._is_fresh_wake = False
@@ -106,7 +106,7 @@ class LedSharePartition:
     # Beginning and end
 
     def load(self) -> None:
-        """Ask for the state; `is_active` or `error` tells when it is there."""
+        """Load the state; `is_active` or `error` is set when that is done."""
         self._home.persister.read_state(self.key, self.partition.leader_epoch, self._on_state)
 
     def _on_state(self, answer: DurableState | KafkaError) -> None:
@@ -126,7 +126,7 @@ class LedSharePartition:
             self._begin(answer, log.start_offset if reset == "earliest" else log.high_watermark)
 
     async def _begin_some_time_ago(self, state: DurableState, back_ms: int) -> None:
-        """Begin with the first record of some time ago, which is looked up off the loop."""
+        """Start with the first record of some time ago, which is looked up off the loop."""
         log, since_ms = self.partition.log, self._home.clock.now_ms() - back_ms
         try:
             found = await find_off_loop(log, since_ms, self._home.inflating.run)
@@ -153,7 +153,7 @@ class LedSharePartition:
         self._after_change()
 
     def end(self, error: KafkaError) -> None:
-        """Serve no more; those who wait are told why."""
+        """Stop serving; waiters get the reason."""
         self.error = error
         self.is_active = False
         self.disarm()
@@ -164,17 +164,17 @@ class LedSharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it could be loaded again at any time, and nobody would notice."""
+        """Whether it could be reloaded at any time without a visible effect."""
         return self.is_active and not self.waiters and self.machine.is_at_rest
 
     # What members do
 
     def has_records(self, now_ms: int) -> bool:
-        """Whether a fetch would find something."""
+        """Whether a fetch would find records."""
         return self.next_offset(now_ms) is not None
 
     def next_offset(self, now_ms: int) -> int | None:
-        """Return where a fetch would begin to read; None if it would find nothing."""
+        """Return where a fetch would start to read; None if it would find nothing."""
         if not self.is_active or self.breaker.is_holding():
             return None
         machine, log = self.machine, self.partition.log
@@ -187,7 +187,7 @@ class LedSharePartition:
 
     @property
     def up_to(self) -> int:
-        """Where the group must stop reading."""
+        """The offset at which the group must stop reading."""
         log = self.partition.log
         return log.last_stable_offset if self.configs.now().is_committed else log.high_watermark
 
@@ -202,7 +202,7 @@ class LedSharePartition:
     ) -> list[Acquired]:
         """Lease records that were read from `fetch_offset` on, in this same turn of the loop."""
         if self.releasing and member_id in self.releasing:
-            self.release_member(member_id)  # what it held in its former session
+            self.release_member(member_id)  # the records of its previous session
         acquired = self.machine.acquire(
             member_id, fetched, wanted, now_ms, fetch_offset=fetch_offset
         )
@@ -214,7 +214,7 @@ class LedSharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], reply: Reply[None]
     ) -> None:
-        """Do what a member says of its records; answers None once that is durable."""
+        """Apply a member's acknowledgements; reply None once they are durable."""
         if not self.is_active:
             reply(self.error or _not_loaded(self))
             return
@@ -227,7 +227,7 @@ class LedSharePartition:
         self._persist(change, now_ms, reply)
 
     def release_member(self, member_id: str) -> None:
-        """Let the others have what a member holds: its session is over."""
+        """Release a member's records to the others: its session is over."""
         self.releasing.discard(member_id)
         if self.is_active:
             now_ms = self._home.clock.now_ms()
@@ -245,7 +245,7 @@ class LedSharePartition:
     # Writing
 
     def _follow(self, change: Change | None, now_ms: int) -> None:
-        """Carry out a change that nobody waits for."""
+        """Persist a change that no request waits for."""
         if change is None:
             self._after_change()
         else:
@@ -283,7 +283,7 @@ class LedSharePartition:
 
     def _count(self, change: Change) -> None:
         self._home.counters.count(change)
-        if not change.is_applied:  # what a member said, or left behind
+        if not change.is_applied:  # acknowledged, or left behind by a member
             self.breaker.count(change)
 
     # Waiting
@@ -302,18 +302,18 @@ class LedSharePartition:
         self.wake_soon()
 
     def on_change(self, partition: Partition) -> None:
-        """Do nothing: whoever moves partitions tells the home of this one."""
+        """Do nothing: role changes arrive through `SharePartitions`."""
 
     def wake_soon(self) -> None:
-        """Have those who wait look again, from the next turn of the loop on."""
-        # Whatever else happens in this turn of the loop belongs to the same look.
+        """Wake the waiters, from the next turn of the loop on."""
+        # All changes within this turn of the loop share one wake-up.
         self._is_fresh_wake = True
         if not self._is_wake_due:
             self._is_wake_due = True
             self._home.turns.soon(self._wake)
 
     def _wake(self) -> int:
-        """Let fetches have what there is, one after the other, until nothing is left."""
+        """Serve waiting fetches in order until nothing is left."""
         if self._is_fresh_wake:
             self._is_fresh_wake = False
             self._to_wake = deque(self.waiters)
@@ -327,7 +327,7 @@ class LedSharePartition:
             elif (waiter := to_wake.popleft()) in self.waiters:
                 cost += waiter.look_again(self)
         self._is_wake_due = False
-        if self._is_fresh_wake and self.waiters:  # there was more while they looked
+        if self._is_fresh_wake and self.waiters:  # more arrived while they were served
             self._is_wake_due = True
             self._home.turns.soon(self._wake)
         return cost
@@ -342,9 +342,9 @@ class LedSharePartition:
     # Time
 
     def _arm(self) -> None:
-        """Have the machine called when its next lock runs out.
+        """Set the timer for the machine's next lock expiry.
 
-        A timer that comes too early is left: most locks are given back long before they end.
+        An earlier timer is kept: most locks are released long before they expire.
         """
         deadline_ms = self.machine.next_deadline_ms()
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
@@ -355,7 +355,7 @@ class LedSharePartition:
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
 
     def rearm(self) -> None:
-        """Look at the clock again: it was moved."""
+        """Reset the timer: the clock was moved."""
         self.disarm()
         if self.is_active:
             self._arm()
@@ -366,7 +366,7 @@ class LedSharePartition:
             self._timer = None
 
     def _on_timer(self) -> None:
-        # Those of many share partitions may end at the same time.
+        # Locks of many share partitions may expire at the same time.
         self._home.turns.soon(self._look_at_clock)
 
     def _look_at_clock(self) -> int:
@@ -389,7 +389,7 @@ class LedSharePartition:
 
 
 def told_by_persister(error: KafkaError) -> KafkaError:
-    """Say what a failed read or write of a state means to a client, as Kafka does."""
+    """Return the client's error for a failed read or write of a state, as Kafka does."""
     if error.code in FENCED:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
     if error.code in COORDINATOR_UNAVAILABLE:
@@ -407,4 +407,4 @@ def _not_loaded(led: LedSharePartition) -> KafkaError:
 
 
 def _ignore(_: object) -> None:
-    """Nobody waits for this answer."""
+    """Drop a reply that no request waits for."""

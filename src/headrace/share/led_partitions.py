@@ -1,8 +1,8 @@
 """The share partitions that this node leads: loaded on first use, dropped with the leadership.
 
 They are also dropped when their group has no session here any more, as in Kafka, which bounds what
-groups of ever new names leave behind: not before the locks of its last members would have ended,
-and only those of which everything is written. Whoever comes back loads them anew.
+short-lived groups leave behind: not before the locks of the last members would have expired, and
+only once everything is persisted. A member that comes back reloads them.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from headrace.share.ports import MemberConnection, Persister
 from headrace.share.sessions import PartitionId, ShareSession, ShareSessions
 
 RELEASES_AT_ONCE: Final = 16
-"""Of how many partitions a member's records are given back in the turn that ends its session."""
+"""How many partitions release a member's records in the turn that ends its session."""
 UNLOAD_RETRY_MS: Final = 1000
-"""How long to wait at least before an emptied group is looked at again."""
+"""The minimum wait before a group without sessions is checked."""
 
 
 class ShareCounters:
-    """What became of records since the node started."""
+    """Outcomes of records since the node started."""
 
     __slots__ = (
         "accepted_records",
@@ -56,7 +56,7 @@ class ShareCounters:
         self.breaker_openings = 0
 
     def count(self, change: Change) -> None:
-        """Take note of a change that holds."""
+        """Count a durable change."""
         for first, last, state, _, cause in change.outcomes:
             if state == DeliveryState.ACKNOWLEDGED:
                 self.accepted_records += last - first + 1
@@ -66,12 +66,12 @@ class ShareCounters:
                 self.archived_records[cause] += last - first + 1
 
     def count_opening(self) -> None:
-        """Take note of a circuit breaker that opened."""
+        """Count a circuit breaker that opened."""
         self.breaker_openings += 1
 
 
 class _ShareGroup:
-    """What is led of one group."""
+    """The share partitions of one group that this node leads."""
 
     __slots__ = ("breaker", "configs", "group_id", "partitions", "timer", "topics", "unload_ms")
 
@@ -80,10 +80,10 @@ class _ShareGroup:
         self.configs = configs
         self.partitions: dict[PartitionId, LedSharePartition] = {}
         self.topics: Counter[str] = Counter()
-        """How many partitions it has of each topic."""
+        """The number of partitions of each topic."""
         self.timer: asyncio.TimerHandle | None = None
         self.unload_ms: int | None = None
-        """When to look whether it can be unloaded; None: while it has sessions."""
+        """When to check whether it can be unloaded; None while it has sessions."""
         self.breaker = GroupBreaker(
             group_id,
             configs.breaker_limits,
@@ -94,7 +94,7 @@ class _ShareGroup:
 
     @property
     def is_pausing(self) -> bool:
-        """Whether its circuit breaker is open, which would be forgotten with it."""
+        """Whether its circuit breaker is open, which unloading would forget."""
         return self.breaker.pause_left_ms() is not None
 
     def disarm(self) -> None:
@@ -109,7 +109,7 @@ class _ShareGroup:
 
 
 class SharePartitions:
-    """Share partitions by group, and the sessions of those who read them."""
+    """Share partitions by group, and the sessions of their members."""
 
     def __init__(
         self,
@@ -144,12 +144,12 @@ class SharePartitions:
     # Looking up
 
     def find(self, group_id: str, partition_id: PartitionId) -> LedSharePartition | None:
-        """Give a share partition that is loaded, or being loaded."""
+        """Return a share partition that is loaded or loading."""
         group = self._groups.get(group_id)
         return None if group is None else group.partitions.get(partition_id)
 
     def lead(self, group_id: str, partition_id: PartitionId) -> LedSharePartition | None:
-        """Give a share partition, and load it if need be; None if this node does not lead it."""
+        """Return a share partition, loading it if needed; None if this node does not lead it."""
         group = self._groups.get(group_id)
         if group is not None and (found := group.partitions.get(partition_id)) is not None:
             return found
@@ -175,17 +175,17 @@ class SharePartitions:
         return ShareGroupConfigs(group_id, self._settings, self._image_of).now()
 
     def breaker_of(self, group_id: str) -> GroupBreaker | None:
-        """Give the circuit breaker of a group; None if nothing of it is led here."""
+        """Return the circuit breaker of a group; None if this node leads nothing of it."""
         group = self._groups.get(group_id)
         return None if group is None else group.breaker
 
     def breakers(self) -> Iterator[GroupBreaker]:
-        """Give the circuit breakers of all groups that something is led of."""
+        """Return the circuit breakers of all groups with share partitions here."""
         for group in self._groups.values():
             yield group.breaker
 
     def has_group_read(self, group_id: str, topic: str) -> bool:
-        """Whether a group reads partitions of a topic that are led here."""
+        """Return whether a group reads partitions of a topic that this node leads."""
         group = self._groups.get(group_id)
         return group is not None and group.topics[topic] > 0
 
@@ -198,7 +198,7 @@ class SharePartitions:
         partitions: Sequence[PartitionId],
         peer: MemberConnection,
     ) -> ShareSession:
-        """Begin a session that ends with its connection; KafkaError if there are too many."""
+        """Open a session that ends with its connection; raise KafkaError if there are too many."""
         session = self.sessions.begin(group_id, member_id, partitions)
         group = self._groups.get(group_id)
         if group is not None and group.unload_ms is not None:
@@ -214,9 +214,9 @@ class SharePartitions:
         return session
 
     def end_session(self, session: ShareSession) -> None:
-        """Forget a session, and let others have what its member holds.
+        """Forget a session and release its member's records.
 
-        Of the first partitions at once, of the others in later turns of the loop.
+        The first partitions release at once, the others in later turns of the loop.
         """
         if session.is_ended:
             return
@@ -255,7 +255,7 @@ class SharePartitions:
     # Groups without sessions
 
     def _unload_later(self, group: _ShareGroup) -> None:
-        """Look at a group again when the locks of its last member would have ended."""
+        """Check a group again when the locks of its last member would have expired."""
         lock_ms = group.configs.limits().lock_duration_ms
         group.unload_ms = self.clock.now_ms() + lock_ms
         self._arm_unloading(group)
@@ -282,7 +282,7 @@ class SharePartitions:
         cost = 0
         for led in leds:
             if group.unload_ms is None:
-                return cost  # somebody has come back
+                return cost  # a member has come back
             cost += 2 + (led.machine.run_count >> RUNS_SHIFT)
             if led.is_idle:
                 self.drop(led, _unloaded(led))
@@ -296,7 +296,7 @@ class SharePartitions:
     # What changes
 
     def forget_group(self, group_id: str) -> None:
-        """Read a group's states anew when they are next used: they were changed elsewhere."""
+        """Reload a group's states on their next use: they were changed elsewhere."""
         group = self._groups.get(group_id)
         if group is not None:
             error = KafkaError(
@@ -306,7 +306,7 @@ class SharePartitions:
                 self.drop(led, error)
 
     def drop(self, led: LedSharePartition, error: KafkaError) -> None:
-        """Serve a share partition no more; the next who asks for it loads another."""
+        """Stop serving a share partition; the next request for it loads a new instance."""
         group = self._groups.get(led.key.group_id)
         if group is not None and group.partitions.get(led.id) is led:
             del group.partitions[led.id]
@@ -322,7 +322,7 @@ class SharePartitions:
         led.end(error)
 
     def on_leading(self, partition: Partition) -> None:
-        self._drop_all(partition)  # those of the former epoch
+        self._drop_all(partition)  # those of the previous epoch
 
     def on_following(self, partition: Partition) -> None:
         self._drop_all(partition)
@@ -340,7 +340,7 @@ class SharePartitions:
             self.drop(led, error)
 
     def rearm(self) -> None:
-        """Look at the clock again: it was moved."""
+        """Reset the timers: the clock was moved."""
         for led in tuple(self):
             led.rearm()
         for group in tuple(self._groups.values()):
@@ -348,7 +348,7 @@ class SharePartitions:
             self._arm_unloading(group)
 
     def close(self) -> None:
-        """Do nothing more by itself."""
+        """Stop all timers and background work."""
         self.dead_letters.close()
         for group in self._groups.values():
             group.breaker.disarm()
@@ -361,5 +361,5 @@ class SharePartitions:
 def _unloaded(led: LedSharePartition) -> KafkaError:
     return KafkaError(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        f"{led.partition.name} was unloaded: nobody of group {led.key.group_id!r} fetches here",
+        f"{led.partition.name} was unloaded: no member of group {led.key.group_id!r} fetches here",
     )

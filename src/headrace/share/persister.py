@@ -1,12 +1,12 @@
-"""The way from the leader of a share partition to whoever keeps its state.
+"""The connection from the leader of a share partition to the share coordinator.
 
-The state is here if this node leads its partition of `__share_group_state`: then a call is an
-operation of the shard, without a task. Else it is a request to the node that does; what is called
-within one turn of the loop goes there together. A coordinator that moves, loads or cannot be
-reached is asked again a few times, each time looked up anew; every other error is the caller's.
+If this node leads the partition of `__share_group_state`, a call is an operation of the local
+shard, without a task. Else it is a request to the node that does; the calls of one turn of the loop
+share one request. If a coordinator moves, loads or cannot be reached, the call is retried a few
+times with a new lookup each; every other error goes to the caller.
 
-Calls of one share partition are done in their order: one that is asked again holds the next ones
-up, as a start offset that is written late would undo what came after it.
+Calls of one share partition run in order: a retry delays the following calls, as a start offset
+that is written late would undo later changes.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from headrace.share.state.placement import state_partition
 from headrace.wire.schema import Message
 
 LINE_CALLS_MAX: Final = 1000
-"""How many calls of one share partition may wait for each other."""
+"""The most queued calls of one share partition."""
 
 P = TypeVar("P")
 A = TypeVar("A")
@@ -50,14 +50,14 @@ logger = logging.getLogger(__name__)
 
 
 class Patience(NamedTuple):
-    """How often a coordinator is asked, and how long is waited between: twice as long each time."""
+    """The number of attempts, and the backoff between them, which doubles each time."""
 
     attempts_max: int = 5
     first_pause_seconds: float = 1.0
     pause_seconds_max: float = 30.0
 
     def pause_seconds(self, attempts: int) -> float:
-        """Give how long to wait after so many attempts."""
+        """Return how long to wait after so many attempts."""
         return min(self.first_pause_seconds * 2.0 ** (attempts - 1), self.pause_seconds_max)
 
 
@@ -68,7 +68,7 @@ class Peers(Protocol):
     """The other nodes."""
 
     def send(self, node_id: BrokerId, request: Message) -> Awaitable[Any]:
-        """Ask a node; ClientError if there is no answer."""
+        """Send a request to a node; raise ClientError without a response."""
 
 
 class _Call(msgspec.Struct, Generic[P, A], eq=False):
@@ -80,7 +80,7 @@ class _Call(msgspec.Struct, Generic[P, A], eq=False):
     reply: Reply[A]
     attempts: int = 0
     is_over: bool = False
-    """Whether the caller was told already: this node stops."""
+    """Whether the caller already got its error because this node stops."""
 
     def read_answer(self, row: Any) -> A | KafkaError:
         """Return the answer from the row of a response, also if it is an error."""
@@ -127,7 +127,7 @@ class StatePersister:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply[None]
     ) -> None:
-        """Begin a share partition; answers None."""
+        """Initialize a share partition; reply None."""
         self._begin(_Call(INITIALIZE, key, Beginning(state_epoch, start_offset), reply))
 
     def read_state(
@@ -156,7 +156,7 @@ class StatePersister:
         self._begin(_Call(DELETE, key, None, on_deleted))
 
     def close(self) -> None:
-        """Ask no more; who still waits is told so."""
+        """Stop; pending calls get an error."""
         self._is_closed = True
         for timer in self._timers:
             timer.cancel()
@@ -244,7 +244,7 @@ class StatePersister:
             return
         line.popleft()
         if line:
-            # Not at once: a long line of refusals would be as deep a stack.
+            # Not at once: a long queue of refusals would recurse as deep.
             asyncio.get_running_loop().call_soon(self._attempt_first, line)
         else:
             del self._lines[call.key]
@@ -322,7 +322,7 @@ class StatePersister:
         except ClientError as error:
             answers = [_unavailable(str(error))] * len(calls)
         except Exception as error:
-            logger.exception("node %d could not be asked", node_id)
+            logger.exception("the request to node %d failed", node_id)
             answers = [_failed(error)] * len(calls)
         else:
             rows = {

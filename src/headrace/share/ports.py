@@ -1,8 +1,7 @@
-"""The seam between the leader of a share partition and whoever keeps its state.
+"""The seam between the leader of a share partition and the keeper of its state.
 
-Every call ends with `reply(answer)`: the answer, or the KafkaError that it failed with. Local
-states answer without a task; a node that leads another partition of the topic than the one asked
-for goes over the network.
+Every call ends with `reply(answer)`: the result, or the KafkaError that it failed with. Local
+states reply without a task; states on other nodes are reached over the network.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ class Persister(Protocol):
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, reply: Reply[None]
     ) -> None:
-        """Begin a share partition; answers None."""
+        """Initialize a share partition; reply None."""
 
     def read_state(
         self, key: SharePartitionKey, leader_epoch: int, reply: Reply[DurableState]
@@ -39,7 +38,7 @@ class Persister(Protocol):
 
 
 class MemberConnection(Protocol):
-    """The connection of a member of a share group."""
+    """The connection of a share group member."""
 
     address: str
     """Where it comes from, as `host:port`."""

@@ -1,4 +1,4 @@
-"""Reading a share partition: batches of the log by their headers, and the bytes that hold them."""
+"""Reading a share partition: batches of the log by their headers, and their bytes."""
 
 import logging
 from bisect import bisect_left
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class ShareRead(NamedTuple):
-    """What of a share partition could be acquired, and its bytes."""
+    """The part of a share partition that could be acquired, and its bytes."""
 
     led: LedSharePartition
     offset: int
-    """Where the reading began."""
+    """Where the read started."""
     records: memoryview
     ends: list[int]
     """Where each batch ends in the bytes."""
@@ -50,16 +50,16 @@ def read_share(
     is_first: bool,
     may_block: bool,
 ) -> ShareRead | None:
-    """Read from `offset` on, as `next_offset` returned it; None if that would wait for the disk.
+    """Read from `offset` on, as returned by `next_offset`; None if that would wait for the disk.
 
-    Whole batches, up to the one with which `records_max` offsets can be acquired, however many
-    that others hold lie between them. `is_first` lets the first batch be larger than `bytes_max`,
-    or nobody could ever have it.
+    Returns whole batches, until `records_max` offsets can be acquired, however many offsets that
+    other members hold lie between them. With `is_first` the first batch may be larger than
+    `bytes_max`, or it could never be delivered.
     """
     log, settings = led.partition.log, led.configs.known
     up_to = log.last_stable_offset if settings.is_committed else log.high_watermark
     enough_offset = led.machine.reach(offset, records_max, now_ms)
-    # What a client is ready to take is most often far more than its number of records needs.
+    # A client's byte limit is most often far more than its number of records needs.
     chunk_bytes = led.bytes_a_record * (enough_offset - offset + 1) + CHUNK_BYTES_MIN
     chunk_bytes = min(bytes_max, chunk_bytes)
     while True:
@@ -83,7 +83,7 @@ def read_share(
 
 
 def covering(read: ShareRead, acquired: list[Acquired]) -> memoryview:
-    """Give the bytes of the batches from the first to the last that was acquired."""
+    """Return the bytes of the batches from the first to the last that was acquired."""
     if not acquired:
         return _EMPTY
     fetched, ends = read.fetched, read.ends
@@ -96,11 +96,11 @@ def covering(read: ShareRead, acquired: list[Acquired]) -> memoryview:
 def _batches(
     records: memoryview, enough_offset: int
 ) -> tuple[list[int], list[FetchedBatch], list[tuple[int, int]]]:
-    """Give where each whole batch ends, and the batches up to the one that has `enough_offset`.
+    """Return where each whole batch ends, and the batches up to the one with `enough_offset`.
 
-    Then, of those with records of transactions, their numbers in the list and their producers.
-    Only the fields that count are read: there may be as many batches as there are records.
-    CorruptBatch if the first is none.
+    Also return the indexes and producers of those with transactional records. Only the needed
+    fields are read: there may be as many batches as records. Raise CorruptBatch if the first one
+    is invalid.
     """
     ends: list[int] = []
     fetched: list[FetchedBatch] = []
@@ -112,7 +112,7 @@ def _batches(
         )
         if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
             if fetched:
-                break  # what lies before the damage can be had
+                break  # the batches before the damage are readable
             raise CorruptBatch(f"at offset {first}: magic {magic}, batch length {length}")
         begin, position = position, position + length + LENGTH_PREFIX_BYTES
         if position > size_bytes:
@@ -125,7 +125,7 @@ def _batches(
         if count > length and not _is_possible(records[begin:position], attributes, count):
             logger.error(
                 "offsets %d to %d cannot be read: %d bytes do not hold %d records; share groups "
-                "pass them over",
+                "skip them",
                 *(first, last, length, count),
             )
             fetched.append(FetchedBatch(first, last, is_deliverable=False, is_readable=False))
@@ -137,9 +137,9 @@ def _batches(
 
 
 def _is_possible(batch: memoryview, attributes: int, count: int) -> bool:
-    """Return whether a batch can hold as many records, given what it could inflate to at most.
+    """Return whether a batch can hold that many records, given its maximum decompressed size.
 
-    What is produced now is checked; older versions took any number, and one small batch would keep
+    Produce checks this now; older versions accepted any number, and one small batch would keep
     the members of a group busy for hours with offsets that have no records.
     """
     code = attributes & COMPRESSION_MASK
@@ -153,7 +153,7 @@ def _is_possible(batch: memoryview, attributes: int, count: int) -> bool:
 def _withhold(
     fetched: list[FetchedBatch], transactional: list[tuple[int, int]], aborted: AbortedRanges
 ) -> None:
-    """Say of the batches of aborted transactions that nobody may have them."""
+    """Mark the batches of aborted transactions as withheld."""
     for number, producer_id in transactional:
         batch = fetched[number]
         if aborted.hold(producer_id, batch.first_offset):
@@ -161,6 +161,6 @@ def _withhold(
 
 
 _FIELDS: Final = Layout(">qi4xb4xhi16xq6xi")
-"""Of a header: base offset, length, magic, attributes, last offset delta, producer id, count."""
+"""Header fields: base offset, length, magic, attributes, last offset delta, producer id, count."""
 _TRANSACTION_BITS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 _last_offset: Final = attrgetter("last_offset")

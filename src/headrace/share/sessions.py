@@ -1,8 +1,8 @@
-"""Share sessions (KIP-932): which partitions a member fetches, remembered between its requests.
+"""Share sessions (KIP-932): a member's partitions, remembered between its requests.
 
-Pure. A session is one member's of one group; ShareFetch and ShareAcknowledge count its epochs
-together. It lives as long as the connection that began it, which is the shell's matter: what a
-member holds goes back to the others when its session ends.
+Pure. A session belongs to one member of one group; ShareFetch and ShareAcknowledge share its
+epochs. The shell ends it with the connection that opened it, and a member's records are released
+when its session ends.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -13,7 +13,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId
 
 INITIAL_EPOCH: Final = 0
-"""Begins a session."""
+"""The epoch that opens a session."""
 FINAL_EPOCH: Final = -1
 """Ends it."""
 _EPOCH_MAX: Final = 2**31 - 1
@@ -23,7 +23,7 @@ PartitionId: TypeAlias = tuple[TopicId, int]
 
 
 class ShareSession:
-    """One member's partitions, in the order in which it named them."""
+    """One member's partitions, in the order in which it added them."""
 
     __slots__ = (
         "client_host",
@@ -43,21 +43,21 @@ class ShareSession:
         self.group_id = group_id
         self.member_id = member_id
         self.epoch = 1
-        """What the next request must have."""
+        """The epoch that the next request must have."""
         self.partitions: dict[PartitionId, None] = dict.fromkeys(partitions)
         self.touched: dict[PartitionId, None] = {}
-        """The partitions that the member got records of, and may still hold some."""
+        """The partitions that the member acquired records of and may still hold some."""
         self.client_id: str | None = None
-        """What its client calls itself, for those who look."""
+        """The client id, for inspection."""
         self.client_host = ""
         self.is_ended = False
         self.on_ended: Callable[[], None] | None = None
-        """Called once when it ends, however it does."""
+        """Called once when the session ends, for any reason."""
 
     def change(
         self, named: Iterable[PartitionId], forgotten: Iterable[PartitionId]
     ) -> Collection[PartitionId]:
-        """Add what a request names, then forget what it gives up; give those that are new."""
+        """Add a request's partitions, then drop its forgotten ones; return the new ones."""
         partitions = self.partitions
         new = dict.fromkeys(each for each in named if each not in partitions)
         partitions.update(new)
@@ -66,7 +66,7 @@ class ShareSession:
         return new
 
     def in_turn(self, epoch: int) -> Iterable[PartitionId]:
-        """Give the partitions, from another one on in each epoch, so that each gets its turn."""
+        """Return the partitions, rotated by the epoch, so that each gets its turn."""
         count = len(self.partitions)
         first = (epoch - 1) % count if epoch > 0 < count else 0
         if first == 0:
@@ -74,7 +74,7 @@ class ShareSession:
         return chain(islice(self.partitions, first, None), islice(self.partitions, first))
 
     def advance(self) -> None:
-        """Expect the next epoch; after the largest comes the first."""
+        """Expect the next epoch; the largest wraps around to the first."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
 
@@ -85,7 +85,7 @@ class ShareSessions:
         self._sessions_max = sessions_max
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._counts: dict[str, int] = {}
-        """How many each group has."""
+        """The number of sessions per group."""
 
     def count_of(self, group_id: str) -> int:
         """Return how many sessions a group has."""
@@ -97,9 +97,9 @@ class ShareSessions:
     def begin(
         self, group_id: str, member_id: str, partitions: Iterable[PartitionId]
     ) -> ShareSession:
-        """Begin a session in the place of the one that the member has, if it has one.
+        """Open a session, replacing the one that the member has, if any.
 
-        KafkaError SHARE_SESSION_LIMIT_REACHED if there is no room for it.
+        Raise KafkaError SHARE_SESSION_LIMIT_REACHED if there is no room for it.
         """
         if (former := self._sessions.get((group_id, member_id))) is not None:
             self.end(former)
@@ -117,9 +117,9 @@ class ShareSessions:
         return session
 
     def resume(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
-        """Give the session of a request, which has that epoch, and expect the next one.
+        """Return the session of a request with that epoch, and expect the next one.
 
-        KafkaError if there is none, or if it expects another epoch.
+        Raise KafkaError if there is none, or if it expects another epoch.
         """
         session = self.find(group_id, member_id)
         if session.epoch != epoch:
@@ -132,7 +132,7 @@ class ShareSessions:
         return session
 
     def find(self, group_id: str, member_id: str) -> ShareSession:
-        """Give a member's session; KafkaError if it has none."""
+        """Return a member's session; raise KafkaError if it has none."""
         session = self._sessions.get((group_id, member_id))
         if session is None:
             raise KafkaError(
@@ -142,11 +142,11 @@ class ShareSessions:
         return session
 
     def get(self, group_id: str, member_id: str) -> ShareSession | None:
-        """Give a member's session, if it has one."""
+        """Return a member's session, if it has one."""
         return self._sessions.get((group_id, member_id))
 
     def end(self, session: ShareSession) -> None:
-        """Forget a session. Once ended, it stays so."""
+        """End a session for good."""
         if session.is_ended:
             return
         session.is_ended = True

@@ -1,1 +1,1 @@
-"""One share partition: which records of a partition are leased to whom. Pure; time is an input."""
+"""One share partition: the leases of its records to members. Pure; time is an input."""

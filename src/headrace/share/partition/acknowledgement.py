@@ -1,7 +1,7 @@
-"""What a member says of its records, checked as a whole before anything of it is done.
+"""Acknowledgements of a member, checked as a whole before any is applied.
 
-Kafka tells two failures apart: INVALID_REQUEST is a request that no state could make right, and
-INVALID_RECORD_STATE one about records that the member does not hold, or holds no more.
+Kafka distinguishes two failures: INVALID_REQUEST is a request that is invalid in any state, and
+INVALID_RECORD_STATE one about records that the member does not hold, or no longer holds.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ RELEASE = int(AckType.RELEASE)
 REJECT = int(AckType.REJECT)
 RENEW = int(AckType.RENEW)
 
-NO_RENEWALS = "The group does not let its members renew locks: share.renew.acknowledge.enable."
+NO_RENEWALS = "The group does not allow lock renewals: share.renew.acknowledge.enable."
 
 Stretch = tuple[int, int, int]
-"""First and last offset, and what is said of all of them."""
+"""First and last offset, and the type for all of them."""
 
 
 class Plan(NamedTuple):
-    """What acknowledgements come to."""
+    """The effect of acknowledgements."""
 
     outcomes: list[Outcome]
     renewals: list[tuple[int, int]]
@@ -46,9 +46,9 @@ def plan(
     acknowledgements: Sequence[Acknowledgement],
     limits: Limits,
 ) -> Plan:
-    """Say what acknowledgements come to, or raise the error of the first that is wrong.
+    """Return the effect of acknowledgements, or raise the error of the first invalid one.
 
-    Those of offsets before the start say nothing: whatever they were about is over.
+    Offsets before the start are ignored: their records are complete.
     """
     stretches, is_any_twice = _stretches(acknowledgements)
     outcomes = Outcomes()
@@ -60,7 +60,7 @@ def plan(
     index = 0
     for first, stretch_last, kind in stretches:
         position = max(first, window.start_offset)
-        # What comes before one that is wrong by itself may be wrong by its state, and is the first.
+        # Before an invalid one there may be one that fails by its state; that one comes first.
         last = stretch_last if wrong is None else min(stretch_last, wrong.first_offset - 1)
         if last < position:
             continue
@@ -92,10 +92,10 @@ def plan(
 def _first_wrong(
     window: Window, acknowledgements: Sequence[Acknowledgement]
 ) -> Acknowledgement | None:
-    """Give the first that goes behind the end, or begins with what the one before it ended with.
+    """Return the first that goes past the end, or starts at the last offset of its predecessor.
 
-    The second is what Kafka lets through when it looks at the request; the offset is then found to
-    be acknowledged already.
+    Kafka's check of the request lets the second case through; the offset is then found to be
+    acknowledged already.
     """
     previous = -1
     for each in acknowledgements:
@@ -117,9 +117,9 @@ def _end(kind: int, count: int, limits: Limits) -> tuple[int, Cause | None]:
 
 
 def _stretches(acknowledgements: Sequence[Acknowledgement]) -> tuple[list[Stretch], bool]:
-    """Give what is said in order of offsets, neighbours of which the same is said as one.
+    """Return the acknowledgements in offset order, adjacent ones of one type merged.
 
-    And whether the last offset of one is the first of the next.
+    Also return whether the last offset of one is the first of the next.
     """
     stretches: list[Stretch] = []
     is_any_twice = False
@@ -153,7 +153,7 @@ def _stretches(acknowledgements: Sequence[Acknowledgement]) -> tuple[list[Stretc
 
 
 def _spans(first_offset: int, size: int, types: Sequence[int]) -> Sequence[tuple[int, int]]:
-    """Give each type with how many offsets in a row it is for."""
+    """Return each type with its number of consecutive offsets."""
     if len(types) == 1:
         return ((types[0], size),)
     if len(types) != size:
@@ -166,7 +166,7 @@ def _never_acquired(window: Window, wrong: Acknowledgement) -> KafkaError:
         return KafkaError(
             ErrorCode.INVALID_RECORD_STATE, f"Offset {wrong.first_offset} is acknowledged twice."
         )
-    # Kafka looks for the records first, and only among some for those behind them.
+    # Kafka looks up the records first, and only then those after them.
     is_empty = window.end_offset < window.start_offset
     return KafkaError(
         ErrorCode.INVALID_RECORD_STATE if is_empty else ErrorCode.INVALID_REQUEST,

@@ -1,7 +1,7 @@
-"""Who gets which records of what was read from the log.
+"""Acquisition of records that were read from the log.
 
 Records that were delivered often are suspect: one of them may be what kills its consumers. They are
-acquired apart from others and in ever smaller parts, so that a poisonous one is alone in the end.
+acquired separately and in ever smaller ranges, so that a poison record ends up alone.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ SUSPECT_COUNT_MIN = 2
 class Acquisition:
     """One member's share of one read of the log.
 
-    It is chosen first, by walking over the batches in order, and locked then.
+    Records are first chosen, by walking over the batches in order, and then locked.
     """
 
     def __init__(self, window: Window, wanted: Wanted, limits: Limits, now_ms: int) -> None:
@@ -27,18 +27,18 @@ class Acquisition:
         self._batch_size = wanted.batch_size
         self._is_exact = wanted.mode == AcquireMode.RECORD_LIMIT
         self._left = wanted.max_records
-        """How many records more are wanted."""
+        """How many more records are wanted."""
         self._room = limits.in_flight_max - (window.end_offset - window.start_offset + 1)
-        """How many offsets more the window may have."""
+        """How many more offsets the window may have."""
         self._known: list[Acquired] = []
-        """What is in the window already, with the count that it has before."""
+        """Chosen offsets inside the window, with their previous delivery count."""
         self._fresh: list[Run] = []
-        """What the window is to be extended by."""
+        """Chosen offsets that extend the window."""
         self._end_offset = window.end_offset
         self._fetched_last = -1
 
     def choose(self, fetched: Sequence[FetchedBatch]) -> None:
-        """Take what is wanted and may be taken."""
+        """Choose the wanted records that may be acquired."""
         self._fetched_last = fetched[-1].last_offset
         position = max(fetched[0].first_offset, self._window.start_offset)
         for batch in fetched:
@@ -53,7 +53,7 @@ class Acquisition:
             position = batch.last_offset + 1
 
     def lock(self, member_id: str) -> list[Acquired]:
-        """Have a member hold what was chosen; give it, in order."""
+        """Lock the chosen records for a member; return them in order."""
         window = self._window
         until_ms = self._now_ms + self._limits.lock_duration_ms
         acquired: list[Acquired] = []
@@ -74,14 +74,14 @@ class Acquisition:
         return acquired
 
     def _take(self, first: int, last: int) -> bool:
-        """Take what may be taken of a batch; tell whether to go on."""
+        """Choose from a batch; return whether to continue."""
         known_last = min(last, self._window.end_offset)
         if first <= known_last and not self._take_known(first, known_last):
             return False
         return last <= self._end_offset or self._take_fresh(last)
 
     def _take_known(self, first: int, last: int) -> bool:
-        """Take what is available among some offsets of the window; tell whether to go on."""
+        """Choose available offsets of the window; return whether to continue."""
         for run in self._window.overlapping(first, last):
             if run.state != AVAILABLE or run.until_ms > self._now_ms:
                 continue
@@ -114,7 +114,7 @@ class Acquisition:
         self._known.append(Acquired(first, last, count))
 
     def _take_fresh(self, last: int) -> bool:
-        """Take a batch, or the rest of one, from behind the window; tell whether to go on."""
+        """Choose a batch, or the rest of one, beyond the window; return whether to continue."""
         if self._room <= 0:
             return False
         first = self._end_offset + 1
@@ -135,7 +135,7 @@ class Acquisition:
             self._fresh.append(before)
         before.batch_size = last - before.first + 1
         if taken_last < last:
-            # As Kafka, which knows batches as a whole: the rest is in the window, for anybody.
+            # As in Kafka, which tracks whole batches: the rest is in the window, available to all.
             rest = Run(taken_last + 1, last, AVAILABLE)
             rest.batch_size = before.batch_size
             self._fresh.append(rest)
@@ -143,7 +143,7 @@ class Acquisition:
         return self._room > 0 and taken_last == last
 
     def _pass_over(self, first: int, batch: FetchedBatch) -> None:
-        """Archive what is available of a batch that nobody is to see."""
+        """Archive the available offsets of a withheld batch."""
         cause = Cause.GONE if batch.is_control else Cause.ABORTED
         if not batch.is_readable:
             cause = Cause.UNREADABLE
@@ -158,7 +158,7 @@ class Acquisition:
             self._end_offset = last
 
     def _allowed(self, run: Run) -> int | None:
-        """Say how much of a run may be acquired at once; None if it is not suspect."""
+        """Return how much of a run may be acquired at once; None if it is not suspect."""
         limit = self._limits.delivery_count_limit
         suspect_count = max(SUSPECT_COUNT_MIN, (limit + 1) // 2)
         if run.count < suspect_count:
@@ -169,10 +169,10 @@ class Acquisition:
 
 
 def archive_missing(window: Window, fetch_offset: int | None, first_offset: int) -> None:
-    """Archive what is no longer in the log: a read from `fetch_offset` on began behind it.
+    """Archive offsets that are no longer in the log: a read from `fetch_offset` started after them.
 
-    Where the read began is not known by where the next would: an earlier offset may have become
-    available since. Without it, only what was never in the window is known to be gone.
+    The current next fetch offset would not do: an earlier offset may have become available since.
+    Without `fetch_offset`, only offsets that were never in the window are known to be gone.
     """
     if fetch_offset is not None:
         archive(window, fetch_offset, min(first_offset - 1, window.end_offset), Cause.GONE)
@@ -183,7 +183,7 @@ def archive_missing(window: Window, fetch_offset: int | None, first_offset: int)
 
 
 def archive(window: Window, first: int, last: int, cause: Cause) -> None:
-    """Have what is available among some offsets of the window never be delivered again."""
+    """Archive the available ones among some offsets of the window."""
     first = max(first, window.start_offset)
     if first > last or not window.runs:
         return

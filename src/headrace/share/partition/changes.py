@@ -1,9 +1,9 @@
-"""Changes of a share partition in two steps: begun here, final when they are durable.
+"""Changes of a share partition in two steps: started here, final when they are durable.
 
-What a member says of its records holds once it is written. Until then they stay acquired, so that
-taking it back is no more than forgetting it; and a record that went away meanwhile, because the log
-begins behind it, is not touched by the answer. What happens whether it can be written or not, such
-as the end of a lock, is done at once; if the write fails, it goes along with a later one.
+Acknowledgements take effect once they are persisted. Until then the records stay acquired, so that
+undoing is simply forgetting; and a record that the log has lost in the meantime is not affected by
+the outcome. Events that happen in any case, such as the expiry of a lock, take effect at once; if
+their write fails, they are included in a later one.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from headrace.share.partition.types import Cause
 
 
 class Outcome(NamedTuple):
-    """What some offsets come to."""
+    """The outcome of some offsets."""
 
     first: int
     last: int
@@ -23,26 +23,26 @@ class Outcome(NamedTuple):
 
 
 class Change:
-    """What is being written; whoever writes it hands it back and says how that went."""
+    """A pending write; the writer passes it back with its outcome."""
 
     __slots__ = ("carried", "complete_count", "is_applied", "is_release", "outcomes", "write")
 
     def __init__(self, outcomes: list[Outcome], *, is_applied: bool, is_release: bool) -> None:
         self.outcomes = outcomes
         self.is_applied = is_applied
-        """Whether it stays, written or not, and is done already."""
+        """Whether it already took effect, persisted or not."""
         self.is_release = is_release
-        """Whether the member is gone, so that there is nobody to give the records back to."""
+        """Whether the member is gone, so that the records cannot return to it."""
         self.complete_count = 0
-        """How many records it completes that are not counted yet."""
+        """How many records it completes beyond those already counted."""
         self.carried: list[StateBatch] = []
-        """What earlier writes left behind."""
+        """Outcomes of earlier failed writes."""
         self.write: StateWrite | None = None
-        """What to persist; None: nothing, and `succeeded` is to be called at once."""
+        """What to persist; None for nothing: call `succeeded` at once."""
 
 
 class Outcomes:
-    """Outcomes in the making: in order of offsets, neighbours that are alike as one."""
+    """A builder of outcomes in offset order that merges equal neighbours."""
 
     __slots__ = ("_cause", "_count", "_first", "_last", "_state", "done")
 
@@ -55,7 +55,7 @@ class Outcomes:
         self._cause: Cause | None = None
 
     def add(self, first: int, last: int, state: int, count: int, cause: Cause | None) -> None:
-        """Put offsets behind those that are there."""
+        """Append offsets."""
         if (
             first == self._last + 1
             and state == self._state
@@ -69,7 +69,7 @@ class Outcomes:
         self._count, self._cause = count, cause
 
     def end(self) -> list[Outcome]:
-        """Give all of them."""
+        """Return all outcomes."""
         self._flush()
         self._state = -1
         return self.done

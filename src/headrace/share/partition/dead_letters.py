@@ -1,4 +1,4 @@
-"""Records that were given up, on their way to the dead letters (KIP-1191)."""
+"""Records that were given up and wait for their dead letters (KIP-1191)."""
 
 from headrace.share.partition.changes import Outcome, Outcomes
 from headrace.share.partition.types import Cause, DeadLetter
@@ -6,9 +6,10 @@ from headrace.share.partition.window import ARCHIVED, ARCHIVING, Window
 
 
 def hand_out(window: Window) -> tuple[DeadLetter, ...]:
-    """Give what is to be copied and that nobody copies yet.
+    """Return the records to copy that are not being copied yet.
 
-    Only what is written down as given up, or could not be: what is copied is not delivered again.
+    Only those whose archiving state was persisted, or failed to be: a copied record is not
+    delivered again.
     """
     letters: list[DeadLetter] = []
     for run in window.runs:
@@ -20,9 +21,9 @@ def hand_out(window: Window) -> tuple[DeadLetter, ...]:
 
 
 def archive(window: Window, letter: DeadLetter) -> list[Outcome]:
-    """Have what was copied be over; give what became of it."""
+    """Archive copied records; return their outcomes."""
     outcomes = Outcomes()
-    # Letters that were handed out one after the other may be in one run by now.
+    # Letters that were handed out separately may be in one run by now.
     for run in window.between(letter.first_offset, letter.last_offset):
         if run.state == ARCHIVING and run.is_handed_out:
             window.set_state(run, ARCHIVED, run.cause)
@@ -33,7 +34,7 @@ def archive(window: Window, letter: DeadLetter) -> list[Outcome]:
 
 
 def take_back(window: Window, letter: DeadLetter) -> None:
-    """Have what could not be copied be handed out again."""
+    """Hand out records again that could not be copied."""
     for run in window.between(letter.first_offset, letter.last_offset):
         if run.state == ARCHIVING:
             run.is_handed_out = False

@@ -1,4 +1,4 @@
-"""A window from what was written of it."""
+"""Loading a window from its durable state."""
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.share.durable import DurableState
@@ -7,10 +7,10 @@ from headrace.share.partition.window import ACQUIRED, ARCHIVED, ARCHIVING, AVAIL
 
 
 def load(durable: DurableState, start_offset: int, limits: Limits) -> Window:
-    """Give the window that was written, or raise if nobody could have written it.
+    """Return the stored window, or raise if the state is inconsistent.
 
-    What was never written of is available, as if it had not been delivered: locks are not kept.
-    Why a record was given up is not kept either, but for what its count says.
+    Offsets without a stored state are available, as if never delivered: locks are not stored.
+    Neither is why a record was given up, except for what its delivery count shows.
     """
     window = Window(start_offset)
     for batch in durable.batches:

@@ -16,27 +16,27 @@ REST_DOUBLINGS_MAX = 30
 
 
 def end_of(count: int, cause: Cause, limits: Limits) -> tuple[int, Cause | None]:
-    """Say what a record that was delivered so often, and not dealt with, comes to."""
+    """Return the outcome of a record that was delivered so often and not acknowledged."""
     if count < limits.delivery_count_limit:
         return AVAILABLE, None
     return (ARCHIVING if limits.has_dead_letters else ARCHIVED), cause
 
 
 def rest_ms(count: int, limits: Limits) -> int:
-    """Say how long a record that was released after so many deliveries rests."""
+    """Return the backoff of a record that was released after so many deliveries."""
     doublings = min(max(count - 1, 0), REST_DOUBLINGS_MAX)
     longest_ms = max(limits.release_backoff_max_ms, limits.release_backoff_ms)
     return min(limits.release_backoff_ms << doublings, longest_ms)
 
 
 def lock(window: Window, run: Run, until_ms: int) -> None:
-    """Have the lock of a run end then, and not before."""
+    """Set when the lock of a run expires."""
     run.until_ms = until_ms
     window.note_deadline(until_ms)
 
 
 def renew(window: Window, renewals: list[tuple[int, int]], until_ms: int) -> None:
-    """Have the locks of some offsets end then."""
+    """Extend the locks of some offsets."""
     for first, last in renewals:
         for run in window.between(first, last):
             lock(window, run, until_ms)
@@ -44,10 +44,9 @@ def renew(window: Window, renewals: list[tuple[int, int]], until_ms: int) -> Non
 
 
 def expire(window: Window, now_ms: int, limits: Limits) -> list[Outcome]:
-    """End the locks whose time is over; give what became of their records.
+    """End the locks that have expired; return the outcomes of their records.
 
-    Records of which something is being written are left alone: if it cannot be written, they are
-    looked at then.
+    Records with a pending write are skipped: they are checked again if the write fails.
     """
     if window.deadline_ms is None or now_ms < window.deadline_ms:
         return []
@@ -70,16 +69,16 @@ def expire(window: Window, now_ms: int, limits: Limits) -> list[Outcome]:
 
 
 def give_back(window: Window, run: Run, cause: Cause, limits: Limits, outcomes: Outcomes) -> None:
-    """Take an acquired run from its member: others may have it, or it was delivered enough."""
+    """Release an acquired run, or give it up if it was delivered too often."""
     state, given_up = end_of(run.count, cause, limits)
     window.set_state(run, state, given_up)
     outcomes.add(run.first, run.last, state, run.count, given_up)
 
 
 def leave(window: Window, member_id: str, limits: Limits) -> list[Outcome]:
-    """Say what becomes of the records of a member that is gone.
+    """Return the outcomes of the records of a member that is gone.
 
-    Those of which something is being written have nobody to go back to any more.
+    Records with a pending write can no longer return to it.
     """
     outcomes = Outcomes()
     for run in window.runs:

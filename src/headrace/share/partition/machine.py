@@ -1,11 +1,11 @@
-"""A share partition: what its leader knows of every record between its start and its end.
+"""A share partition: the state of every record between its start and its end.
 
-Pure: time, what was read from the log and what became of writes are inputs. What is to be persisted
-comes out as a `Change`, which goes back in with the outcome. Follows KIP-932 as Apache Kafka 4.3.1
-does it, with KIP-1206 (acquire modes), KIP-1222 (renewals) and KIP-1226 (how much is complete).
+Pure: time, batches read from the log and outcomes of writes are inputs. State to persist comes out
+as a `Change`, which is passed back with the outcome. Follows KIP-932 as Apache Kafka 4.3.1 does,
+with KIP-1206 (acquire modes), KIP-1222 (renewals) and KIP-1226 (delivery complete count).
 
-The parts: `window` (runs of offsets), `acquisition`, `acknowledgement`, `locks`, `writes` (changes
-under way), `dead_letters`, `loading`.
+The parts: `window` (runs of offsets), `acquisition`, `acknowledgement`, `locks`, `writes` (pending
+changes), `dead_letters`, `loading`.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ STATE_NAMES = ("available", "acquired", "acknowledged", "archiving", "archived")
 
 
 class SharePartition:
-    """One partition as one group sees it. Empty until it is loaded."""
+    """One partition for one group. Empty until it is loaded."""
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self.state_epoch = 0
@@ -48,12 +48,12 @@ class SharePartition:
         self._window = Window()
         self._writes = Writes(self._window, state_epoch=0, leader_epoch=0)
         self.has_dead_letters = False
-        """False if none waits to be handed out; looked for otherwise."""
+        """False if no dead letter waits to be handed out; otherwise there may be one."""
 
     def load(self, durable: DurableState, *, leader_epoch: int, start_offset: int) -> None:
-        """Begin with what was written, from `start_offset` on; KafkaError if that cannot be.
+        """Load a stored state, from `start_offset` on; raise KafkaError if it is inconsistent.
 
-        What was known before, and changes under way, count no more.
+        This discards the previous state and pending changes.
         """
         window = load(durable, start_offset, self._limits())
         self._window = window
@@ -64,12 +64,12 @@ class SharePartition:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is not complete; all before it are."""
+        """The first offset that is not complete."""
         return self._window.start_offset
 
     @property
     def end_offset(self) -> int:
-        """The last offset that was ever acquired, or passed over."""
+        """The last offset that was ever acquired or skipped."""
         return self._window.end_offset
 
     @property
@@ -83,11 +83,11 @@ class SharePartition:
         return self._window.end_offset - self._window.start_offset + 1
 
     def next_fetch_offset(self, now_ms: int) -> int:
-        """Give the first offset that could be acquired: inside the window, or behind it."""
+        """Return the first offset that could be acquired: inside the window, or after it."""
         return self._window.next_available(now_ms)
 
     def reach(self, offset: int, count: int, now_ms: int) -> int:
-        """Return how far to read from `offset` on, to have so many that can be acquired."""
+        """Return how far to read from `offset` on to find so many offsets that can be acquired."""
         if offset > self._window.end_offset:
             return offset + count - 1
         return self._window.reach(offset, count, now_ms)
@@ -100,21 +100,21 @@ class SharePartition:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether all there is to know is written: nothing is leased, rests or is under way.
+        """Whether the whole state is persisted: nothing is leased, backing off or pending.
 
-        A partition that is loaded anew then goes on as this one would.
+        A partition that is reloaded then continues as this one would.
         """
         return not self._writes.are_under_way and self._window.is_at_rest()
 
     @property
     def run_count(self) -> int:
-        """How much there is to look through."""
+        """The number of runs to scan."""
         return len(self._window.runs)
 
     def can_acquire(self, now_ms: int) -> bool:
-        """Tell whether there is any use in reading the log.
+        """Return whether it is useful to read the log.
 
-        There is none if the window is full and nothing in it is available.
+        It is not if the window is full and nothing in it is available.
         """
         return self.has_room() or self._window.next_available(now_ms) <= self._window.end_offset
 
@@ -133,18 +133,18 @@ class SharePartition:
     ) -> list[Acquired]:
         """Lease records of some batches of the log to a member, oldest first.
 
-        The batches follow each other in the log. A lease ends at `now_ms + lock_duration_ms`. Each
-        record of it was delivered once more. Nothing of this is written.
+        The batches follow each other in the log. A lease ends at `now_ms + lock_duration_ms`. It
+        increments the delivery count of each record. None of this is persisted.
 
-        `fetch_offset` is what `next_fetch_offset` gave when the read began. What lies between it
-        and the first batch is gone from the log, by compaction, and archived; what lies between
-        two batches is leased, as Kafka does, and members acknowledge it as gaps.
+        `fetch_offset` is what `next_fetch_offset` returned when the read started. Offsets between
+        it and the first batch were compacted away and are archived; offsets between two batches
+        are leased, as in Kafka, and members acknowledge them as gaps.
         """
         if not fetched:
             return []
         window = self._window
         if fetch_offset is not None and fetch_offset > window.end_offset + 1:
-            return []  # read before the partition was loaded anew
+            return []  # read before the partition was reloaded
         archive_missing(window, fetch_offset, fetched[0].first_offset)
         window.advance()
         acquisition = Acquisition(window, wanted, self._limits(), now_ms)
@@ -156,10 +156,10 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], now_ms: int
     ) -> Change:
-        """Take what a member says of its records; KafkaError: nothing of it is done.
+        """Start to apply a member's acknowledgements; on KafkaError none is applied.
 
-        Locks are renewed at once. All else holds when the change is written, and until then the
-        member can say nothing more of these records.
+        Locks are renewed at once. Everything else takes effect when the change is persisted;
+        until then the member cannot acknowledge these records again.
         """
         limits = self._limits()
         outcomes, renewals = plan(self._window, member_id, acknowledgements, limits)
@@ -167,10 +167,10 @@ class SharePartition:
         return self._writes.begin(outcomes)
 
     def release_member(self, member_id: str, now_ms: int) -> Change | None:
-        """Give back what a member holds: its session or connection is gone.
+        """Release a member's records: its session or connection is gone.
 
-        None if it holds nothing. What is being written of its records goes on; if that fails, they
-        are given back then.
+        None if it holds nothing. Pending writes of its records continue; if one fails, its
+        records are released then.
         """
         outcomes = locks.leave(self._window, member_id, self._limits())
         return self._writes.begin(outcomes, is_release=True) if outcomes else None
@@ -178,8 +178,8 @@ class SharePartition:
     def on_log_start(self, log_start_offset: int, now_ms: int) -> Change | None:
         """Forget the records that the log no longer has, leased or not.
 
-        Never a change: the start goes along with the next write, as in Kafka. It is loaded again
-        from the log's start, should there be none.
+        Returns no change: the new start is included in the next write, as in Kafka. Without a next
+        write, a reload starts at the log's start.
         """
         window = self._window
         if log_start_offset > window.start_offset:
@@ -189,39 +189,39 @@ class SharePartition:
         return None
 
     def next_deadline_ms(self) -> int | None:
-        """Give when to call `on_deadline`: no lock and no rest ends before. None: never."""
+        """Return when to call `on_deadline`: no lock or backoff ends earlier. None for never."""
         return self._window.deadline_ms
 
     def on_deadline(self, now_ms: int) -> Change | None:
-        """End the locks and rests whose time is over.
+        """End the locks and backoffs that have expired.
 
         Their records can be acquired at once, unless they were delivered too often. None if there
-        is nothing to write, which does not mean that nothing became available.
+        is nothing to persist, even if records became available.
         """
         outcomes = locks.expire(self._window, now_ms, self._limits())
         return self._note(outcomes) if outcomes else None
 
     def succeeded(self, change: Change, now_ms: int) -> None:
-        """Have a change hold: its write is durable, or there was none to do."""
+        """Apply a change: its write is durable, or there was nothing to write."""
         self._writes.succeeded(change, now_ms, self._limits())
         if any(outcome.state == ARCHIVING for outcome in change.outcomes):
             self.has_dead_letters = True
 
     def failed(self, change: Change, now_ms: int) -> None:
-        """Take a change back: its write is not durable, or not known to be.
+        """Undo a change: its write is not durable, or not known to be.
 
-        Records go back to who holds them. If the lock has ended or the member has left, they are
-        given back to all, or given up. What cannot be taken back is written with the next change.
+        Records go back to their holder. If the lock has expired or the member has left, they are
+        released or given up. What cannot be undone is written with the next change.
         """
         self._writes.failed(change, now_ms, self._limits())
         self.has_dead_letters = True
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """Give what is to be copied to the dead letters, each once.
+        """Return the dead letters to copy, each once.
 
-        For each, call `dead_lettered` or `dead_letter_failed`, for all of it or part by part. Also
-        if the group has no such topic any more: there is nothing to copy then, and they are
-        archived.
+        For each, call `dead_lettered` or `dead_letter_failed`, for all of it or part by part; also
+        if the group no longer has a dead-letter topic: then there is nothing to copy, and the
+        records are archived.
         """
         if not self.has_dead_letters:
             return ()
@@ -229,16 +229,16 @@ class SharePartition:
         return dead_letters.hand_out(self._window)
 
     def dead_lettered(self, letter: DeadLetter, now_ms: int) -> Change:
-        """Archive what was copied. It stays archived even if that cannot be written."""
+        """Archive copied records. They stay archived even if that cannot be persisted."""
         return self._note(dead_letters.archive(self._window, letter))
 
     def dead_letter_failed(self, letter: DeadLetter) -> None:
-        """Hand it out again later."""
+        """Hand out a dead letter again later."""
         dead_letters.take_back(self._window, letter)
         self.has_dead_letters = True
 
     def in_flight(self, now_ms: int) -> list[InFlight]:
-        """Give what is known of every offset of the window, for those who look."""
+        """Return the state of every offset of the window, for inspection."""
         return [
             InFlight(
                 first_offset=run.first,
@@ -258,9 +258,9 @@ class SharePartition:
         ]
 
     def archived(self) -> list[GivenUp]:
-        """Give which offsets were given up last, in the window and before it, and why.
+        """Return the offsets that were given up most recently, in the window and before, and why.
 
-        Those before it are known since the partition was loaded, up to a number of runs.
+        Those before the window are kept since the partition was loaded, up to a number of runs.
         """
         runs = [*(self._window.passed or ()), *self._window.runs]
         return [

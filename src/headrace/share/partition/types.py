@@ -1,4 +1,4 @@
-"""What goes into the machine of a share partition, and what comes out."""
+"""Inputs and outputs of the share partition machine."""
 
 from collections.abc import Sequence
 from enum import Enum, IntEnum
@@ -8,7 +8,7 @@ from headrace.wire.share_types import AcquireMode
 
 
 class AckType(IntEnum):
-    """What a member says of a record, by Kafka's numbers."""
+    """Acknowledgement types, with Kafka's codes."""
 
     GAP = 0
     """There is no record at this offset."""
@@ -28,48 +28,47 @@ class Cause(Enum):
     UNREADABLE = "cannot be read"
     BEHIND_LOG_START = "behind the start of the log"
     GONE = "no longer in the log"
-    """Compacted away, or never a record: an offset that is not there to be delivered."""
+    """Compacted away, or never a record: an offset without a record to deliver."""
 
 
 class Limits(NamedTuple):
-    """A group's settings, as they are now."""
+    """A group's current settings."""
 
     lock_duration_ms: int
     delivery_count_limit: int
     in_flight_max: int
-    """How many offsets the window has, from its start to its end."""
+    """The most offsets of the window, from its start to its end."""
     is_renew_allowed: bool = True
     has_dead_letters: bool = False
-    """Whether records that are given up go to a topic first."""
+    """Whether given-up records are copied to a dead-letter topic first."""
     release_backoff_ms: int = 0
-    """How long a record rests after its first release, and twice as long after each more; 0 if not
-    at all."""
+    """The backoff after a record's first release, doubled with each further one; 0 for none."""
     release_backoff_max_ms: int = 0
 
 
 class FetchedBatch(NamedTuple):
-    """A batch of the log, as its header says."""
+    """A batch of the log, from its header."""
 
     first_offset: int
     last_offset: int
     is_deliverable: bool = True
-    """False for control batches, those of aborted transactions and those that nobody can read."""
+    """False for control batches, aborted transactions and unreadable batches."""
     is_control: bool = False
-    """Tells them apart, for those who ask why an offset was never delivered."""
+    """Which of these it is, to explain why an offset was never delivered."""
     is_readable: bool = True
 
 
 class Wanted(NamedTuple):
-    """What a member asks for."""
+    """The limits of a member's fetch."""
 
     max_records: int
     batch_size: int
-    """How many offsets a range of the answer has, about: a fresh one ends where a batch does."""
+    """The approximate size of a range in the response: a fresh one ends with a batch."""
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
 
 
 class Acquired(NamedTuple):
-    """Offsets that a member has now."""
+    """Offsets that a member has acquired."""
 
     first_offset: int
     last_offset: int
@@ -77,7 +76,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of some offsets: one type for all of them, or one each."""
+    """A member's acknowledgement of some offsets: one type for all of them, or one each."""
 
     first_offset: int
     last_offset: int
@@ -85,7 +84,7 @@ class Acknowledgement(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Offsets that are to be copied to the dead letters before they are archived."""
+    """Offsets to copy to the dead-letter topic before they are archived."""
 
     first_offset: int
     last_offset: int
@@ -94,7 +93,7 @@ class DeadLetter(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """Offsets that are archived, for those who look."""
+    """Archived offsets, for inspection."""
 
     first_offset: int
     last_offset: int
@@ -103,7 +102,7 @@ class GivenUp(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """A run of offsets in the window, for those who look."""
+    """A run of offsets in the window, for inspection."""
 
     first_offset: int
     last_offset: int

@@ -1,8 +1,8 @@
-"""The offsets between the start and the end of a share partition, as runs of one fate.
+"""The offsets between the start and the end of a share partition, as runs with equal state.
 
-A run is split only where a part of it meets another fate, and joined again with neighbours that
-it no longer differs from: a window costs what differs in it, not what it spans. What may happen
-to a run is not decided here.
+A run is split only where states diverge, and merged again with neighbours that have become equal: a
+window costs memory for its differences, not for its length. This module makes no decisions about
+runs.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ ARCHIVING = int(DeliveryState.ARCHIVING)
 ARCHIVED = int(DeliveryState.ARCHIVED)
 
 PASSED_RUNS_MAX = 1000
-"""How much is remembered of what was given up, for those who ask why."""
+"""How many given-up runs are remembered, for inspection."""
 
 IS_COMPLETE = tuple(not TRANSITIONS[state] for state in DeliveryState)
 """By state: whether nothing more can happen to a record."""
@@ -31,7 +31,7 @@ _MAY_BECOME = tuple(
 
 
 class Run:
-    """Offsets that share everything that is known of them."""
+    """Offsets with equal state."""
 
     __slots__ = (
         "batch_size",
@@ -51,21 +51,21 @@ class Run:
         self.last = last
         self.state = state
         self.count = count
-        """How often it was delivered."""
+        """The delivery count."""
         self.member_id: str | None = None
-        """Who holds it; None while it is acquired: who held it is gone."""
+        """The member that holds it; None while acquired means that the member is gone."""
         self.until_ms = 0
-        """When the lock ends, if acquired; when the rest ends, if available."""
+        """When the lock expires, if acquired; when the backoff ends, if available."""
         self.change: Change | None = None
-        """What is being written of it. An acquired run stays acquired until that is durable."""
+        """The pending write. An acquired run stays acquired until it is durable."""
         self.cause: Cause | None = None
         self.is_handed_out = False
-        """If archiving: whether somebody is copying it to the dead letters."""
+        """If archiving: whether it is being copied to the dead-letter topic."""
         self.batch_size = last - first + 1
-        """How many offsets it was first acquired with, which is what throttling halves."""
+        """The size of its first acquisition, which throttling halves."""
 
     def is_like(self, other: "Run") -> bool:
-        """Tell whether the two could be one if they were next to each other."""
+        """Return whether the two could be merged if they were adjacent."""
         if self.state != other.state or self.count != other.count or self.cause is not other.cause:
             return False
         if self.change is not other.change or self.is_handed_out != other.is_handed_out:
@@ -77,7 +77,7 @@ class Run:
         )
 
     def tail(self, first: int) -> "Run":
-        """Cut off, and give, what begins at an offset."""
+        """Split off and return the part from an offset on."""
         tail = Run(first, self.last, self.state, self.count)
         tail.member_id = self.member_id
         tail.until_ms = self.until_ms
@@ -90,7 +90,7 @@ class Run:
 
 
 class Window:
-    """Runs without holes between them, from the start to the end of a share partition."""
+    """Runs without gaps, from the start to the end of a share partition."""
 
     def __init__(self, start_offset: int = 0) -> None:
         self.start_offset = start_offset
@@ -100,15 +100,15 @@ class Window:
         self.complete_count = 0
         """How many offsets are acknowledged or archived."""
         self.deadline_ms: int | None = None
-        """No lock and no rest ends before this."""
+        """No lock or backoff ends before this."""
         self.passed: deque[Run] | None = None
-        """What was given up, and is before the start now; None: nothing yet."""
+        """Given-up runs that are before the start now; None if there are none yet."""
         self._firsts: list[int] = []
         self._available_from = start_offset
         """No run before this is available."""
 
     def append(self, run: Run) -> None:
-        """Extend the window by a run, which begins where it ended."""
+        """Extend the window by a run that starts at its end."""
         assert run.first == self.end_offset + 1, (run.first, self.end_offset)
         self.end_offset = run.last
         if IS_COMPLETE[run.state]:
@@ -120,16 +120,16 @@ class Window:
         self._firsts.append(run.first)
 
     def index_of(self, offset: int) -> int:
-        """Give the index of the run that an offset of the window is in."""
+        """Return the index of the run of an offset."""
         return bisect_right(self._firsts, offset) - 1
 
     def between(self, first: int, last: int) -> list[Run]:
-        """Give the runs of some offsets, split so that they have no others."""
+        """Return the runs of some offsets, split at their bounds."""
         begin = self._cut(max(first, self.start_offset))
         return self.runs[begin : self._cut(last + 1)]
 
     def overlapping(self, first: int, last: int) -> list[Run]:
-        """Give the runs that have any of some offsets."""
+        """Return the runs that overlap some offsets."""
         if last < self.start_offset:
             return []
         begin = self.index_of(max(first, self.start_offset))
@@ -149,17 +149,17 @@ class Window:
         run.is_handed_out = False
 
     def rest(self, run: Run, until_ms: int) -> None:
-        """Keep an available run from being acquired until then."""
+        """Make an available run back off until then."""
         run.until_ms = until_ms
         self.note_deadline(until_ms)
 
     def note_deadline(self, deadline_ms: int) -> None:
-        """Take notice of a lock or a rest that ends then."""
+        """Record that a lock or a backoff ends then."""
         if self.deadline_ms is None or deadline_ms < self.deadline_ms:
             self.deadline_ms = deadline_ms
 
     def settle(self, change: Change, outcomes: list[Outcome]) -> None:
-        """Have the runs that a change is about end as it says, in one pass."""
+        """Apply a change to its runs, in one pass."""
         if not outcomes or outcomes[-1].last < self.start_offset:
             return
         first, last = max(outcomes[0].first, self.start_offset), outcomes[-1].last
@@ -190,7 +190,7 @@ class Window:
         self.join(first, first)
 
     def join(self, first: int, last: int) -> None:
-        """Make runs that differ no more one, among those of some offsets and next to them."""
+        """Merge equal adjacent runs among some offsets and their neighbours."""
         begin = max(self.index_of(first) - 1, 0)
         end = self.index_of(last) + 2
         joined: list[Run] = []
@@ -204,7 +204,7 @@ class Window:
             self._firsts[begin:end] = [run.first for run in joined]
 
     def advance(self) -> None:
-        """Move the start over what is complete."""
+        """Advance the start over complete runs."""
         passed = 0
         for run in self.runs:
             if not IS_COMPLETE[run.state]:
@@ -219,7 +219,7 @@ class Window:
             del self._firsts[:passed]
 
     def drop_below(self, offset: int) -> None:
-        """Begin at an offset, whatever becomes of those before it."""
+        """Move the start to an offset, dropping everything before it."""
         index = self._cut(offset) if offset <= self.end_offset else len(self.runs)
         for run in self.runs[:index]:
             if IS_COMPLETE[run.state]:
@@ -245,7 +245,7 @@ class Window:
             self.passed.append(run)
 
     def next_available(self, now_ms: int) -> int:
-        """Give the first offset that may be acquired, or the one behind the end."""
+        """Return the first offset that may be acquired, or the one after the end."""
         is_first = True
         begin = self.index_of(max(self._available_from, self.start_offset))
         for index in range(max(begin, 0), len(self.runs)):
@@ -262,9 +262,9 @@ class Window:
         return self.end_offset + 1
 
     def reach(self, offset: int, count: int, now_ms: int) -> int:
-        """Return the offset by which so many, from `offset` on, may be acquired.
+        """Return the offset up to which, from `offset` on, so many offsets may be acquired.
 
-        All that lie behind the end may be.
+        All offsets after the end may be.
         """
         for index in range(self.index_of(offset), len(self.runs)):
             run = self.runs[index]
@@ -276,7 +276,7 @@ class Window:
         return self.end_offset + count
 
     def count_available(self, first: int, last: int, now_ms: int) -> int:
-        """Return how many of some offsets may be acquired; all behind the end may be."""
+        """Return how many of some offsets may be acquired; all after the end may be."""
         count = max(last - max(first, self.end_offset + 1) + 1, 0)
         for run in self.overlapping(first, min(last, self.end_offset)):
             if run.state == AVAILABLE and run.until_ms <= now_ms:
@@ -284,7 +284,7 @@ class Window:
         return count
 
     def is_at_rest(self) -> bool:
-        """Return whether nothing here waits for anything: no member, no time, no write."""
+        """Return whether no run waits for a member, a time or a write."""
         return all(
             run.change is None
             and (IS_COMPLETE[run.state] or (run.state == AVAILABLE and run.until_ms == 0))
@@ -292,7 +292,7 @@ class Window:
         )
 
     def _cut(self, offset: int) -> int:
-        """Have a run begin at an offset; give its index, or how many there are if behind."""
+        """Split so that a run starts at an offset; return its index, or the count if past end."""
         index = bisect_right(self._firsts, offset) - 1
         if index < 0:
             return 0

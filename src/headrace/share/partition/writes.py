@@ -1,4 +1,4 @@
-"""Which changes of a share partition are being written, and what becomes of them."""
+"""Pending changes of a share partition, and their outcomes."""
 
 from headrace.share.durable import StateBatch, StateWrite
 from headrace.share.partition.changes import Change, Outcome, Outcomes
@@ -8,10 +8,9 @@ from headrace.share.partition.window import ARCHIVING, AVAILABLE, IS_COMPLETE, W
 
 
 class Writes:
-    """Changes under way over one window.
+    """Pending changes over one window.
 
-    A change of which this knows nothing (it is over, or the partition was loaded anew since) has
-    no effect, whatever its outcome.
+    An unknown change (it is finished, or the partition was reloaded since) has no effect.
     """
 
     def __init__(self, window: Window, *, state_epoch: int, leader_epoch: int) -> None:
@@ -20,16 +19,16 @@ class Writes:
         self._leader_epoch = leader_epoch
         self._under_way: set[Change] = set()
         self._completing_count = 0
-        """How many records the changes under way complete if they are written."""
+        """How many records the pending changes complete if they succeed."""
         self._left_behind: list[StateBatch] = []
-        """What holds although it could not be written."""
+        """Changes in effect that could not be persisted yet."""
 
     @property
     def are_under_way(self) -> bool:
         return bool(self._under_way)
 
     def begin(self, outcomes: list[Outcome], *, is_release: bool = False) -> Change:
-        """Begin what holds once it is written; the records stay acquired until then."""
+        """Start a change that takes effect once persisted; its records stay acquired until then."""
         change = Change(outcomes, is_applied=False, is_release=is_release)
         for first, last in _stretches(outcomes):
             for run in self._window.between(first, last):
@@ -38,7 +37,7 @@ class Writes:
         return self._start(change)
 
     def note(self, outcomes: list[Outcome]) -> Change:
-        """Have written what is done already and stays, written or not."""
+        """Start to persist a change that is already in effect."""
         change = Change(outcomes, is_applied=True, is_release=False)
         for outcome in outcomes:
             # Not to be copied to the dead letters before it is written that it goes there: a crash
@@ -49,12 +48,12 @@ class Writes:
         return self._start(change)
 
     def succeeded(self, change: Change, now_ms: int, limits: Limits) -> None:
-        """Have a change hold: it is durable."""
+        """Apply a durable change."""
         if self._finish(change):
             self._settle(change, now_ms, limits)
 
     def failed(self, change: Change, now_ms: int, limits: Limits) -> None:
-        """Take a change back, as far as there is anything to go back to."""
+        """Undo a change, as far as that is possible."""
         if not self._finish(change):
             return
         self._left_behind.extend(change.carried)
@@ -65,7 +64,7 @@ class Writes:
             self._take_back(change, now_ms, limits)
 
     def on_start_moved(self) -> None:
-        """Count no more what changes under way would complete before the start."""
+        """Stop counting what pending changes would complete before the start."""
         for change in self._under_way:
             if not change.is_applied:
                 remaining = _complete_count(change.outcomes, self._window.start_offset)
@@ -130,7 +129,7 @@ class Writes:
                 elif run.until_ms <= now_ms:
                     give_back(window, run, Cause.LOCK_TIMED_OUT, limits, ended)
                 else:
-                    # The lock was passed over while the write was under way.
+                    # Expiry skipped the lock while the write was pending.
                     window.note_deadline(run.until_ms)
             if last >= window.start_offset:
                 window.join(first, last)
@@ -138,7 +137,7 @@ class Writes:
         window.advance()
 
     def _take_left_behind(self) -> list[StateBatch]:
-        """Give what was left behind and still holds."""
+        """Return the unpersisted outcomes that are still valid."""
         window = self._window
         batches: list[StateBatch] = []
         for first, last, state, count in self._left_behind:
@@ -156,7 +155,7 @@ def _batch(outcome: Outcome) -> StateBatch:
 
 
 def _stretches(outcomes: list[Outcome]) -> list[tuple[int, int]]:
-    """Give the offsets of outcomes, neighbours as one."""
+    """Return the offsets of outcomes, neighbours merged."""
     stretches: list[tuple[int, int]] = []
     if not outcomes:
         return stretches

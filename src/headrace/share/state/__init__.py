@@ -1,1 +1,1 @@
-"""The durable states of share partitions: one machine a partition of `__share_group_state`."""
+"""The durable states of share partitions: one machine per partition of `__share_group_state`."""

@@ -1,7 +1,7 @@
-"""The five calls to the states of share partitions: what each does here, and its request elsewhere.
+"""The five calls to the states of share partitions: the local operation and the remote request.
 
-A node asks itself with `operate`, another node with a request of rows, and answers such a request
-with `operate` again: what a caller gets does not depend on where the state is.
+A node calls its own state with `operate` and another node's with a request of rows, which that node
+serves with `operate`: the result does not depend on where the state is.
 """
 
 from collections.abc import Callable, Iterable
@@ -79,7 +79,7 @@ def read_request(kind: Kind[P, A], body: Any) -> dict[SharePartitionKey, list[P]
 
 def _read_answer(row: Any, leader_epoch: int) -> DurableState:
     batches = to_batches(row.state_batches)
-    # The response has no count; that of the batches is what it says.
+    # The response has no count; it follows from the batches.
     count = sum(
         batch.last_offset - batch.first_offset + 1
         for batch in batches
@@ -124,7 +124,7 @@ def _no_fields(_: None) -> dict[str, Any]:
 
 
 def _no_answer(_: object, __: object) -> None:
-    """All is said by there being no error."""
+    """Return None: success is the absence of an error."""
 
 
 INITIALIZE: Final[Kind[Beginning, None]] = Kind(

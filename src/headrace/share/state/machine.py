@@ -17,7 +17,7 @@ from headrace.wire.schema import Message
 
 
 class ShareStatesMachine:
-    """Share partitions and how far their records are."""
+    """The states of share partitions, fed by their records."""
 
     def __init__(self, state: ShareStates) -> None:
         self.state = state
@@ -29,7 +29,7 @@ class ShareStatesMachine:
         else:
             assert isinstance(record.key, ShareUpdateKey)
             if record.value is None:
-                return  # nobody writes it: a state goes with the tombstone of its snapshot
+                return  # never written: a state is deleted by the tombstone of its snapshot
             assert isinstance(record.value, ShareUpdateValue)
             self._replay_update(record.key, record.value)
 
@@ -65,7 +65,7 @@ class ShareStatesMachine:
         state.update_counts[key] += 1
 
     def id_of(self, key: Message) -> str | None:
-        """Return None: an update that is missing spoils its state, which requests do not name."""
+        """Return None: a missing update damages its state, which requests do not name."""
         return None
 
     def set_aside(self, id_: str) -> None:

@@ -1,8 +1,8 @@
-"""States of offsets, merged: each offset keeps the one that is further on its way.
+"""Merging states of offsets: each offset keeps the more advanced one.
 
-Further is who was delivered more often; of two that were delivered as often the one with the
-higher number, so that nothing that ended becomes available again. Two writes may cover each other
-in any way, and what is below the start counts no more.
+The state with the higher delivery count is more advanced; with equal counts, the one with the
+higher code, so that a final state never becomes available again. Writes may overlap in any way, and
+offsets below the start are dropped.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,9 +19,9 @@ _last_offset = attrgetter("last_offset")
 def merge_batches(
     known: Sequence[StateBatch], new: Iterable[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
-    """Give the states of both from `start_offset` on, in order and as few batches as there can be.
+    """Return the merged states from `start_offset` on, in order and in as few batches as possible.
 
-    `known` is what this function gave before; `new` may be in any order and overlap itself.
+    `known` is a result of this function; `new` may be in any order and overlap itself.
     """
     merged = _from_start(known, start_offset)
     for batch in new:
@@ -46,7 +46,7 @@ def _from_start(known: Sequence[StateBatch], start_offset: int) -> list[StateBat
 
 
 def _lay_over(merged: list[StateBatch], new: StateBatch) -> None:
-    """Put one batch among others that do not overlap each other."""
+    """Merge one batch into others that do not overlap each other."""
     begin = bisect_left(merged, new.first_offset, key=_last_offset)
     end = bisect_right(merged, new.last_offset, key=_first_offset)
     pieces: list[StateBatch] = merged[begin - 1 : begin] if begin else []
@@ -70,7 +70,7 @@ def _lay_over(merged: list[StateBatch], new: StateBatch) -> None:
 
 
 def _add(pieces: list[StateBatch], first_offset: int, last_offset: int, like: StateBatch) -> None:
-    """Put offsets in one state behind others, in the last batch if they go on where it ends."""
+    """Append offsets in one state, extending the last batch if they continue it."""
     _, _, state, count = like
     if pieces:
         last = pieces[-1]

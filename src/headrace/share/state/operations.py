@@ -1,8 +1,8 @@
-"""What is asked of the states of share partitions: begin, read, write, sum up, delete (KIP-932).
+"""Operations on the states of share partitions (KIP-932): initialize, read, write, summary, delete.
 
-Who leads a share partition writes its state and says in which epoch it leads. A read in a higher
-epoch is written down, so that who led before may write no more. The order of the checks is Kafka's:
-of several mistakes a caller hears of the same one.
+The leader of a share partition writes its state with its leader epoch. A read with a higher epoch
+is persisted, which fences the previous leader's writes. The order of the checks is Kafka's: of
+several errors a caller gets the same one.
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from headrace.share.state.records import snapshot, tombstone, update
 from headrace.share.state.states import ShareState, ShareStates, merged, snapshotted
 
 ANY_EPOCH: Final = -1
-"""The epoch of who does not know it, or does not care."""
+"""The epoch of a caller that does not know it."""
 FIRST_EPOCH: Final = 0
 
 UNINITIALIZED: Final = StateSummary(
@@ -27,11 +27,11 @@ UNINITIALIZED: Final = StateSummary(
     start_offset=UNKNOWN_OFFSET,
     delivery_complete_count=UNKNOWN_COUNT,
 )
-"""The summary of a share partition that nobody has begun."""
+"""The summary of a share partition that was never initialized."""
 
 
 class Beginning(NamedTuple):
-    """Where a share partition begins, and in which epoch of its state."""
+    """The start of a share partition, and its state epoch."""
 
     state_epoch: int
     start_offset: int
@@ -45,10 +45,10 @@ def initialize(
     now_ms: int,
     reply: Reply[None],
 ) -> Outcome:
-    """Begin a share partition; what was known of it before counts no more.
+    """Initialize a share partition, discarding its previous state.
 
-    FENCED_STATE_EPOCH if it was begun in a higher epoch. The same epoch may begin it again: who
-    did not hear the answer asks twice.
+    Raise FENCED_STATE_EPOCH if it was initialized with a higher epoch. The same epoch is allowed
+    again: a caller that missed the response retries.
     """
     _check_partition(key)
     former = states.states.get(key)
@@ -74,10 +74,10 @@ def read(
     now_ms: int,
     reply: Reply[DurableState],
 ) -> Outcome:
-    """Answer the DurableState; a higher leader epoch than the known one is written down first.
+    """Return the DurableState; a higher leader epoch than the known one is persisted first.
 
-    INVALID_REQUEST if nobody has begun the share partition: to take that for a state would be to
-    deliver everything again.
+    Raise INVALID_REQUEST if the share partition was never initialized: treating that as a state
+    would deliver everything again.
     """
     _check_partition(key)
     found = _find(states, key)
@@ -99,11 +99,11 @@ def write(
     now_ms: int,
     reply: Reply[None],
 ) -> Outcome:
-    """Merge a change into the state; answer None.
+    """Merge a change into the state; return None.
 
-    INVALID_REQUEST if nobody has begun the share partition, FENCED_LEADER_EPOCH and
-    FENCED_STATE_EPOCH if another leader or another beginning is known. Only a read makes a leader
-    known, and only a beginning a state epoch.
+    Raise INVALID_REQUEST if the share partition was never initialized, FENCED_LEADER_EPOCH and
+    FENCED_STATE_EPOCH if the epochs differ. Only a read changes the leader epoch, and only
+    `initialize` the state epoch.
     """
     _check_partition(key)
     found = _find(states, key)
@@ -135,7 +135,7 @@ def delete(states: ShareStates, key: SharePartitionKey, reply: Reply[None]) -> O
 def _record(
     states: ShareStates, key: SharePartitionKey, found: ShareState, asked: StateWrite, now_ms: int
 ) -> CoordinatorRecord:
-    """Give what is written of a change: an update, or when there are many of them a snapshot."""
+    """Return the record of a change: an update, or a snapshot after many of them."""
     updates_max: int = states.settings[
         config.SHARE_COORDINATOR_SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT
     ]

@@ -1,4 +1,4 @@
-"""Which partition of `__share_group_state` a share partition belongs to."""
+"""The partition of `__share_group_state` of a share partition."""
 
 from functools import lru_cache
 from typing import Final
@@ -7,10 +7,10 @@ from headrace.coordinator.placement import partition_for
 from headrace.ids import SharePartitionKey
 
 REMEMBERED_MAX: Final = 10_000
-"""How many answers are kept: the hash is of text, and every write asks for it."""
+"""How many results are cached: the hash is of text, and every write needs it."""
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)
 def state_partition(key: SharePartitionKey, partition_count: int) -> int:
-    """Give the partition that Kafka gives: by Java's hash of `group:topic id:partition`."""
+    """Return Kafka's partition: Java's hash of `group:topic id:partition`."""
     return partition_for(key.text, partition_count)

@@ -1,4 +1,4 @@
-"""The records of `__share_group_state` as Kafka writes them: snapshots, and updates behind them."""
+"""The records of `__share_group_state` as Kafka writes them: snapshots and updates."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -21,7 +21,7 @@ RECORD_TYPES: Final[RecordTypes] = {
 
 
 def snapshot(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
-    """Give the record of a whole state."""
+    """Return the record of a whole state."""
     value = ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.state_epoch,
@@ -36,7 +36,7 @@ def snapshot(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
 
 
 def update(key: SharePartitionKey, snapshot_epoch: int, write: StateWrite) -> CoordinatorRecord:
-    """Give the record of a change; it has no state epoch: that is the snapshot's."""
+    """Return the record of a change; it has no state epoch: that is in the snapshot."""
     value = ShareUpdateValue(
         snapshot_epoch=snapshot_epoch,
         leader_epoch=write.leader_epoch,
@@ -69,7 +69,7 @@ def to_state(value: ShareSnapshotValue) -> ShareState:
 
 
 def to_batches(rows: Iterable[Any]) -> tuple[StateBatch, ...]:
-    """Give the batches of any message that has some."""
+    """Return the state batches of a message."""
     return tuple(
         StateBatch(row.first_offset, row.last_offset, row.delivery_state, row.delivery_count)
         for row in rows

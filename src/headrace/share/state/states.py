@@ -1,8 +1,7 @@
-"""What one partition of `__share_group_state` knows: a state for each share partition.
+"""The states in one partition of `__share_group_state`, one per share partition.
 
-A `ShareState` is what the last snapshot and the updates behind it say. Beside it is what the
-records' own place in the log says: how many updates a snapshot is behind, and from where on the
-log is needed.
+A `ShareState` is the last snapshot with its updates applied. Next to it is what the offsets of the
+records determine: how many updates follow a snapshot, and from where on the log is needed.
 """
 
 from collections.abc import Callable
@@ -30,7 +29,7 @@ class ShareState(Struct, frozen=True):
     start_offset: int
     delivery_complete_count: int
     created_ms: int
-    """When the state of the last snapshot was new."""
+    """When the state last changed before the last snapshot."""
     written_ms: int
     """When the last snapshot was written: later, if nothing had changed and it was for the log's
     sake."""
@@ -38,7 +37,7 @@ class ShareState(Struct, frozen=True):
 
     @property
     def is_cold(self) -> bool:
-        """Whether the last snapshot was written though nothing was new."""
+        """Whether the last snapshot was written without a change."""
         return self.created_ms != self.written_ms
 
     @property
@@ -70,26 +69,26 @@ class ShareStates:
     keys_of: dict[TopicId, dict[SharePartitionKey, None]] = field(default_factory=dict)
     """The keys of `states`, by topic."""
     update_counts: dict[SharePartitionKey, int] = field(default_factory=dict)
-    """How many updates there are since the last snapshot."""
+    """The number of updates since the last snapshot."""
     snapshot_offsets: dict[SharePartitionKey, int] = field(default_factory=dict)
-    """Where the last snapshot is in the log."""
+    """The offset of the last snapshot."""
     end_offset: int = 0
-    """Behind the last record."""
+    """The offset after the last record."""
     deadlines: Deadlines[str | TopicId] = field(default_factory=Deadlines)
 
     @property
     def redundant_offset(self) -> int:
-        """The offset below which every record is made redundant by a later one."""
+        """The offset below which every record is superseded by a later one."""
         return min(self.snapshot_offsets.values(), default=self.end_offset)
 
     def exists(self, key: SharePartitionKey) -> bool:
-        """Whether the cluster has the partition that a share partition is of."""
+        """Return whether the partition of a share partition exists."""
         topic = self.image_of().topic_by_id(key.topic_id)
         return topic is not None and 0 <= key.partition < len(topic.partitions)
 
 
 def merged(state: ShareState, write: StateWrite) -> ShareState:
-    """Give a state with a change; an unknown start leaves it where it is."""
+    """Return a state with a change merged in; an unknown start keeps the current one."""
     start_offset = (
         state.start_offset if write.start_offset == UNKNOWN_OFFSET else write.start_offset
     )
@@ -103,7 +102,7 @@ def merged(state: ShareState, write: StateWrite) -> ShareState:
 
 
 def snapshotted(state: ShareState, now_ms: int) -> ShareState:
-    """Give a state as a new snapshot has it."""
+    """Return a state as a new snapshot has it."""
     return msgspec.structs.replace(
         state, snapshot_epoch=state.snapshot_epoch + 1, created_ms=now_ms, written_ms=now_ms
     )

@@ -1,9 +1,9 @@
-"""What keeps the log of states short: snapshots of quiet share partitions, pruning, deletions.
+"""Keeping the state log short: snapshots of quiet share partitions, pruning, deletions.
 
-A record is needed until its share partition has a later snapshot, so one that is quiet would keep
-the log of all others. Every share.coordinator.cold.partition.snapshot.interval.ms those whose
-snapshot is older than that get a new one, unless all are quiet. Every
-share.coordinator.state.topic.prune.interval.ms the log is told from where on it is needed.
+A record is needed until its share partition has a later snapshot, so a quiet share partition would
+retain the log of all others. Every share.coordinator.cold.partition.snapshot.interval.ms those with
+an older snapshot get a new one, unless all are quiet. Every
+share.coordinator.state.topic.prune.interval.ms the log is pruned to the first needed offset.
 """
 
 from itertools import islice
@@ -20,20 +20,20 @@ from headrace.share.state.states import ShareStates
 
 COLD_SNAPSHOTS: Final = "cold snapshots"
 PRUNING: Final = "pruning"
-"""The words of deadlines; the id of a topic is that of its deletion."""
+"""Names of deadlines; a topic's deletion uses the topic's id."""
 BATCHES_AT_ONCE_MAX: Final = 10_000
-"""How many batches of offsets cold snapshots have together; the rest follows at once."""
+"""How many state batches one run of cold snapshots writes; the rest follows at once."""
 RECORDS_AT_ONCE_MAX: Final = 500
 
 
 def schedule(states: ShareStates, now_ms: int) -> None:
-    """Have snapshots and pruning done when their time has come."""
+    """Schedule snapshots and pruning."""
     for word, setting in _INTERVALS.items():
         states.deadlines.set(word, now_ms + states.settings[setting])
 
 
 def on_due(states: ShareStates, now_ms: int) -> Outcome:
-    """Do what is due first."""
+    """Run the first due work."""
     due = states.deadlines.take_due(now_ms)
     if due is None:
         return NOTHING
@@ -48,7 +48,7 @@ def on_due(states: ShareStates, now_ms: int) -> Outcome:
 
 
 def forget_topic(states: ShareStates, topic_id: TopicId, now_ms: int) -> Outcome:
-    """Delete the states of a topic that was deleted, a bounded part at once."""
+    """Delete the states of a deleted topic, a bounded part at once."""
     gone = islice(states.keys_of.get(topic_id, ()), RECORDS_AT_ONCE_MAX)
     records = tuple(tombstone(key) for key in gone)
     if len(records) == RECORDS_AT_ONCE_MAX:
@@ -57,9 +57,9 @@ def forget_topic(states: ShareStates, topic_id: TopicId, now_ms: int) -> Outcome
 
 
 def _snapshot_cold(states: ShareStates, now_ms: int) -> Outcome:
-    """Write the states anew whose last snapshot is old; of topics that are gone, delete them."""
+    """Rewrite states whose last snapshot is old; delete those of deleted topics."""
     if all(state.is_cold for state in states.states.values()):
-        return NOTHING  # nobody writes, so nothing is gained
+        return NOTHING  # all are quiet, so nothing is gained
     interval_ms = states.settings[_INTERVALS[COLD_SNAPSHOTS]]
     records: list[CoordinatorRecord] = []
     batch_count = 0
