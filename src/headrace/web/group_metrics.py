@@ -60,14 +60,14 @@ def group_metrics(broker: "Broker") -> Collected:
     )
     yield gauges(
         "headrace_group_lag_records",
-        "Records that a group has not read: committed offsets to high watermarks, or what a share "
-        "group is not done with, of partitions that this node leads",
+        "Lag of a group on partitions that this node leads: committed offsets to high watermarks, "
+        "or the records that a share group has not finished",
         summary.with_others([(row.name, row.lag) for row in shown], summary.other_lag),
         labels=("group",),
     )
     yield gauges(
         "headrace_group_state",
-        "1, with the state that a group is in",
+        "1, labelled with the group's current state",
         [((row.name, row.state), 1) for row in shown],
         labels=("group", "state"),
     )

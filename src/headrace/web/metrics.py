@@ -1,6 +1,6 @@
-"""What a node counts, as Prometheus reads it. docs/metrics.md is the page for people.
+"""A node's metrics in Prometheus' text format. docs/metrics.md documents them.
 
-Nothing is kept here: the collector reads plain numbers of the broker when somebody asks, in slices,
+No state is kept here: the collector reads the broker's plain counters on each request, in slices,
 as there may be many. Names are ours, in base units; the help text has the name of Kafka's metric
 where there is one.
 """
@@ -43,17 +43,17 @@ class NodeMetrics:
         self._page: asyncio.Task[bytes] | None = None
 
     async def page(self) -> bytes:
-        """Return the page as it is now. Those who ask while it is written get the same one."""
+        """Return the current page. Concurrent requests share one."""
         if self._page is None or self._page.done():
             self._page = asyncio.ensure_future(finish(self.writing()))
         return await asyncio.shield(self._page)
 
     def text(self) -> bytes:
-        """Return the page at once."""
+        """Return the page without yielding to the loop."""
         return run_whole(self.writing())
 
     def writing(self) -> Slices[bytes]:
-        """Write the page: a few metrics in a slice."""
+        """Write the page, a few metrics per slice."""
         current = Slice()
         page = bytearray()
         for metric in chain(self._collector.collect_in_slices(), self._process.collect()):
@@ -70,7 +70,7 @@ _UNITS_PER_SAMPLE: Final = 5
 
 
 class _One(NamedTuple):
-    """A registry that has one metric."""
+    """A registry with a single metric."""
 
     metric: Metric
 
@@ -79,21 +79,21 @@ class _One(NamedTuple):
 
 
 class NodeCollector(Collector):
-    """Reads a node's counters, each time anew."""
+    """Collector that reads a node's counters on each call."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
 
     def describe(self) -> Iterable[Metric]:
-        """Say nothing: prometheus-client would collect at once to check for names given twice."""
+        """Return nothing: prometheus-client would otherwise collect to check for duplicates."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics, at once."""
+        """Yield all metrics."""
         return (metric for metric in self.collect_in_slices() if metric is not PAUSE)
 
     def collect_in_slices(self) -> Collected:
-        """Yield all metrics, and pauses."""
+        """Yield all metrics, with pauses in between."""
         yield self._identity()
         yield from topic_metrics(self._node.broker)
         yield from group_metrics(self._node.broker)
@@ -122,19 +122,19 @@ class NodeCollector(Collector):
         }
         yield counters(
             "headrace_requests",
-            "Requests answered (RequestMetrics RequestsPerSec)",
+            "Requests that got a response (RequestMetrics RequestsPerSec)",
             [((name,), each.requests) for name, each in asked.items()],
             labels=("api",),
         )
         yield counters(
             "headrace_request_errors",
-            "Requests that a handler failed at, each with an incident number in the log",
+            "Requests whose handler failed, each with an incident number in the log",
             [((name,), each.errors) for name, each in asked.items()],
             labels=("api",),
         )
         seconds = HistogramMetricFamily(
             "headrace_request_seconds",
-            "From a whole request to its answer (RequestMetrics TotalTimeMs)",
+            "Time from a complete request to its response (RequestMetrics TotalTimeMs)",
             labels=("api",),
         )
         for name, each in asked.items():
@@ -145,17 +145,17 @@ class NodeCollector(Collector):
         counts, traffic = self._node.counters, self._node.traffic
         yield gauge(
             "headrace_connections",
-            "Connections of clients (socket-server-metrics connection-count)",
+            "Open client connections (socket-server-metrics connection-count)",
             len(traffic.connections),
         )
         yield counter(
             "headrace_connections_accepted",
-            "Connections taken (socket-server-metrics connection-creation-total)",
+            "Connections accepted (socket-server-metrics connection-creation-total)",
             counts.connections_accepted,
         )
         yield counter(
             "headrace_connections_refused",
-            "Connections over max.connections or max.connections.per.ip",
+            "Connections refused by max.connections or max.connections.per.ip",
             counts.connections_refused,
         )
         yield counter(
@@ -165,7 +165,7 @@ class NodeCollector(Collector):
         )
         yield counter(
             "headrace_connections_stuck_closed",
-            "Connections closed as they read nothing while unread responses took much memory",
+            "Connections closed because their client stopped reading its responses",
             counts.connections_stuck_closed,
         )
         yield gauge(
@@ -175,17 +175,17 @@ class NodeCollector(Collector):
         )
         yield counter(
             "headrace_undecodable_requests",
-            "Requests that nobody could read or that are not served; each ended its connection",
+            "Requests that could not be decoded or are not supported; each closed its connection",
             counts.undecodable_requests,
         )
         yield gauge(
             "headrace_in_flight_request_bytes",
-            "Bytes of requests that are not answered; bounded by queued.max.request.bytes",
+            "Bytes of requests without a response yet; bounded by queued.max.request.bytes",
             traffic.in_flight_bytes,
         )
         yield gauge(
             "headrace_starved_connections",
-            "Connections that are not read from as queued.max.request.bytes is reached",
+            "Connections that are not read from because queued.max.request.bytes is reached",
             len(traffic.starved),
         )
 
@@ -227,7 +227,7 @@ class NodeCollector(Collector):
         )
         yield gauge(
             "headrace_read_only_partitions",
-            "Partitions whose log takes no more: a full or failing disk",
+            "Partitions whose log is read-only because of a full or failing disk",
             read_only,
         )
         yield gauge(
@@ -237,7 +237,7 @@ class NodeCollector(Collector):
         )
         yield gauge(
             "headrace_metadata_disk_full",
-            "Whether changes are refused as the disk has no room for the metadata log: 1 or 0",
+            "Whether changes are refused because the disk has no room for the metadata log: 1 or 0",
             int(broker.quorum.driver.full_disk.reason is not None),
         )
         yield counter(
@@ -256,7 +256,7 @@ class NodeCollector(Collector):
         )
         yield counter(
             "headrace_loop_stall_seconds",
-            "How long it stood still then, in all",
+            "Total duration of these stalls",
             counts.loop_stall_ns / NS,
         )
         yield gauge(
@@ -266,7 +266,7 @@ class NodeCollector(Collector):
         )
         yield gauge(
             "headrace_loop_lag_max_seconds",
-            "How late any tick of the loop was since the start",
+            "How late the latest tick of the loop was since startup",
             counts.loop_lag_ns_max / NS,
         )
 
@@ -280,20 +280,20 @@ class NodeCollector(Collector):
         )
         yield counters(
             "headrace_upkeep_failures",
-            "How often it failed, each time with a line in the log",
+            "How often each kind failed, each time with a line in the log",
             [((name,), each.failures) for name, each in done.items()],
             labels=("work",),
         )
         yield counters(
             "headrace_upkeep_freed",
-            "What it did: "
+            "Work done: "
             + ", ".join(f"{name}: {meaning}" for name, meaning in MEANING_OF_FREED.items()),
             [((name,), each.freed) for name, each in done.items()],
             labels=("work",),
         )
         yield gauges(
             "headrace_upkeep_last_seconds",
-            "How long it took last time",
+            "Duration of the last run",
             [((name,), each.last_duration_ns / NS) for name, each in done.items()],
             labels=("work",),
         )
@@ -304,7 +304,7 @@ def _is_under_min_isr(partition: Partition) -> bool:
 
 
 def _buckets(counters: ApiCounters) -> list[tuple[str, float]]:
-    """Give how many requests took at most each bound, as Prometheus wants it: summed up."""
+    """Return the cumulative histogram that Prometheus expects."""
     buckets, so_far = [], 0
     for bound_ns, count in zip(LATENCY_BOUNDS_NS, counters.buckets, strict=False):
         so_far += count

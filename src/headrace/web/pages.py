@@ -1,4 +1,4 @@
-"""What is at which address of the HTTP port."""
+"""Routes of the HTTP port."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def application(node: "Node") -> Starlette:
-    """Give the pages of a node as an ASGI application."""
+    """Return a node's pages as an ASGI application."""
     metrics = NodeMetrics(node)
 
     async def healthz(request: Request) -> Response:
-        """The loop turns: this line is the proof."""
+        """Report that the loop runs: a response proves it."""
         await asyncio.sleep(0)
         return PlainTextResponse("the loop turns\n")
 
     async def readyz(request: Request) -> Response:
-        """Whether clients are served, else why not."""
+        """Report whether the node is ready, or why it is not."""
         reason = explain_unready(node)
         if reason is None:
             return PlainTextResponse("ready\n")
@@ -36,11 +36,11 @@ def application(node: "Node") -> Starlette:
         return Response(await metrics.page(), media_type=CONTENT_TYPE)
 
     async def share(request: Request) -> Response:
-        """What is in flight of a share group's topic, and who holds it."""
+        """Return the in-flight records of a share group's topic and the members that hold them."""
         try:
             group_id, topic = split_path(request.scope["raw_path"])
             found = await inspect_share(node.broker, group_id, topic)
-            # Plain data, which nobody changes any more; of many partitions it is a long text.
+            # Plain data that no longer changes; with many partitions it is a long text.
             return await asyncio.get_running_loop().run_in_executor(None, JSONResponse, found)
         except NothingKnown as reason:
             return PlainTextResponse(f"{reason}\n", status_code=404)

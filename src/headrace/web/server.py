@@ -4,13 +4,13 @@
     port = await web.start()    # 0 if http.listen is empty
     await web.stop()
 
-uvicorn's protocol speaks HTTP, starlette routes. Both load in a thread when the first connection
-comes, which costs about 150 ms once: a node's start does not wait for it, and its loop does not
-stand still. uvicorn's own server, with its signal handlers and its main loop, is not used.
+uvicorn's protocol speaks HTTP, starlette routes. Both load in a thread with the first connection,
+which costs about 150 ms once: a node's startup does not wait for it, and its loop does not stall.
+uvicorn's own server, with its signal handlers and its main loop, is not used.
 
-Nobody can keep the port to himself. A connection has so long to send a request, and so long to take
-the response, however many bytes it sends or takes meanwhile; and when there are too many, a new one
-takes the place of the one that was waited for longest.
+No client can occupy the port. A connection has a deadline to send a request and another to read the
+response, however many bytes it transfers in the meantime. When there are too many connections, a
+new one replaces the one that has been waited for longest.
 """
 
 import asyncio
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from headrace.node.node import Node
 
 REQUEST_START_BYTES_MAX: Final = 64 * 1024
-"""How much of a request is kept until the libraries are loaded; no page needs more."""
+"""How much of a request is buffered until the libraries are loaded; no page needs more."""
 CONNECTIONS_MAX: Final = 64
-"""How many are open at once, so that pages never crowd out clients."""
+"""The most open connections, so that pages never crowd out Kafka clients."""
 
 logger = logging.getLogger(__name__)
 
 
 class Phase(Enum):
-    """What a connection waits for; those that wait for the client are given up first."""
+    """What a connection waits for; those that wait for the client are closed first."""
 
     ASKING = 0
-    """For a request, whole."""
+    """For a complete request."""
     SENDING = 1
-    """For the client to take a response."""
+    """For the client to read a response."""
     ANSWERING = 2
     """For a page."""
 
 
 SECONDS_MAX: Final = {Phase.ASKING: 10.0, Phase.SENDING: 30.0, Phase.ANSWERING: 60.0}
-"""How long each may last."""
+"""The longest duration of each phase."""
 CHECK_SECONDS: Final = 0.5
 
 
 class HttpProtocol(Protocol):
-    """What is used of uvicorn's protocol."""
+    """The parts of uvicorn's protocol that are used."""
 
     conn: Any
     cycle: Any
@@ -76,7 +76,7 @@ class WebServer:
         self._opener: asyncio.Future[Opener] | None = None
 
     async def start(self) -> int:
-        """Listen at http.listen; give the port, or 0 if there are to be no pages."""
+        """Listen at http.listen; return the port, or 0 if http.listen is empty."""
         text = self._node.settings[config.HTTP_LISTEN]
         if not text:
             return 0
@@ -91,17 +91,17 @@ class WebServer:
         return self._listener.port
 
     async def stop(self) -> None:
-        """Take no more requests, and end those that are there."""
+        """Accept no more requests, and abort those in progress."""
         if self._listener is not None:
             self._listener.close()
         for connection in tuple(self._connections):
             connection.abort("the node stops")
 
     def admit(self, connection: "_Doorstep") -> None:
-        """Take a connection, in the place of another if there are too many."""
+        """Accept a connection; if there are too many, close another one for it."""
         if len(self._connections) >= CONNECTIONS_MAX:
             longest = min(self._connections, key=lambda each: each.rank())
-            longest.abort("another connection takes its place")
+            longest.abort("another connection replaces it")
             self.forget(longest)
         self._connections[connection] = None
 
@@ -109,7 +109,7 @@ class WebServer:
         self._connections.pop(connection, None)
 
     async def open_protocol(self) -> HttpProtocol:
-        """Return what speaks HTTP on a connection."""
+        """Return a new HTTP protocol for a connection."""
         if self._opener is None:
             loop = asyncio.get_running_loop()
             self._opener = loop.run_in_executor(None, _load, self._node)
@@ -117,7 +117,7 @@ class WebServer:
 
 
 class _Doorstep(asyncio.Protocol):
-    """A connection: at first until uvicorn is loaded, then what hands everything on to it."""
+    """A connection: buffers until uvicorn is loaded, then forwards everything to it."""
 
     def __init__(self, server: WebServer) -> None:
         self._server = server
@@ -127,18 +127,18 @@ class _Doorstep(asyncio.Protocol):
         self._entering: asyncio.Task[None] | None = None
         self._checking: asyncio.TimerHandle | None = None
         self._phase: tuple[Phase, object] = (Phase.ASKING, None)
-        """What is waited for, and in which request and response."""
+        """The current phase, and in which request and response."""
         self._since = 0.0
 
     # What the server calls
 
     def rank(self) -> tuple[int, float]:
-        """Return the order in which connections are given up when there are too many."""
+        """Return the sort key by which connections are closed when there are too many."""
         self._look()
         return self._phase[0].value, self._since
 
     def abort(self, reason: str) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         if not self._transport.is_closing() or self._transport.get_write_buffer_size():
             peer = self._transport.get_extra_info("peername")
             logger.info("HTTP connection from %s closed: %s", peer, reason)
@@ -184,7 +184,7 @@ class _Doorstep(asyncio.Protocol):
     # Deadlines
 
     def _look(self) -> None:
-        """See what is waited for now; when that has changed, its time begins."""
+        """Determine the current phase; a new phase restarts the clock."""
         phase = self._current_phase()
         if phase != self._phase:
             self._phase = phase
@@ -199,7 +199,7 @@ class _Doorstep(asyncio.Protocol):
         return Phase.ASKING, cycle
 
     def _check(self) -> None:
-        """End the connection if it was waited for long enough, else look again soon."""
+        """Close the connection if its phase is overdue, else check again soon."""
         self._look()
         loop = asyncio.get_running_loop()
         phase = self._phase[0]
@@ -223,12 +223,12 @@ class _Doorstep(asyncio.Protocol):
         try:
             self._protocol.data_received(data)
         except Exception as error:
-            # Such as junk behind a request that is being answered, which cannot be refused then.
-            self.abort(f"it cannot be understood: {error!r}")
+            # Such as junk after a request in progress, which cannot be refused with a response.
+            self.abort(f"invalid HTTP: {error!r}")
 
 
 def _load(node: "Node") -> Opener:
-    """Import the libraries and give a factory of protocols. Runs in a thread."""
+    """Import the libraries and return a protocol factory. Runs in a thread."""
     # Here and not above: together they take longer to import than a node takes to start.
     from uvicorn.config import Config  # noqa: PLC0415
     from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""What a node knows of a share group's records of a topic, for people: `GET /share/GROUP/TOPIC`.
+"""What a node knows of a share group's records of a topic: `GET /share/GROUP/TOPIC`.
 
-Of partitions that this node leads and that somebody has fetched from there is all of it; of others
-what is kept of them. Nothing is changed by looking.
+Partitions that this node leads and that are loaded are shown in full, others with their stored
+state only. Looking changes nothing.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 SUMMARY_SECONDS_MAX: Final = 5
-"""How long the states of partitions that are not loaded here are waited for, together."""
+"""How long to wait for the states of all partitions that are not loaded here."""
 
 
 class NothingKnown(Exception):
-    """There is no such group or topic; the text says which."""
+    """Raised for an unknown group or topic; the text says which."""
 
 
 def split_path(raw_path: bytes) -> tuple[str, str]:
-    """Give the group and the topic of a path, decoded; NothingKnown if it has not the two.
+    """Return the decoded group and topic of a path; raise NothingKnown if one is missing.
 
-    From the path as it was sent: a group may have a slash in its name.
+    Takes the raw path: a group may have a slash in its name.
     """
     parts = raw_path.partition(b"?")[0].decode("latin-1").split("/")
     if len(parts) != 4 or not parts[2] or not parts[3]:
@@ -48,7 +48,7 @@ def split_path(raw_path: bytes) -> tuple[str, str]:
 
 
 async def inspect_share(broker: "Broker", group_id: str, topic_name: str) -> dict[str, Any]:
-    """Give what is known, as plain data; NothingKnown if that is nothing."""
+    """Return what is known, as plain data; raise NothingKnown if nothing is."""
     topic = broker.image.topic(TopicName(topic_name))
     if topic is None:
         raise NothingKnown(f"there is no topic {topic_name}")
@@ -70,7 +70,7 @@ async def inspect_share(broker: "Broker", group_id: str, topic_name: str) -> dic
 def _find_led(
     broker: "Broker", group_id: str, topic: Topic
 ) -> Slices[tuple[dict[int, LedSharePartition], list[int]]]:
-    """Return the partitions that are loaded here, and which are not."""
+    """Return the partitions that are loaded here, and those that are not."""
     led: dict[int, LedSharePartition] = {}
     others: list[int] = []
     current = Slice()
@@ -175,8 +175,8 @@ def _breaker(breaker: GroupBreaker | None) -> dict[str, Any] | None:
 async def _summaries(
     broker: "Broker", group_id: str, topic: Topic, indexes: list[int]
 ) -> dict[int, StateSummary]:
-    """Give what is kept of partitions, as far as there is anything and it can be asked for."""
-    # Asking would create the topic of the states, and looking is to change nothing.
+    """Return the stored states of partitions, if they exist and can be read."""
+    # A read would create the state topic, and looking must change nothing.
     if not indexes or broker.image.topic(SHARE_STATES_TOPIC) is None:
         return {}
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Metrics of share groups: what became of records, and what is in flight now."""
+"""Metrics of share groups: outcomes of records, and records in flight."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def share_metrics(broker: "Broker") -> Collected:
-    """Yield what share groups did with the partitions that this node leads."""
+    """Yield metrics of share groups on the partitions that this node leads."""
     current = Slice()
     shares = broker.share_partitions
     counts = shares.counters
@@ -46,7 +46,7 @@ def share_metrics(broker: "Broker") -> Collected:
     )
     yield counter(
         "headrace_share_acquired_records",
-        "Records handed to members of share groups, each time anew",
+        "Deliveries of records to members of share groups, redeliveries included",
         counts.acquired_records,
     )
     yield counter(
@@ -70,7 +70,7 @@ def share_metrics(broker: "Broker") -> Collected:
     )
     yield counter(
         "headrace_share_lock_timeouts",
-        "Records whose member said nothing in time "
+        "Records whose acquisition lock timed out "
         "(SharePartitionMetrics AcquisitionLockTimeoutPerSec)",
         counts.lock_timeouts,
     )
@@ -80,26 +80,26 @@ def share_metrics(broker: "Broker") -> Collected:
     )
     yield gauge(
         "headrace_share_dead_letters_waiting",
-        "Records that are given up and wait to be copied to a dead-letter topic",
+        "Records that are given up and wait for their dead letter",
         letters.waiting_records,
     )
     yield counter(
         "headrace_share_dead_letter_failures",
-        "Attempts to write dead letters that failed, and are made again",
+        "Failed attempts to write dead letters; they are retried",
         letters.failed_attempts,
     )
     yield counter(
         "headrace_share_dead_letters_refused",
-        "Records archived without a letter, as the topic that their group names cannot be that",
+        "Records archived without a dead letter because their group names an unsuitable topic",
         letters.dropped_records,
     )
     yield gauge(
         "headrace_share_breakers_open",
-        "Share groups whose records are held back, as too many of them are rejected",
+        "Share groups whose circuit breaker is open because too many records are rejected",
         open_breakers,
     )
     yield counter(
         "headrace_share_breaker_openings",
-        "How often records of a share group began to be held back",
+        "How often the circuit breaker of a share group opened",
         counts.breaker_openings,
     )

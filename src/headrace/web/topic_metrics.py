@@ -1,4 +1,4 @@
-"""Metrics with a topic's name: as many topics as a page can bear, the others as one."""
+"""Metrics by topic: a bounded number of topics by name, the others as one."""
 
 from collections.abc import Callable
 from heapq import nlargest
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from headrace.server.broker import Broker
 
 TOPICS_MAX: Final = 200
-"""How many topics have rows of their own: those with the most bytes in and out."""
+"""How many topics get their own rows: those with the most bytes in and out."""
 OTHERS: Final = "(others)"
-"""The rest in one; no topic can have this name."""
+"""The label of the row for all other topics; no topic can have this name."""
 _OTHERS: Final = TopicName(OTHERS)
 LABELS: Final = ("topic",)
 
@@ -27,7 +27,7 @@ COUNTED: Final[tuple[tuple[str, str, Callable[[TopicCounters], int]], ...]] = (
     ),
     (
         "headrace_topic_bytes_out",
-        "Bytes that consumers were sent (BrokerTopicMetrics BytesOutPerSec)",
+        "Bytes sent to consumers (BrokerTopicMetrics BytesOutPerSec)",
         lambda topic: topic.bytes_out,
     ),
     (
@@ -37,7 +37,7 @@ COUNTED: Final[tuple[tuple[str, str, Callable[[TopicCounters], int]], ...]] = (
     ),
     (
         "headrace_topic_produce_requests",
-        "Appends to partitions asked for (BrokerTopicMetrics TotalProduceRequestsPerSec)",
+        "Requested appends to partitions (BrokerTopicMetrics TotalProduceRequestsPerSec)",
         lambda topic: topic.produce_requests,
     ),
     (
@@ -47,14 +47,14 @@ COUNTED: Final[tuple[tuple[str, str, Callable[[TopicCounters], int]], ...]] = (
     ),
     (
         "headrace_topic_fetch_requests",
-        "Reads of partitions asked for (BrokerTopicMetrics TotalFetchRequestsPerSec)",
+        "Requested reads of partitions (BrokerTopicMetrics TotalFetchRequestsPerSec)",
         lambda topic: topic.fetch_requests,
     ),
 )
 
 
 def topic_metrics(broker: "Broker") -> Collected:
-    """Yield what is counted for each topic, and what its logs hold."""
+    """Yield the counters of each topic, and the size of its logs."""
     current = Slice()
     topics = dict(broker.counters.topics)
     shown = _shown(topics)
