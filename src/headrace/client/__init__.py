@@ -20,14 +20,14 @@
             await producer.send("orders", b"all of these")
             await producer.send("bills", b"or none")
 
-What a cluster refuses is a `KafkaError` with its code; a cluster that cannot be reached is a
-`NotReachable` that names host and port. Records that nobody can read are an `UnreadableBatch`,
-which says how to go on behind them. `Cluster` is what they stand on: several of them can
-share one, which then has one connection per node. A share consumer shares with nobody: brokers bind
-its locks to its connections. Names load on first use, so that an admin's program does not wait for
-compression libraries.
+A request that the cluster refuses raises `KafkaError` with its code; a cluster that cannot be
+reached raises `NotReachable` with host and port. Unreadable records raise `UnreadableBatch`, which
+says how to continue after them. All clients use a `Cluster`: several of them can share one, which
+then has one connection per node. A share consumer does not share: brokers bind its locks to its
+connections. Names load on first use, so that an admin program does not import compression
+libraries.
 
-Nothing of a broker's inside is known here: only `wire` and `records`.
+This package knows nothing of a broker's internals: only `wire` and `records`.
 """
 
 from importlib import import_module

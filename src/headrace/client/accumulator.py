@@ -1,8 +1,8 @@
 """Records that wait to be sent: a queue of batches for each partition. No I/O, no clock.
 
-A partition has one batch on its way at most; meanwhile its records gather in the next one. So
-batches grow with the load up to `batch_bytes`, a lone record leaves at once, and a batch that has
-to be sent again cannot be overtaken by the one behind it.
+A partition has at most one batch in flight; in the meantime its records gather in the next one. So
+batches grow with the load up to `batch_bytes`, a lone record is sent at once, and a retried batch
+cannot be overtaken by the next one.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from headrace.records.record import Headers
 
 
 class Accumulator:
-    """Batches that are open, closed, and on their way, with what they take of memory."""
+    """Open, closed and in-flight batches, and the memory they use."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Accumulator:
         self._queues: dict[tuple[str, int], deque[Batch]] = {}
         self._on_their_way: dict[tuple[str, int], Batch] = {}
         self._schedule: list[tuple[float, TopicPartition]] = []
-        """A heap of when to look at a partition. An entry may be out of date: it is looked at in
-        vain then. No partition that has something to send is without one, or on its way."""
+        """A heap of when to check partitions. Entries may be stale. Every partition with something
+        to send has one, or a batch in flight."""
 
     @property
     def is_pressed(self) -> bool:
-        """Whether everything goes out at once: somebody flushes, or waits for memory."""
+        """Whether everything is sent at once: a task flushes, or waits for memory."""
         return self._is_pressed
 
     @is_pressed.setter
@@ -58,7 +58,7 @@ class Accumulator:
         heapify(self._schedule)
 
     def has_room(self, record_bytes: int) -> bool:
-        """Whether a record of this size fits; one that never would may go alone."""
+        """Return whether a record of this size fits; one that is too large may go alone."""
         return self.used_bytes == 0 or self.used_bytes + record_bytes <= self._memory_bytes
 
     def append(
@@ -94,7 +94,7 @@ class Accumulator:
         return batch, index, is_news
 
     def take_ready(self, now: float) -> list[Batch]:
-        """Return the batches that are due, at most one per partition; they are on their way now."""
+        """Return the batches that are due, at most one per partition, and mark them in flight."""
         ready = []
         schedule = self._schedule
         while schedule and schedule[0][0] <= now:
@@ -120,11 +120,11 @@ class Accumulator:
         return schedule[0][0] if schedule else None
 
     def is_on_its_way(self, batch: Batch) -> bool:
-        """Whether a batch was taken and neither put back nor finished."""
+        """Return whether a batch was taken and neither put back nor finished."""
         return self._on_their_way.get(batch.partition) is batch
 
     def put_back(self, batches: list[Batch], not_before: float) -> None:
-        """Take batches of one partition that have to be sent again, in order, before all others."""
+        """Put back batches of one partition to be retried, in order, before all others."""
         partition = batches[0].partition
         self._on_their_way.pop(partition, None)
         for batch in reversed(batches):
@@ -143,7 +143,7 @@ class Accumulator:
             del self._queues[batch.partition]
 
     def take_waiting(self) -> list[Batch]:
-        """Remove and return the batches that are not on their way."""
+        """Remove and return the batches that are not in flight."""
         waiting = [batch for queue in self._queues.values() for batch in queue]
         for batch in waiting:
             self.used_bytes -= batch.reserved_bytes
@@ -153,12 +153,12 @@ class Accumulator:
         return waiting
 
     def unfinished(self) -> list[Batch]:
-        """Return the batches that are not done, those on their way included."""
+        """Return the unfinished batches, including those in flight."""
         waiting = [batch for queue in self._queues.values() for batch in queue]
         return [*self._on_their_way.values(), *waiting]
 
     def _look_at(self, partition: TopicPartition) -> None:
-        """Remember when to look at a partition that has something to send."""
+        """Schedule the check of a partition with something to send."""
         if partition not in self._on_their_way:
             heappush(self._schedule, (self._due_at(self._queues[partition]), partition))
 

@@ -19,19 +19,19 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
-    """Read a list of addresses, at least one; InvalidAddress names the one that is none.
+    """Parse a list of addresses, at least one; raise InvalidAddress for an invalid one.
 
-    A listener's name in front (`PLAINTEXT://`) is left out, a missing port is 9092.
+    A listener's name (`PLAINTEXT://`) is ignored, a missing port is 9092.
     """
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
     addresses = tuple(parse_address(text.strip()) for text in texts if text.strip())
     if not addresses:
-        raise InvalidAddress("no bootstrap address; give host:port, several with commas between")
+        raise InvalidAddress("no bootstrap address; give host:port, comma-separated for several")
     return addresses
 
 
 def parse_address(text: str) -> Address:
-    """Read one address."""
+    """Parse one address."""
     rest = text.partition("://")[2] or text
     if rest.startswith("["):
         host, _, behind = rest[1:].partition("]")

@@ -1,13 +1,13 @@
-"""The administrator: topics, configs, groups, offsets, transactions, nodes.
+"""The admin client: topics, configs, groups, offsets, transactions, nodes.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("orders", partitions=3)
         for group in await admin.list_groups():
             print(group.group_id, await admin.list_group_offsets(group.group_id))
 
-Methods about one thing raise the `KafkaError` with which it is refused. Methods about several
-return an outcome for each, a value or the error: `values_of` turns them into values or raises. A
-request that the broker does not serve is an `UnsupportedApi`.
+Methods for one resource raise a `KafkaError` if it is refused. Methods for several return an
+outcome for each, a value or the error: `values_of` turns them into values or raises. A request that
+the broker does not support raises `UnsupportedApi`.
 
 The methods are in `administration`, by subject.
 """
@@ -25,14 +25,14 @@ from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings
 
 
 class Admin(TopicMethods, GroupMethods, TransactionMethods, ClusterMethods):
-    """An administrator of one cluster: `async with Admin("127.0.0.1:9092") as admin`."""
+    """The admin client of one cluster: `async with Admin("127.0.0.1:9092") as admin`."""
 
     def __init__(
         self,
         bootstrap: str | Sequence[str] | Cluster = DEFAULT_BOOTSTRAP,
         settings: ClientSettings | None = None,
     ) -> None:
-        """Take addresses, or a `Cluster` that somebody else closes."""
+        """Take addresses, or a `Cluster` that the caller closes."""
         self._is_owner = not isinstance(bootstrap, Cluster)
         self.cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, settings)
 
@@ -49,6 +49,6 @@ class Admin(TopicMethods, GroupMethods, TransactionMethods, ClusterMethods):
         await self.close()
 
     async def close(self) -> None:
-        """Hang up, unless the cluster is somebody else's."""
+        """Close the connections, unless the cluster was passed in."""
         if self._is_owner:
             await self.cluster.close()

@@ -1,4 +1,4 @@
-"""Batches on their way to a cluster, and what the sender of a record gets to wait for."""
+"""Batches to be sent, and the awaitable deliveries of their records."""
 
 import asyncio
 from collections.abc import Generator
@@ -16,9 +16,9 @@ UNKNOWN_OFFSET = -1
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Where a record is now. The offset is -1 if the broker was not asked (acks=0).
+    """Where a record is in the log. The offset is -1 with acks=0.
 
-    The timestamp is that of the append if the topic keeps that, else -1: it is the one sent.
+    The timestamp is the append time if the topic uses it, else -1: then it is the one sent.
     """
 
     topic: str
@@ -28,7 +28,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Delivery:
-    """What becomes of one record: await it for its `Placed`, or the error that it met.
+    """The delivery of one record: await it for its `Placed`, or its error.
 
     Cheap: records share the future of their batch.
     """
@@ -57,7 +57,7 @@ class Delivery:
 
 
 class Batch:
-    """Records of one partition that are sent together, again with the same bytes if need be."""
+    """Records of one partition that are sent together; a retry sends the same bytes."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Batch:
         self.builder = BatchBuilder(compression, level)
         self.opened_at = opened_at
         self.not_before = 0.0
-        """When it may be sent again, after a failure."""
+        """When it may be retried, after a failure."""
         self.attempts = 0
         self.reserved_bytes = 0
-        """What its records count for against the producer's memory."""
+        """The memory that its records use of the producer's limit."""
         self.watched: set[int] = set()
-        """The records for which somebody waits, and so is told of a failure."""
+        """The records that a task awaits, which is how it learns of a failure."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.encoded: bytearray | None = None
         self.producer_id = -1
@@ -104,7 +104,7 @@ class Batch:
     ) -> bytearray:
         """Close the batch and return its bytes: those of the first call, if it is not the first.
 
-        A retry must be the same batch with the same sequence, or the broker could not know it.
+        A retry must be the same batch with the same sequence, or the broker could not recognize it.
         """
         if self.encoded is None:
             self.producer_id = producer_id
@@ -118,7 +118,7 @@ class Batch:
         return self.encoded
 
     def place_of(self, index: int) -> Placed:
-        """Return the place of a record of a batch that is done; raise why it has none."""
+        """Return the place of a record of a finished batch; raise its error if it failed."""
         for indexes, error in self._failures:
             if index in indexes:
                 raise error
@@ -128,23 +128,23 @@ class Batch:
         return Placed(self.partition.topic, self.partition.partition, offset, timestamp)
 
     def succeed(self, base_offset: int, timestamp: int = NO_TIMESTAMP) -> None:
-        """Tell everybody who waits where the records are."""
+        """Resolve the deliveries with the records' places."""
         self._finish([(0, base_offset, timestamp)], [])
 
     def fail(self, error: Exception) -> None:
-        """Tell everybody who waits what went wrong."""
+        """Fail the deliveries."""
         if not self.done.done():
             self._finish([], [(range(self.record_count), error)])
 
     def untold_failure(self) -> Exception | None:
-        """Return why a record failed that nobody waited for, if one did."""
+        """Return the error of a failed record that no task awaited, if any."""
         for indexes, error in self._failures:
             if not self.watched.issuperset(indexes):
                 return error
         return None
 
     def halves(self) -> "tuple[Batch, Batch]":
-        """Return two batches with the records of this one, which is done when they are."""
+        """Split into two batches; this one is finished when they are."""
         assert self.encoded is not None, "only a batch that was refused is split"
         records = list(read_records(self.encoded))
         middle = (len(records) + 1) // 2
@@ -176,7 +176,7 @@ class Batch:
             return
         if self._failures:
             self.done.set_exception(self._failures[0][1])
-            self.done.exception()  # seen: whoever sent the records decides whether it is news
+            self.done.exception()  # retrieved: the sender decides whether to report it
         else:
             self.done.set_result(None)
         if self._parent is not None:

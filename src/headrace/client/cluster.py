@@ -1,11 +1,11 @@
-"""A cluster to talk to: one connection a node, opened on first use, and the view of its leaders.
+"""A cluster: one connection per node, opened on first use, and a cached view of leaders.
 
     async with Cluster("127.0.0.1:9092") as cluster:
         answer = await cluster.ask(ListGroupsRequest(), ListGroupsResponse)
 
-The bootstrap addresses are only for the beginning, and for when every known node is gone. Leaders
-are looked up when somebody needs them and again when a broker says that they moved; how long and
-how often is tried is in `settings`.
+The bootstrap addresses are used at first, and again when every known node is gone. Leaders are
+looked up when needed and again when a broker reports that they moved; timeouts and retries are in
+`settings`.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from headrace.wire.schema import Message
 M = TypeVar("M", bound=Message)
 
 ANY_NODE: Final = -1
-"""Whichever node has a connection already, or the first that lets itself be connected."""
+"""Any node with an open connection, or the first that accepts one."""
 CONTROLLER: Final = -2
-"""The node that the cluster names as its controller; any broker does since Kafka 4."""
+"""The node that the cluster reports as its controller; any broker works since Kafka 4."""
 
 MOVED: Final = frozenset(
     {
@@ -48,7 +48,7 @@ MOVED: Final = frozenset(
         ErrorCode.REBOOTSTRAP_REQUIRED,
     }
 )
-"""Codes after which the view of the cluster is out of date."""
+"""Error codes after which the view of the cluster is stale."""
 
 _CLOSED: Final = "this client is closed"
 _MAY_STILL_COME: Final = frozenset(
@@ -87,7 +87,7 @@ class Cluster:
         await self.close()
 
     async def connect(self) -> None:
-        """Reach one node and learn which others there are; NotReachable if none answers."""
+        """Connect to one node and discover the others; raise NotReachable if none responds."""
         try:
             await self._any_connection()
             if not self.view.nodes:
@@ -165,7 +165,7 @@ class Cluster:
         await self._refresh(MetadataRequest(topics=names), may_create=False)
 
     async def list_topics(self) -> list[Topic]:
-        """Give every topic that we may see, internal ones included."""
+        """Return every topic that we may see, internal ones included."""
         answer = await self._refresh(MetadataRequest(topics=None), may_create=False)
         names = {row.name for row in answer.topics}
         for gone in self.view.topics.keys() - names:
@@ -173,17 +173,17 @@ class Cluster:
         return [topic for name, topic in sorted(self.view.topics.items()) if name in names]
 
     async def topic(self, name: str, *, may_create: bool = False) -> Topic:
-        """Give a topic, from the view if that is fresh; KafkaError if there is none.
+        """Return a topic, from the view if that is fresh; raise KafkaError if there is none.
 
-        With `may_create` the broker may create it on the way, if it is set so, and a little time
-        is given to it.
+        With `may_create` the broker may auto-create it, if configured so, and the call waits a
+        little for that.
         """
         known = self.view.topics.get(name)
         if known is not None and self.is_fresh(name):
             return known
         lookup = self._lookups.get((name, may_create))
         if lookup is None:
-            # One look-up serves everybody who asks meanwhile.
+            # Concurrent callers share one lookup.
             lookup = asyncio.create_task(self._look_up(name, may_create=may_create))
             self._lookups[name, may_create] = lookup
             lookup.add_done_callback(lambda done: self._end_lookup(done, name, may_create))
@@ -192,13 +192,15 @@ class Cluster:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if lookup.cancelled() and not (task is not None and task.cancelling()):
-                raise NotReachable(_CLOSED) from None  # `close` ended the look-up, not its caller
+                raise NotReachable(
+                    _CLOSED
+                ) from None  # `close` cancelled the lookup, not the caller
             raise
 
     def _end_lookup(self, lookup: "asyncio.Task[Topic]", name: str, may_create: bool) -> None:
         del self._lookups[name, may_create]
         if not lookup.cancelled():
-            lookup.exception()  # seen, even if nobody waits for it any more
+            lookup.exception()  # retrieved, even if no caller waits any more
 
     async def _look_up(self, name: str, *, may_create: bool) -> Topic:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
@@ -218,7 +220,7 @@ class Cluster:
                 raise _explained(error, name)
 
     async def leader(self, topic: str, partition: int) -> Partition:
-        """Give a partition that has a leader, waiting for an election up to the API timeout."""
+        """Return a partition with a leader, waiting for an election up to the API timeout."""
         retries = Retries(self.settings)
         while True:
             known = await self.topic(topic)
@@ -238,11 +240,11 @@ class Cluster:
             self.forget(topic)
 
     def known_leader(self, topic: str, partition: int) -> Partition | None:
-        """Give a partition whose leader is known and not in doubt."""
+        """Return a partition if its leader is known and the view is fresh."""
         return self.view.leader_of(topic, partition) if self.is_fresh(topic) else None
 
     def is_fresh(self, topic: str) -> bool:
-        """Whether what the view says of a topic is recent, and nobody said that it moved."""
+        """Return whether the view of a topic is recent and no broker reported a move."""
         seen_at = self._seen_at.get(topic)
         if seen_at is None:
             return False
@@ -250,7 +252,7 @@ class Cluster:
         return age_ms < self.settings.metadata_max_age_ms
 
     def forget(self, topic: str) -> None:
-        """Look the topic up again before it is used next: somebody said that it moved."""
+        """Mark a topic as stale: a broker reported that it moved."""
         self._seen_at.pop(topic, None)
 
     async def _refresh(self, body: MetadataRequest, *, may_create: bool) -> MetadataResponse:
@@ -275,7 +277,7 @@ class Cluster:
         return answer
 
     async def _any_connection(self) -> Connection:
-        """Give a connection that is open, or open one: known nodes first, then the bootstrap."""
+        """Return an open connection, or open one: known nodes first, then the bootstrap."""
         open_ones = [connection for connection in self._connections.values() if connection.is_open]
         if open_ones:
             return min(open_ones, key=lambda connection: connection.in_flight)

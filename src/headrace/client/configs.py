@@ -30,7 +30,7 @@ from headrace.wire.messages.list_config_resources_response import ListConfigReso
 
 
 class ResourceType(IntEnum):
-    """What has configs."""
+    """Resource types with configs."""
 
     TOPIC = 2
     BROKER = 4
@@ -40,7 +40,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's names."""
+    """The source of a value, by Kafka's names."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -54,7 +54,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """What a value looks like, by Kafka's names."""
+    """The type of a value, by Kafka's names."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -69,7 +69,7 @@ class ConfigType(IntEnum):
 
 
 class Change(IntEnum):
-    """What an alteration does to a config."""
+    """The operations on a config."""
 
     SET = 0
     DELETE = 1
@@ -80,7 +80,7 @@ class Change(IntEnum):
 DEFAULT_SOURCES: Final = frozenset(
     {ConfigSource.UNKNOWN, ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG}
 )
-"""Sources of values that nobody set at run time."""
+"""Sources of values that were not set dynamically."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     @classmethod
     def broker(cls, node_id: int | None = None) -> Self:
-        """Return a broker by id, or what holds for all of them."""
+        """Return a broker by id, or the cluster-wide default of brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
     @classmethod
@@ -115,7 +115,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """Another place from which the value would come if the ones before it were unset."""
+    """The value's next source if the previous ones were unset."""
 
     name: str
     value: str | None
@@ -136,7 +136,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it at run time."""
+        """Whether it was not set dynamically."""
         return self.source in DEFAULT_SOURCES
 
 
@@ -147,7 +147,7 @@ async def describe_configs(
     names: Sequence[str] | None = None,
     with_documentation: bool = False,
 ) -> Outcomes[Resource, list[Config]]:
-    """Return the configs of each resource, sorted by name; of a broker, what that broker says."""
+    """Return the configs of each resource, sorted by name; a broker's own from that broker."""
     outcomes: Outcomes[Resource, list[Config]] = {}
     for node_id, group in _by_node(resources).items():
         body = DescribeConfigsRequest(
@@ -178,7 +178,7 @@ async def alter_configs(
     *,
     validate_only: bool = False,
 ) -> Outcomes[Resource, None]:
-    """Change some configs of each resource and leave the others as they are.
+    """Change some configs of each resource; the others are unchanged.
 
     A change is (what, name, value); the value is None for DELETE.
     """
@@ -210,7 +210,7 @@ async def alter_configs(
 
 
 async def list_resources(cluster: Cluster, kind: ResourceType) -> list[Resource]:
-    """Return the resources of a kind that exist or have configs."""
+    """Return the resources of a type that exist or have configs."""
     body = ListConfigResourcesRequest(resource_types=[kind])
     answer = await cluster.ask(
         body, ListConfigResourcesResponse, code_of=lambda answer: answer.error_code
@@ -226,7 +226,7 @@ async def list_resources(cluster: Cluster, kind: ResourceType) -> list[Resource]
 def _by_node(
     resources: Mapping[Resource, object] | Sequence[Resource],
 ) -> dict[int, list[Resource]]:
-    """Group resources by who is to be asked: a broker about itself, anybody about the rest."""
+    """Group resources by target node: a broker for itself, any node for the rest."""
     groups: dict[int, list[Resource]] = {}
     for resource in resources:
         is_own = resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)

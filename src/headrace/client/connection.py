@@ -1,12 +1,11 @@
-"""One connection to one node: requests go out as they come, answers come back in their order.
+"""One connection to one node: pipelined requests, with responses in their order.
 
-`open_connection` connects and asks the broker which versions it speaks; from then on a request
-goes out in the newest version that both know. A broker too old for our ApiVersions answers in
-version 0 and lists what it does know (KIP-511).
+`open_connection` connects and negotiates versions; from then on a request uses the newest version
+that both sides know. A broker too old for our ApiVersions responds in version 0 and lists the
+versions that it knows (KIP-511).
 
-A request that is not answered in time closes the connection: what would come after it could not
-be told from what was waited for. Whatever ends a connection fails every request that waits on it,
-with one error that names the node.
+A request that times out closes the connection, because a late response would shift all later ones.
+When a connection ends, all its pending requests fail with one error that names the node.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ _CORRELATION_ID_MAX: Final = 2**31 - 1
 
 
 async def open_connection(address: Address, settings: ClientSettings) -> "Connection":
-    """Connect and agree on versions; NotReachable says what stands in the way."""
+    """Connect and negotiate versions; raise NotReachable with the reason if that fails."""
     loop = asyncio.get_running_loop()
     connection = Connection(address, settings)
     try:
@@ -57,7 +56,7 @@ async def open_connection(address: Address, settings: ClientSettings) -> "Connec
 
 
 class _Waiting(msgspec.Struct, gc=False):
-    """A request on its way."""
+    """A request in flight."""
 
     correlation_id: int
     key: ApiKey
@@ -67,12 +66,12 @@ class _Waiting(msgspec.Struct, gc=False):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Requests and answers of one node. Made by `open_connection`."""
+    """Requests and responses of one node. Created by `open_connection`."""
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
         self.address = address
         self.versions: dict[int, VersionRange] = {}
-        """What the broker said it serves, by API key."""
+        """The broker's supported versions, by API key."""
         self.features: dict[str, int] = {}
         """The cluster's finalized features, by name."""
         self._settings = settings
@@ -91,11 +90,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests in flight."""
         return len(self._waiting)
 
     def version_of(self, key: ApiKey) -> int:
-        """Give the newest version of an API that both sides know; UnsupportedApi if none is."""
+        """Return the newest version of an API that both sides know, or raise UnsupportedApi."""
         theirs, api = self.versions.get(key), APIS[key]
         if theirs is None:
             raise UnsupportedApi(f"{self.address} does not serve {api.name}; a newer broker might")
@@ -116,9 +115,9 @@ class Connection(asyncio.BufferedProtocol):
         version: int | None = None,
         patience_ms: int = 0,
     ) -> M:
-        """Send a request and give its answer.
+        """Send a request and return its response.
 
-        `patience_ms` is what the request asks the broker to wait, on top of the request timeout.
+        `patience_ms` is how long the request lets the broker wait, on top of the request timeout.
         """
         key = ApiKey(body.API_KEY)
         if version is None:
@@ -128,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._read(frame, key, version, answer_type)
 
     async def send_unanswered(self, body: Message) -> None:
-        """Send what gets no answer: Produce with acks=0."""
+        """Send a request without a response: Produce with acks=0."""
         key = ApiKey(body.API_KEY)
         await self._may_write.wait()
         self._write(key, self.version_of(key), body)
@@ -148,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
 
     def close(self) -> None:
-        """Hang up; requests that wait fail."""
+        """Close the connection; pending requests fail."""
         self._fail(NotReachable(f"the connection to {self.address} was closed here"))
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
@@ -179,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         return waiting.answer
 
     def _write(self, key: ApiKey, version: int, body: Message) -> int:
-        """Hand a request to the socket; give its number."""
+        """Write a request to the socket; return its correlation id."""
         if self._failure is not None:
             raise NotReachable(str(self._failure))
         assert self._transport is not None, "a connection is opened before it is used"
@@ -210,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _fail(self, failure: NotReachable) -> None:
-        """End the connection; everybody who waits is told why."""
+        """Close the connection; pending requests fail with the reason."""
         if self._failure is None:
             self._failure = failure
         if self._transport is not None:

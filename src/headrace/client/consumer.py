@@ -1,4 +1,4 @@
-"""The consumer: partitions that you name, or those that a group shares among its members.
+"""The consumer: of assigned partitions, or of those that a group shares among its members.
 
 As a member of a group:
 
@@ -16,10 +16,11 @@ On your own:
 
 Records of a partition come in order; partitions take turns.
 
-Asking for more says that you are done with what you have: only then is it committed, and only then
-may a rebalance take its partition away. So a record whose processing fails comes again.
+Asking for the next record means that you are done with the previous ones: only then are they
+committed, and only then may a rebalance revoke their partition. So a record whose processing fails
+is delivered again.
 
-What nobody can read raises UnreadableBatch, each time until you decide to go on without it:
+Unreadable records raise UnreadableBatch, each time until you decide to skip them:
 
         except UnreadableBatch as damage:
             if damage.next_offset is not None:
@@ -83,16 +84,16 @@ class Consumer:
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
     ) -> None:
-        """Take addresses, or a `Cluster` that somebody else closes.
+        """Take addresses, or a `Cluster` that the caller closes.
 
-        `reset` is where to go on if an offset does not exist (any more), or if the group has
+        `reset` is where to continue if an offset does not exist (any more), or if the group has
         committed none; without it that is an error.
 
-        The rest is for members of a `group`. With `auto_commit` what you are done with is committed
-        by itself. `protocol` "auto" is KIP-848 where the broker has it, else "classic", for which
-        are `assignors`, `session_timeout_ms` and `heartbeat_interval_ms`. A member with an
-        `instance_id` is static: it may restart without a rebalance. Who asks for no records within
-        `max_poll_interval_ms` leaves the group until it does.
+        The rest is for members of a `group`. With `auto_commit`, finished records are committed
+        automatically. `protocol` "auto" is KIP-848 if the broker supports it, else "classic", to
+        which `assignors`, `session_timeout_ms` and `heartbeat_interval_ms` apply. A member with an
+        `instance_id` is static: it may restart without a rebalance. A consumer that does not poll
+        within `max_poll_interval_ms` leaves the group until it does.
         """
         self._is_owner = not isinstance(bootstrap, Cluster)
         self.cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, settings)
@@ -104,7 +105,7 @@ class Consumer:
         self._handout = Handout(self._readings)
         self._group: GroupSession | None = None
         if group is not None:
-            # Many programs that read are in no group: commands, for example, which start often.
+            # Many consumers have no group: commands, for example, which start often.
             from headrace.client.group import session  # noqa: PLC0415
 
             terms = GroupTerms(
@@ -148,10 +149,10 @@ class Consumer:
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Leave the group, stop fetching and hang up.
 
-        That takes `timeout_ms` at most, and where a broker hangs two seconds more for the goodbye.
-        Before that, automatic commit commits what you are done with. That is everything you have,
-        unless another task reads, or an exception ends the `async with`: what that interrupted
-        comes again.
+        That takes at most `timeout_ms`, and two seconds more to leave the group if a broker hangs.
+        Before that, automatic commit commits finished records. Those are all that you got, unless
+        another task reads, or an exception ends the `async with`: interrupted records are
+        delivered again.
         """
         await self._close(timeout_ms, is_done=True)
 
@@ -161,7 +162,7 @@ class Consumer:
         if self._group is not None:
             self._group.check_not_in_callback("close")
         self._is_closed = True
-        self._handout.put_back()  # a loop that goes on ends behind the record that it has
+        self._handout.put_back()  # an iteration ends after its current record
         self._fetcher.wake()
         try:
             if self._group is not None:
@@ -176,7 +177,7 @@ class Consumer:
 
     @property
     def _is_reader(self) -> bool:
-        """Whether nobody else may be at work on records."""
+        """Return whether no other task may be processing records."""
         reader = self._reader
         return reader is None or reader.done() or reader is asyncio.current_task()
 
@@ -193,14 +194,14 @@ class Consumer:
     ) -> None:
         """Share topics with the other members of the group; called again, other topics.
 
-        Topics go by name, or by a `pattern` that matches the whole name. They may be created later.
+        Topics are given by name, or by a `pattern` for the whole name. They may be created later.
 
         Callbacks, plain or `async`, get lists of partitions, while you wait for records:
         `on_assigned` before the first record, so that it may `seek`; `on_revoked` before another
         member gets them, so that it may `commit`; `on_lost`, or `on_revoked` if that is not given,
-        when the group went on without us. What they raise is raised by the poll.
+        when the member has lost them. The poll raises their exceptions.
 
-        KafkaError or NotReachable says why the group cannot be joined.
+        Raise KafkaError or NotReachable if the group cannot be joined.
         """
         self._check_open()
         session = self._session("subscribe")
@@ -214,7 +215,7 @@ class Consumer:
         await session.subscribe(subscription, callbacks)
 
     async def unsubscribe(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group, or forget the partitions that were assigned by name."""
+        """Leave the group, or drop the assigned partitions."""
         self._check_open()
         if self._group is not None:
             await self._group.unsubscribe(timeout_ms=timeout_ms, counts_in_hand=self._is_reader)
@@ -225,10 +226,11 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None
     ) -> None:
-        """Commit where the group goes on: the offset of the next record, of each partition.
+        """Commit offsets: that of the next record to read, for each partition.
 
-        Without `offsets` that is behind everything that was handed out. CommitFailed if the
-        partitions are not ours (any more); NotReachable if nobody answers within the API timeout.
+        Without `offsets`, commit all records returned so far. Raise CommitFailed if this member
+        does not own the partitions (any more), NotReachable without a response within the API
+        timeout.
         """
         self._check_in()
         await self._session("commit").commit(offsets)
@@ -236,18 +238,18 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Look up what the group has committed; None where that is nothing."""
+        """Return the group's committed offsets; None where there is none."""
         self._check_in()
         return await self._session("committed").committed(partitions)
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is to its group: for transactions that commit its offsets."""
+        """This member's identity in its group, for transactions that commit its offsets."""
         return self._session("group_metadata").metadata
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this consumer reads now."""
+        """The partitions that this consumer currently reads."""
         return self._readings.partitions
 
     def _session(self, what: str) -> "GroupSession":
@@ -267,7 +269,7 @@ class Consumer:
     ) -> None:
         """Read a topic too: all its partitions or some, from an offset or a `Start`.
 
-        With `until_end` each stops at the end that it has now.
+        With `until_end` each stops at its current end.
         """
         chosen = await self._choose(topic, partitions)
         for partition in chosen:
@@ -287,7 +289,7 @@ class Consumer:
         *,
         until_end: bool = False,
     ) -> None:
-        """Read a topic from the first records on that are of this time or later.
+        """Read a topic from the first records of this time or later.
 
         A partition without such a record is read from its end.
         """
@@ -316,13 +318,13 @@ class Consumer:
             self._group.start_auto_commit()
 
     def stop_at(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Give assigned partitions an end: the first offset that is not wanted."""
+        """Set the ends of assigned partitions: the first offset not to read."""
         self._readings.stop_at(ends)
 
     # Where it is
 
     def seek(self, partition: TopicPartition, offset: int | Start) -> None:
-        """Go on with a partition at another offset, or at its beginning or end."""
+        """Continue a partition at another offset, or at its beginning or end."""
         self._check_assigned([partition])
         if not isinstance(offset, Start) and offset < 0:
             raise ValueError(f"offset {offset} of {partition} is negative")
@@ -336,9 +338,9 @@ class Consumer:
     async def seek_to_time(
         self, timestamp_ms: int, partitions: Iterable[TopicPartition] | None = None
     ) -> None:
-        """Go on at the first records of this time or later, in some partitions or in all.
+        """Continue at the first records of this time or later, in some partitions or in all.
 
-        A partition without such a record goes on at its end.
+        A partition without such a record continues at its end.
         """
         chosen = list(self.assignment if partitions is None else partitions)
         self._check_assigned(chosen)
@@ -350,14 +352,14 @@ class Consumer:
                 self.seek(partition, offset)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out no records of these partitions until `resume`; they stay ours."""
+        """Return no records of these partitions until `resume`; they stay assigned."""
         self._check_assigned(partitions)
         self._handout.put_back()
         for partition in partitions:
             self._readings.pause(partition)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these partitions again."""
+        """Return records of these partitions again."""
         self._check_assigned(partitions)
         for partition in partitions:
             self._readings.resume(partition)
@@ -370,12 +372,12 @@ class Consumer:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record of each partition, as far as it is known yet."""
+        """The offset of the next record of each partition, as far as known."""
         return self._handout.positions()
 
     @property
     def lags(self) -> dict[TopicPartition, int]:
-        """How far each partition is behind its end, as of its last fetch."""
+        """The lag of each partition, as of its last fetch."""
         ends = self._readings.known_ends()
         positions = self._handout.positions()
         return {
@@ -386,7 +388,7 @@ class Consumer:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every partition is at the end that it was given."""
+        """Whether every partition has reached its end."""
         return self._handout.is_empty and self._fetcher.is_at_end
 
     def _check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
@@ -399,10 +401,10 @@ class Consumer:
     async def poll(
         self, timeout_ms: float | None = None, records_max: int | None = None
     ) -> list[ConsumedRecord]:
-        """Return the next records, all of one partition, or as many of them as are wanted.
+        """Return the next records, all of one partition, up to `records_max`.
 
-        Empty after `timeout_ms` without any, or at once if every partition is at its end. A poll
-        that is cancelled loses no record.
+        Empty after `timeout_ms` without any, or at once if every partition is at its end. A
+        cancelled poll loses no record.
         """
         if records_max is not None and records_max < 1:
             raise ValueError(f"records_max is {records_max}, and must be at least 1")
@@ -414,9 +416,9 @@ class Consumer:
         return self._handout.take(records_max)
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
-        """Yield records one by one, for ever or up to the ends, or until the consumer is closed.
+        """Yield records one by one, forever or up to the ends, or until the consumer is closed.
 
-        Leaving the loop in the middle loses nothing: the next one goes on behind the last record.
+        Leaving the loop loses nothing: the next one continues after the last record.
         """
         handout = self._handout
         self._check_open()
@@ -466,7 +468,7 @@ class Consumer:
     # Offsets
 
     async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Look up where partitions end now: for a reader of committed records, the stable end."""
+        """Return the current ends of partitions; with read_committed, the last stable offsets."""
         return await self._look_up(dict.fromkeys(partitions, int(Start.END)))
 
     async def _look_up_time(

@@ -1,4 +1,4 @@
-"""Questions that only the coordinator of a group or of a transactional id answers."""
+"""Requests to the coordinator of a group or of a transactional id."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -26,7 +26,7 @@ class CoordinatorType(IntEnum):
 
 
 async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) -> int:
-    """Give the node that coordinates a group or a transactional id; KafkaError if none does."""
+    """Return the coordinator of a group or a transactional id; raise KafkaError if none."""
     retries = Retries(cluster.settings)
     while True:
         connection = await cluster.connection(ANY_NODE)
@@ -55,10 +55,11 @@ async def ask_coordinator(
     code_of: Callable[[M], int],
     version_max: int | None = None,
 ) -> M:
-    """Send a request to the coordinator of `key` and give its answer.
+    """Send a request to the coordinator of `key` and return its response.
 
-    While the coordinator moves, loads or is busy with a transaction it is asked again, up to the
-    API timeout. `version_max` bounds the version where a newer one needs more than the caller has.
+    While the coordinator moves, loads or is busy with a transaction, the request is retried, up to
+    the API timeout. `version_max` bounds the version if a newer one needs fields that the caller
+    does not have.
     """
     retries = Retries(cluster.settings)
     while True:

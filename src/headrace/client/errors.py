@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a cluster; what a cluster answers is a `KafkaError`."""
+"""Errors of the client itself; errors from the cluster are `KafkaError`s."""
 
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 
@@ -12,9 +12,9 @@ class InvalidAddress(ClientError):
 
 
 class NotReachable(ClientError):
-    """No answer came: refused, unknown host, timed out, or closed in between.
+    """There was no response: connection refused, unknown host, timeout, or connection closed.
 
-    The request may or may not have been carried out.
+    The request may or may not have taken effect.
     """
 
 
@@ -23,16 +23,16 @@ class UnsupportedApi(ClientError):
 
 
 class TransactionAborted(ClientError):
-    """A transaction was aborted instead of committed; `__cause__` says why.
+    """A transaction was aborted instead of committed; `__cause__` is the reason.
 
-    Nothing of it is visible to readers of committed records. The producer may begin another one.
+    Consumers with read_committed see nothing of it. The producer may begin another one.
     """
 
 
 class ProducerFenced(KafkaError):
     """A newer producer has the transactional id, or the transaction was open for too long.
 
-    The producer refuses everything from then on.
+    The producer refuses every later call.
     """
 
     def __init__(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Features of a cluster: which levels its nodes support, and which it has agreed on (KIP-584)."""
+"""Features of a cluster: supported and finalized levels (KIP-584)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,7 +20,7 @@ _UNSAFE_DOWNGRADE: Final = 3
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """A feature: the level that the cluster has finalized, and those that the asked node supports.
+    """A feature: the cluster's finalized level, and the levels that the queried node supports.
 
     Level 0 is a feature that is off.
     """
@@ -55,7 +55,7 @@ async def update_features(
     may_lose_metadata: bool = False,
     validate_only: bool = False,
 ) -> None:
-    """Finalize features at these levels, all or none; KafkaError if that is refused."""
+    """Finalize features at these levels, all or none; raise KafkaError if refused."""
     lower: frozenset[str] = frozenset()
     if may_downgrade or may_lose_metadata:
         known = await describe_features(cluster)

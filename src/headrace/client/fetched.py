@@ -1,7 +1,7 @@
-"""Fetched bytes to records: checksums, inflation, and what a reader of committed records drops.
+"""Fetched bytes to records: checksums, decompression, and dropping of aborted records.
 
-No I/O. A chunk is what one Fetch answer held of a partition; batches are decoded one by one as
-they are asked for, so that a large answer does not become objects all at once.
+No I/O. A chunk is one partition's part of a fetch response; batches are decoded one by one on
+demand, so that a large response does not become objects all at once.
 """
 
 from collections.abc import Sequence
@@ -43,19 +43,19 @@ class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
 class UnreadableBatch(KafkaError):
     """Bytes of a partition that are not records, or not those that were written.
 
-    The consumer's position stays before them, so reading on fails again: nothing is passed over in
-    silence. To go on without them, seek to `next_offset`.
+    The consumer's position stays before them, so the next read fails again: nothing is skipped
+    silently. To skip them, seek to `next_offset`.
     """
 
     def __init__(
         self, partition: TopicPartition, offset: int, next_offset: int | None, cause: RecordsError
     ) -> None:
-        """`next_offset` is None where nobody can say where the next batch begins."""
+        """`next_offset` is None if the start of the next batch is unknown."""
         if next_offset is None:
-            where, way_out = f"offset {offset} on", "nobody can say where the next ones begin"
+            where, way_out = f"offset {offset} on", "the start of the next ones is unknown"
         else:
             where = f"offsets {offset} to {next_offset - 1}"
-            way_out = f"to go on without them, seek to {next_offset}"
+            way_out = f"to skip them, seek to {next_offset}"
         super().__init__(cause.code, f"partition {partition}, {where}: {cause.message}; {way_out}")
         self.partition = partition
         self.offset = offset
@@ -63,7 +63,7 @@ class UnreadableBatch(KafkaError):
 
 
 class Chunk:
-    """What one answer held of a partition, and how far it is read."""
+    """One partition's part of a response, and how far it is read."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class Chunk:
         aborted: Sequence[tuple[int, int]] | None = None,
         inflated_bytes_max: int,
     ) -> None:
-        """`aborted` are (producer id, first offset), for a reader of committed records only."""
+        """`aborted` are (producer id, first offset), for read_committed only."""
         self.partition = partition
         self.position = position
-        """The offset of the next record, as far as batches were read."""
+        """The offset after the last batch that was read."""
         self._inflated_bytes_max = inflated_bytes_max
         self._is_committed = aborted is not None
         self._aborted = sorted(aborted or (), key=lambda item: item[1], reverse=True)
@@ -89,7 +89,7 @@ class Chunk:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last whole batch: where the next fetch goes on."""
+        """The offset after the last whole batch: where the next fetch continues."""
         if self._end_offset is None:
             self._end_offset = max(self.position, end_offset_of(self._records))
         return self._end_offset
@@ -97,7 +97,7 @@ class Chunk:
     def next_batch(self) -> list[ConsumedRecord] | None:
         """Return the records of the next batch from `position` on, maybe none; None at the end.
 
-        UnreadableBatch if the bytes are not what was written.
+        Raise UnreadableBatch if the bytes are not what was written.
         """
         wanted_from = self.position
         try:
@@ -132,7 +132,7 @@ class Chunk:
         return step
 
     def _is_hidden(self, batch: memoryview, header: BatchHeader) -> bool:
-        """Whether a batch is none of the reader's business; keeps track of aborted producers."""
+        """Return whether to hide a batch from the reader; tracks aborted producers."""
         if self._is_committed:
             while self._aborted and self._aborted[-1][1] <= header.last_offset:
                 self._aborting.add(self._aborted.pop()[0])
@@ -145,7 +145,7 @@ class Chunk:
 
 
 def end_offset_of(records: memoryview) -> int:
-    """Return the offset behind the last whole batch; -1 if there is none."""
+    """Return the offset after the last whole batch; -1 if there is none."""
     position, last, end = 0, -1, len(records)
     while end - position >= HEADER_BYTES:
         length = int.from_bytes(

@@ -1,9 +1,8 @@
 """Fetching: a long poll to each leader that has partitions to read, one at a time.
 
-Memory holds two responses' worth of a partition at most: the one that is read, and the one that is
-fetched meanwhile if the broker said that there is more. Leaders that move and nodes that go are
-looked up and asked again, for ever: a reader that waits for records does not end because a broker
-restarts.
+Memory holds at most two responses of a partition: the one being read, and the next one, prefetched
+if the broker reported more records. When leaders move or nodes go away, lookups and fetches are
+retried forever: a consumer that waits for records does not end because a broker restarts.
 
 A partition may be without a position: `find_positions` looks it up before the first fetch.
 """
@@ -32,7 +31,7 @@ from headrace.wire.messages.fetch_response import FetchResponse, PartitionData
 FindPositions = Callable[
     [Mapping[TopicPartition, int | None]], Awaitable[Outcomes[TopicPartition, int]]
 ]
-"""Look offsets up, by `Start` or timestamp; None stands for where the reader left off."""
+"""Looks up offsets, by `Start` or timestamp; None means where the reader left off."""
 
 _TOPIC_IDS_FROM: Final = 13
 _SLICE_SECONDS: Final = 0.01
@@ -52,9 +51,9 @@ class Fetcher:
     ) -> None:
         self.gate = StepGate()
         self.readings = Readings()
-        """Whoever changes them calls `wake`."""
+        """After a change, call `wake`."""
         self.is_endless = False
-        """Whether records are waited for even while no partition is assigned."""
+        """Whether to wait for records even while no partition is assigned."""
         self.find_positions: FindPositions = self._find_starts
         self._cluster = cluster
         self._limits = limits
@@ -73,7 +72,7 @@ class Fetcher:
         return not self.is_endless and self.readings.are_at_end
 
     def wake(self) -> None:
-        """Let who waits for records look around: something changed."""
+        """Wake the reader: something changed."""
         self._news.set()
 
     async def next_records(
@@ -118,10 +117,10 @@ class Fetcher:
     # Requests
 
     def _ask(self, *, is_prefetch: bool) -> None:
-        """Start a request to every leader that has partitions to read and none on its way.
+        """Start a request to every leader with partitions to read and no request in flight.
 
-        A prefetch asks only where more is known to be, and does not let the broker wait: what is
-        read meanwhile may end before a wait does, and must be asked for then.
+        A prefetch is sent only where more records are known to exist, and does not let the broker
+        wait: the current records may be used up first, and then a full fetch must be sent.
         """
         groups: dict[int, Group] = {}
         rich: set[int] = set()
@@ -153,7 +152,7 @@ class Fetcher:
             self._start(self._fetch(node_id, group, 0 if is_prefetch else self._limits.max_wait_ms))
 
     def _is_the_topic(self, partition: TopicPartition, reading: Reading) -> bool:
-        """Whether the topic that has the name now is the one that was assigned."""
+        """Return whether the topic that has the name now is the one that was assigned."""
         topic_id = reading.topic_id
         return topic_id is None or self._cluster.view.topic_id(partition.topic) == topic_id
 

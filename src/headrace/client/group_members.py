@@ -1,4 +1,4 @@
-"""Who is in a group and what each member has, in one form for all four types of groups."""
+"""Group members and their assignments, in one form for all four types of groups."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
@@ -70,11 +70,11 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether it has no members."""
         return not self.members
 
     def check_empty(self) -> None:
-        """Raise NON_EMPTY_GROUP, with who is in it, unless it is empty."""
+        """Raise NON_EMPTY_GROUP with the members unless it is empty."""
         if self.members:
             names = (f"{row.member_id} ({row.client_id} at {row.host})" for row in self.members)
             raise KafkaError(
@@ -84,9 +84,9 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
-    """Return a group as its coordinator sees it; GROUP_ID_NOT_FOUND if there is none.
+    """Return its coordinator's description of a group; raise GROUP_ID_NOT_FOUND if there is none.
 
-    Each type is asked for in turn: the answer for a group of another type is that it is not there.
+    Each type is requested in turn: for a group of another type the response is "not found".
     """
     missing = refusal(ErrorCode.GROUP_ID_NOT_FOUND, None, f"group {group_id!r}")
     asks: tuple[Callable[[Cluster, str], Awaitable[GroupDescription]], ...] = (
@@ -188,7 +188,7 @@ async def describe_share_group(cluster: Cluster, group_id: str) -> GroupDescript
 async def _ask_for_row(
     cluster: Cluster, group_id: str, request: Message, response: type[Message]
 ) -> Any:
-    """Return what the answer says of the one group that is asked for."""
+    """Return the response's row of the one requested group."""
     answer: Any = await ask_coordinator(
         cluster,
         CoordinatorType.GROUP,
@@ -248,7 +248,7 @@ def _classic_member(member: DescribedGroupMember, *, is_consumer: bool) -> Group
 def _consumer_message(
     kind: type[ConsumerProtocolSubscription] | type[ConsumerProtocolAssignment], data: Buffer
 ) -> object:
-    """Return the message behind its two bytes of version, or None if we cannot read it."""
+    """Return the message after its two bytes of version, or None if it cannot be read."""
     raw = bytes(data)
     if len(raw) < 2:
         return None

@@ -1,7 +1,7 @@
-"""What an administrator asks of groups: which there are, who is in them, what they committed.
+"""Admin requests for groups: lists, members, committed offsets.
 
-A group is of one of four types, each with a request of its own to describe it; here they have one
-form, with the fields that a type lacks left empty.
+A group has one of four types, each with its own describe request; here they have one form, in which
+fields that a type lacks are empty.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
-    """Where a group goes on in a partition, and what it noted with that."""
+    """A group's committed offset of a partition, with its metadata."""
 
     offset: int
     leader_epoch: int = -1
@@ -120,11 +120,11 @@ async def fetch_offsets(
     *,
     require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what a group has committed, sorted; for some partitions if they are named.
+    """Return a group's committed offsets, sorted; of some partitions if named.
 
-    With `require_stable` offsets of the named partitions that a transaction is about to commit are
-    waited for, up to the API timeout; UNSTABLE_OFFSET_COMMIT if it is open for longer. Without
-    names, Kafka's brokers leave out what was never committed before.
+    With `require_stable`, wait for offsets of the named partitions that a transaction is about to
+    commit, up to the API timeout; then raise UNSTABLE_OFFSET_COMMIT. Without names, Kafka's brokers
+    omit partitions that had no earlier commit.
     """
     names = None if partitions is None else by_topic(partitions)
     connection = await cluster.connection(ANY_NODE)
@@ -182,7 +182,7 @@ async def fetch_offsets(
 async def commit_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
 ) -> Outcomes[TopicPartition, None]:
-    """Set where a group without members goes on; an outcome for each partition."""
+    """Commit offsets for a group without members; return an outcome for each partition."""
     rows = {
         TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
         for partition, each in offsets.items()

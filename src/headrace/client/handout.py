@@ -1,6 +1,6 @@
-"""What was handed out: which records the user has, and which they are done with.
+"""Records returned to the user, and which of them are finished.
 
-Asking for more says that what came before is done. Records that are ready are of one partition.
+Asking for more finishes the previous records. Records that are ready are of one partition.
 
 Pure.
 """
@@ -11,7 +11,7 @@ from headrace.client.topics import TopicPartition
 
 
 class Handout:
-    """Records on their way to the user."""
+    """Records to be returned to the user."""
 
     def __init__(self, readings: Readings) -> None:
         self.ready: list[ConsumedRecord] = []
@@ -24,12 +24,12 @@ class Handout:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Something that changes whenever the user asks for more."""
+        """A value that changes with every poll of the user."""
         return self.rounds, self.given
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything that is here was handed out."""
+        """Whether all records were returned."""
         return self.given == len(self.ready)
 
     def start(self, records: list[ConsumedRecord]) -> None:
@@ -37,20 +37,20 @@ class Handout:
         self.ready, self.given, self.polled_from = records, 0, None
 
     def finish(self) -> None:
-        """Note that the user is done with everything that they had."""
+        """Mark all returned records as finished."""
         self.rounds += 1
         self.put_back()
         self.ready, self.given, self.polled_from = [], 0, None
 
     def put_back(self) -> None:
-        """Return what was not handed out: who wants it next has to wait for it."""
+        """Remove and return the records that were not returned to the user."""
         left = self.ready[self.given :]
         if left:
             del self.ready[self.given :]
             self._readings.put_back(TopicPartition(left[0].topic, left[0].partition), left)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop what is here of a partition that goes on elsewhere."""
+        """Drop the records of a partition whose position changed."""
         if self.ready and self._partition == partition:
             self.ready, self.given, self.polled_from = [], 0, None
 

@@ -1,4 +1,4 @@
-"""Who an idempotent producer is to brokers: a producer id, and a count of records per partition."""
+"""The identity of an idempotent producer: its id, and a sequence number per partition."""
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import raise_for

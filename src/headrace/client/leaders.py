@@ -1,4 +1,4 @@
-"""Questions that only the leader of a partition answers, asked of many partitions at once."""
+"""Requests to partition leaders, for many partitions at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,9 +21,9 @@ AskNode: TypeAlias = Callable[
 async def ask_leaders(
     cluster: Cluster, partitions: Iterable[TopicPartition], ask: AskNode[V]
 ) -> Outcomes[TopicPartition, V]:
-    """Call `ask(node_id, its partitions)` for every leader; give an outcome for each partition.
+    """Call `ask(node_id, its partitions)` for every leader; return an outcome for each partition.
 
-    Partitions whose leader moved or does not answer are asked about again, up to the API timeout.
+    Partitions whose leader moved or does not respond are retried, up to the API timeout.
     """
     outcomes: Outcomes[TopicPartition, V] = {}
     retries = Retries(cluster.settings)
@@ -54,7 +54,7 @@ async def _ask_once(
     ask: AskNode[V],
     outcomes: Outcomes[TopicPartition, V],
 ) -> tuple[dict[TopicPartition, NotReachable], list[TopicPartition]]:
-    """Note outcomes; give the partitions that got no answer, and those refused but for now."""
+    """Record outcomes; return the partitions without a response, and the retriable refusals."""
     groups: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
         try:

@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: its nodes, its topics, and who leads their partitions."""
+"""A client's view of a cluster: nodes, topics and partition leaders."""
 
 import msgspec
 
@@ -50,7 +50,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class View:
-    """The cluster as the answers so far showed it. Changed only by `learn`."""
+    """The cluster according to the responses so far. Changed only by `learn`."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -59,10 +59,10 @@ class View:
         self.topics: dict[str, Topic] = {}
         self.topic_names: dict[TopicId, str] = {}
         self.refusals: dict[str, KafkaError] = {}
-        """Why the last answer had no such topic."""
+        """Why the last response had no such topic."""
 
     def learn(self, answer: MetadataResponse) -> None:
-        """Take over what an answer says. Topics that it does not mention stay as they were."""
+        """Apply a response. Topics that it does not mention are unchanged."""
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
         self.nodes = {
@@ -82,7 +82,7 @@ class View:
                 )
 
     def leader_of(self, topic: str, partition: int) -> Partition | None:
-        """Give the partition if it is known to have a leader."""
+        """Return the partition if it is known to have a leader."""
         known = self.topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return None
@@ -90,7 +90,7 @@ class View:
         return found if found.leader_id in self.nodes else None
 
     def topic_id(self, name: str) -> TopicId:
-        """Give the id of a topic; zeros if it is unknown or from before topics had one."""
+        """Return the id of a topic; zeros if it is unknown or predates topic ids."""
         known = self.topics.get(name)
         return ZERO_TOPIC_ID if known is None else known.topic_id
 

@@ -9,11 +9,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Outcomes: TypeAlias = dict[K, V | KafkaError]
-"""One entry for everything that was asked for."""
+"""One entry for each requested item."""
 
 
 def values_of(outcomes: Mapping[K, V | KafkaError]) -> dict[K, V]:
-    """Give the values, or raise the first error among them."""
+    """Return the values, or raise the first error among them."""
     values: dict[K, V] = {}
     for key, outcome in outcomes.items():
         if isinstance(outcome, KafkaError):

@@ -24,12 +24,12 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 @lru_cache(_CACHED_KEYS_MAX)
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Give the partition of a key: murmur2, its sign bit cleared, modulo the count."""
+    """Return the partition of a key: murmur2, its sign bit cleared, modulo the count."""
     return (murmur2(key) & _POSITIVE) % partition_count
 
 
 def murmur2(data: bytes) -> int:
-    """Give the 32-bit MurmurHash2 of some bytes with Kafka's seed, unsigned."""
+    """Return the 32-bit MurmurHash2 of some bytes with Kafka's seed, unsigned."""
     length = len(data)
     h = _SEED ^ length
     for k in unpack_from(f"<{length >> 2}I", data):
@@ -53,7 +53,7 @@ class StickyPartitions:
         self._current: dict[str, tuple[int, int]] = {}
 
     def stay(self, topic: str, record_bytes: int) -> int | None:
-        """Give the partition of the record before, until it had its share; then None."""
+        """Return the partition of the previous record until it has its share; then None."""
         partition, used_bytes = self._current.get(topic, _NOWHERE)
         if used_bytes >= self._sticky_bytes:
             return None
@@ -61,7 +61,7 @@ class StickyPartitions:
         return partition
 
     def move(self, topic: str, usable: Sequence[int], record_bytes: int) -> int:
-        """Give one of the usable partitions, another than before if there is one."""
+        """Return one of the usable partitions, a different one than before if possible."""
         before, _ = self._current.get(topic, _NOWHERE)
         others = [index for index in usable if index != before] or list(usable)
         partition = self._random.choice(others)

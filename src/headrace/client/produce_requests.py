@@ -45,7 +45,7 @@ def produce_request(
 def response_rows(
     answer: ProduceResponse, view: View, batches: Sequence[Batch], *, has_topic_ids: bool
 ) -> list[PartitionProduceResponse | None]:
-    """Return what a response says of each batch; None for one that it leaves out."""
+    """Return a response's row for each batch; None for one that it lacks."""
     rows: dict[tuple[str | bytes, int], PartitionProduceResponse] = {
         (topic.topic_id if has_topic_ids else topic.name, row.index): row
         for topic in answer.responses

@@ -68,12 +68,12 @@ class Producer:
         transactional_id: str | None = None,
         transaction_timeout_ms: int | None = None,
     ) -> None:
-        """Take addresses, or a `Cluster` that somebody else closes.
+        """Take addresses, or a `Cluster` that the caller closes.
 
         `idempotent` is on with acks=all unless turned off; without acks=all it cannot be.
 
         With a `transactional_id` everything is sent within `transaction()`. Of all producers with
-        the same id the newest one counts: it aborts what the others left open and shuts them out.
+        the same id the newest one wins: it aborts what the others left open and fences them.
         The cluster aborts a transaction that is open for longer than `transaction_timeout_ms`,
         a minute unless given.
         """
@@ -147,10 +147,10 @@ class Producer:
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Hand a record over; return what to await for its place, if that is of interest.
+        """Queue a record; return its delivery, which can be awaited for its place.
 
-        Waits while memory is full and while the topic is unknown. A failure that nobody awaits
-        is raised by the next `flush` or by `close`, or by the end of the transaction.
+        Waits while the buffer is full and while the topic is unknown. A failure that is not
+        awaited is raised by the next `flush` or by `close`, or by the end of the transaction.
         """
         if self._is_closed:
             raise ValueError("this producer is closed")
@@ -223,14 +223,14 @@ class Producer:
     async def flush(self) -> None:
         """Wait until everything sent so far is acknowledged or has failed.
 
-        Raises the first failure of a record that nobody awaited.
+        Raises the first failure of a record that was not awaited.
         """
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush, then hang up. The producer is closed even if the flush raises.
+        """Flush, then close the connections. The producer is closed even if the flush raises.
 
-        A transaction that is still open is aborted; one that is being committed is waited for.
+        An open transaction is aborted; a commit in progress is awaited.
         """
         self._is_closed = True
         try:

@@ -23,13 +23,13 @@ class Reading(msgspec.Struct):
     """One assigned partition."""
 
     position: int | None
-    """The offset behind what was read of `chunk`; None before it is looked up."""
+    """The offset after what was read of `chunk`; None before it is looked up."""
     end: int | None = None
     start: int | None = None
     """Where to look the position up: a `Start` or a timestamp; None: where the reader left off."""
     topic_id: TopicId | None = None
     is_asked: bool = False
-    """Whether a request about it is on its way."""
+    """Whether a request for it is in flight."""
     asked_offset: int = -1
     """Where the last request began to read."""
     is_paused: bool = False
@@ -57,7 +57,7 @@ class Reading(msgspec.Struct):
 
     @property
     def fetch_offset(self) -> int:
-        """The offset behind everything that came."""
+        """The offset after all fetched records."""
         if self.chunk is not None:
             return self.chunk.end_offset
         assert self.position is not None, "a partition is placed before it is fetched"
@@ -65,7 +65,7 @@ class Reading(msgspec.Struct):
 
     @property
     def has_more(self) -> bool:
-        """Whether the broker is known to have more than came."""
+        """Whether the broker is known to have more records."""
         return (
             self.known_end is not None
             and self.position is not None
@@ -73,7 +73,7 @@ class Reading(msgspec.Struct):
         )
 
     def is_hungry(self, *, is_prefetch: bool) -> bool:
-        """Whether to ask for more of it."""
+        """Whether to fetch more of it."""
         if self.is_asked or self.is_paused or self.is_at_end:
             return False
         if self.chunk is None:
@@ -128,7 +128,7 @@ class Readings:
         }
 
     def holds(self, partition: TopicPartition, reading: Reading) -> bool:
-        """Whether a partition is still read as it was: not dropped, and not sought elsewhere."""
+        """Return whether a reading is still current: not dropped, and without a seek since."""
         return self._readings.get(partition) is reading
 
     def hungry(self, *, is_prefetch: bool) -> Iterator[tuple[TopicPartition, Reading]]:
@@ -155,7 +155,7 @@ class Readings:
             self._replace(partition, Reading(None, topic_id=topic_id))
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these no more; what came of them is dropped."""
+        """Stop reading these partitions and drop their fetched records."""
         for partition in partitions:
             if self._readings.pop(partition, None) is not None:
                 self._end_turns(partition)
@@ -185,9 +185,9 @@ class Readings:
     # Records
 
     def keep(self, partition: TopicPartition, reading: Reading, chunk: Chunk) -> None:
-        """Keep what came, to be handed out when it is its turn.
+        """Keep fetched records until it is their turn.
 
-        What was asked for behind something that could not be read is not what comes next.
+        Records fetched after an unreadable batch are not the next ones and are dropped.
         """
         if chunk.position != reading.fetch_offset:
             return
@@ -199,7 +199,7 @@ class Readings:
             self._queue(partition)
 
     def put_back(self, partition: TopicPartition, records: list[ConsumedRecord]) -> None:
-        """Take back records that were not handed out: they come next."""
+        """Put back records that were not returned to the user: they come next."""
         reading = self._readings.get(partition)
         if reading is None or not records:
             return
@@ -209,9 +209,9 @@ class Readings:
             self._arrived.move_to_end(partition, last=False)
 
     def take(self) -> list[ConsumedRecord]:
-        """Return the next records, all of one partition; none if nothing came.
+        """Return the next records, all of one partition, or none.
 
-        UnreadableBatch is raised again each time, until the reader goes on elsewhere.
+        UnreadableBatch is raised each time until the reader seeks elsewhere.
         """
         while self._arrived:
             reading = self._readings[next(iter(self._arrived))]
@@ -229,7 +229,7 @@ class Readings:
         return []
 
     def is_running_out(self) -> bool:
-        """Whether to ask for more meanwhile: the last of what came is begun. Once per chunk."""
+        """Return whether to prefetch: the last fetched batch was started. Once per chunk."""
         if len(self._arrived) > 1:
             return False
         chunk = self._readings[next(iter(self._arrived))].chunk if self._arrived else None

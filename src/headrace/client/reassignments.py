@@ -88,7 +88,7 @@ async def alter_reassignments(
 async def list_reassignments(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Reassignment]:
-    """Return the moves under way, sorted by topic and partition."""
+    """Return the moves in progress, sorted by topic and partition."""
     body = ListPartitionReassignmentsRequest(
         timeout_ms=cluster.settings.request_timeout_ms,
         topics=None

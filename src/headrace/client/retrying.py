@@ -33,7 +33,7 @@ class Retries:
 
 
 def pause_ms(retry: int, settings: ClientSettings, random: Random) -> float:
-    """Give the length of the pause before a retry; the first one is number 0."""
+    """Return the backoff before a retry; the first one is number 0."""
     nominal = min(
         settings.retry_backoff_ms * 2.0 ** min(retry, 30), float(settings.retry_backoff_max_ms)
     )

@@ -1,7 +1,7 @@
-"""The way of batches to the leaders of their partitions, and of the answers back.
+"""Sending batches to the leaders of their partitions, and handling the responses.
 
-`wake` looks what is due and starts a request to each leader that it concerns; whatever changes (an
-answer, a timer, a new batch) wakes it again. There is no task but that of a request.
+`wake` collects what is due and starts a request to each leader; every change (a response, a timer,
+a new batch) calls it again. The only tasks are those of requests.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Sender:
         self._something_finished = asyncio.Event()
         self._pressing = 0
         self._failed: list[Batch] = []
-        """Batches with failures that nobody may have been told of."""
+        """Batches with failures that may be unreported."""
         self._entering = 0
         """How many calls of `send` wait before their record is accepted."""
         self._is_stopped = False
@@ -108,7 +108,7 @@ class Sender:
             self._timer = asyncio.get_running_loop().call_at(due, self.wake)
 
     async def enter(self, wait: Coroutine[Any, Any, T]) -> T:
-        """Let a call of `send` wait for something; ClientError if the producer is closed first."""
+        """Wait on behalf of a `send`; raise ClientError if the producer is closed first."""
         if self._stopped is None:
             self._stopped = asyncio.get_running_loop().create_future()
         waiting = asyncio.ensure_future(wait)
@@ -133,7 +133,7 @@ class Sender:
                 await self._something_finished.wait()
 
     async def flush(self) -> None:
-        """Wait for everything that is unfinished; raise what nobody was told of."""
+        """Wait for all unfinished batches; raise an unreported failure."""
         with _Pressure(self):
             waiting = {batch.origin.done for batch in self._accumulator.unfinished()}
             if waiting:
@@ -159,7 +159,7 @@ class Sender:
                     return
 
     async def drop(self, error: ClientError, *, cancel_requests: bool) -> None:
-        """Give up everything that is unfinished; requests on their way end or are cancelled."""
+        """Drop all unfinished batches; requests in flight complete or are cancelled."""
         self._drop_waiting(error)
         while self._entering and not cancel_requests:
             self._something_finished.clear()
@@ -173,11 +173,11 @@ class Sender:
         self._drop_all(error)
 
     def forget_failure(self) -> None:
-        """Let the next flush be about what is sent from now on."""
+        """Forget failures so far: the next flush reports only later ones."""
         self._failed.clear()
 
     async def stop(self) -> None:
-        """Give up what is unfinished, and refuse what waits to be accepted."""
+        """Drop unfinished batches, and fail waiting calls of `send`."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -209,7 +209,7 @@ class Sender:
         self._something_finished.set()
 
     def press(self, change: int) -> None:
-        """Count those who cannot wait for `linger_ms`."""
+        """Count callers that cannot wait for `linger_ms`."""
         self._pressing += change
         self._accumulator.is_pressed = self._pressing > 0
         if change > 0:
@@ -298,7 +298,7 @@ class Sender:
         rows = response_rows(answer, self._cluster.view, batches, has_topic_ids=has_topic_ids)
         for batch, row in zip(batches, rows, strict=True):
             if row is None:
-                about = f"partition {batch.partition}: the broker's answer leaves it out"
+                about = f"partition {batch.partition}: the broker's response lacks it"
                 self._settle(batch, refusal(ErrorCode.UNKNOWN_TOPIC_ID, about, ""))
             elif row.error_code == ErrorCode.NONE:
                 self._succeed(batch, row.base_offset, row.log_append_time_ms)
@@ -377,7 +377,7 @@ class Sender:
         self._something_finished.set()
 
     def _note_failed(self, batch: Batch) -> None:
-        """Remember a batch for the next flush, which raises what nobody was told of by then."""
+        """Remember a failed batch for the next flush, which raises unreported failures."""
         if len(self._failed) >= _FAILED_MAX:
             self._failed = [
                 each for each in self._failed if not each.done.done() or each.untold_failure()

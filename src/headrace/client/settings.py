@@ -12,7 +12,7 @@ DEFAULT_PORT: Final = 9092
 DEFAULT_BOOTSTRAP: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 RESPONSE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""The largest answer that is read; memory grows with what arrives, not with what is announced."""
+"""The largest accepted response; memory grows with what arrives, not with what is announced."""
 RETRY_JITTER: Final = 0.2
 """How far a pause before a retry may be off its length: clients must not march in step."""
 
@@ -24,16 +24,16 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_ms: int = 10_000
     """How long a connection may take, the look-up of its name and the first exchange included."""
     request_timeout_ms: int = 30_000
-    """How long one answer may take, beyond what the request itself asks the broker to wait."""
+    """The timeout of a response, on top of how long the request lets the broker wait."""
     api_timeout_ms: int = 60_000
     """How long an operation may take with all its retries."""
     retry_backoff_ms: int = 100
     """The pause before the first retry; it doubles from one to the next."""
     retry_backoff_max_ms: int = 1000
     metadata_max_age_ms: int = 300_000
-    """After how long leaders are looked up again, even if nobody complains."""
+    """After how long leaders are looked up again, even without an error."""
     topic_wait_ms: int = 5_000
-    """How long a topic that does not exist is waited for by those who may create it."""
+    """How long to wait for a missing topic that may be auto-created."""
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +58,11 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much a consumer fetches at once, and for how long a broker may make it wait."""
 
     max_wait_ms: int = 500
-    """How long a broker waits for `min_bytes` before it answers with what it has."""
+    """How long a broker waits for `min_bytes` before it responds with what it has."""
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
-    """What one answer holds, beyond its first batch."""
+    """The byte limit of a response, beyond its first batch."""
     partition_max_bytes: int = 1024 * 1024
-    """What one answer holds of one partition, beyond its first batch."""
+    """The byte limit of one partition in a response, beyond its first batch."""
     inflated_bytes_max: int = 256 * 1024 * 1024
     """The largest size that the records of one batch may inflate to."""

@@ -1,7 +1,7 @@
-"""Steps of a reader: where it asks for more, and so is done with what it has.
+"""Steps of a reader: the points where it asks for more and has finished its records.
 
-Partitions change hands only then. A rebalance that takes a partition away while one of its records
-is still worked on would have it worked on twice.
+Partitions are revoked only then. A rebalance that revokes a partition while one of its records is
+being processed would cause it to be processed twice.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ class StepGate:
 
     def __init__(self) -> None:
         self.is_wanted = False
-        """Whether the reader has to wait: a rebalance goes on, or is to begin."""
+        """Whether the reader has to wait: a rebalance is running, or about to."""
         self.is_inside = False
         """Whether the reader waits for records now."""
         self.on_wanted: Callable[[], None] = lambda: None
-        """Is told when a rebalance waits for a reader that is not inside."""
+        """Called when a rebalance waits for a reader that is not inside."""
         self._turn = asyncio.Lock()
         self._granted = asyncio.Event()
         self._opened = asyncio.Event()
 
     @property
     def is_held(self) -> bool:
-        """Whether a rebalance goes on."""
+        """Whether a rebalance is running."""
         return self.is_wanted and self._granted.is_set()
 
     async def pass_through(self) -> None:
-        """Let a rebalance go first. One that began goes on if this is cancelled."""
+        """Let a rebalance go first. If this is cancelled, a started one continues."""
         while self.is_wanted:
             self._granted.set()
             await self._opened.wait()
@@ -41,7 +41,7 @@ class StepGate:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Wait until the reader asks for more, and keep it waiting."""
+        """Wait until the reader asks for more, and hold it."""
         async with self._turn:
             self.is_wanted = True
             self._granted.clear()

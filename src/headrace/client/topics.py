@@ -156,6 +156,6 @@ def _created(row: CreatableTopicResult) -> CreatedTopic | KafkaError:
 
 
 def _controller_code(codes: Iterable[int]) -> int:
-    """Return the one code after which the whole request is for somebody else."""
+    """Return the error code by which the whole request must go to another node."""
     is_elsewhere = ErrorCode.NOT_CONTROLLER in codes
     return ErrorCode.NOT_CONTROLLER if is_elsewhere else ErrorCode.NONE

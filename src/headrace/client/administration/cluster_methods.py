@@ -1,4 +1,4 @@
-"""What an administrator does with nodes: quorum, features, disks, who keeps which partition."""
+"""Admin methods for nodes: quorum, features, disks, placement of partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -36,7 +36,7 @@ class ClusterMethods(Connected):
     ) -> None:
         """Finalize features at other levels, all or none; a lower level needs `may_downgrade`.
 
-        `may_lose_metadata` allows a downgrade that drops what the lower level cannot say.
+        `may_lose_metadata` allows a downgrade that drops what the lower level cannot represent.
         """
         await features.update_features(
             self.cluster,
@@ -51,7 +51,7 @@ class ClusterMethods(Connected):
         node_ids: Iterable[int] | None = None,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> dict[int, list[LogDir]]:
-        """Return what replicas take on the disks of nodes."""
+        """Return the disk usage of replicas on nodes."""
         return await nodes.describe_log_dirs(self.cluster, node_ids, partitions)
 
     async def elect_leaders(
@@ -59,8 +59,8 @@ class ClusterMethods(Connected):
     ) -> Outcomes[TopicPartition, None]:
         """Elect the preferred leaders of partitions, of all of them if none are named.
 
-        `is_unclean` lets a replica lead that is not in sync, where no other is left: records that
-        it lacks are lost. A partition that needs no election is ELECTION_NOT_NEEDED.
+        `is_unclean` allows a replica that is not in sync to lead if no other is left: records that
+        it lacks are lost. A partition that needs no election gets ELECTION_NOT_NEEDED.
         """
         return await reassignments.elect_leaders(self.cluster, partitions, is_unclean=is_unclean)
 
@@ -72,7 +72,7 @@ class ClusterMethods(Connected):
     ) -> Outcomes[TopicPartition, None]:
         """Move partitions to these nodes, the preferred leader first; None cancels a move.
 
-        Returns when the moves have begun: `list_reassignments` shows those under way.
+        Returns when the moves have started: `list_reassignments` shows those in progress.
         """
         return await reassignments.alter_reassignments(
             self.cluster,
@@ -89,5 +89,5 @@ class ClusterMethods(Connected):
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return the moves that are under way, sorted; of some partitions if any are named."""
+        """Return the moves in progress, sorted; of some partitions if any are named."""
         return await reassignments.list_reassignments(self.cluster, partitions)

@@ -1,9 +1,9 @@
-"""What every subject of an administrator stands on."""
+"""The base of the admin methods."""
 
 from headrace.client.cluster import Cluster
 
 
 class Connected:
-    """Somebody with a cluster."""
+    """A client with a cluster."""
 
     cluster: Cluster

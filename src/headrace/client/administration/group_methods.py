@@ -1,4 +1,4 @@
-"""What an administrator does with groups: consumer groups of both protocols, streams and share."""
+"""Admin methods for groups: classic, consumer, streams and share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -57,7 +57,7 @@ class GroupMethods(Connected):
     ) -> Outcomes[str, None]:
         """Remove members of the classic protocol from a group, by member id or by instance id.
 
-        Returns an outcome for each id. A member that still runs joins again.
+        Returns an outcome for each id. A running member rejoins.
         """
         return await groups.remove_members(
             self.cluster, group_id, member_ids, instance_ids, reason=reason
@@ -66,7 +66,7 @@ class GroupMethods(Connected):
     async def remove_all_members(
         self, group_id: str, *, reason: str | None = None
     ) -> Outcomes[str, None]:
-        """Remove whoever is in a group now; return an outcome for each member id."""
+        """Remove all current members of a group; return an outcome for each member id."""
         described = await self.describe_group(group_id)
         member_ids = [member.member_id for member in described.members]
         return await self.remove_members(group_id, member_ids=member_ids, reason=reason)
@@ -78,10 +78,10 @@ class GroupMethods(Connected):
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a group has committed, sorted; for some partitions if they are named.
+        """Return a group's committed offsets, sorted; of some partitions if named.
 
-        With `require_stable`, offsets of the named partitions that a transaction is about to
-        commit are waited for: use it before going on from them.
+        With `require_stable`, wait for offsets of the named partitions that a transaction is about
+        to commit: use it before continuing from them.
         """
         return await groups.fetch_offsets(
             self.cluster, group_id, partitions, require_stable=require_stable
@@ -90,27 +90,27 @@ class GroupMethods(Connected):
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
     ) -> Outcomes[TopicPartition, None]:
-        """Set where a group without members goes on. A group that does not exist is created."""
+        """Set the offsets of a group without members. A group that does not exist is created."""
         return await groups.commit_offsets(self.cluster, group_id, offsets)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Outcomes[TopicPartition, None]:
-        """Forget what a group has committed for partitions to which no member subscribes."""
+        """Delete a group's committed offsets of partitions to which no member subscribes."""
         return await groups.delete_offsets(self.cluster, group_id, partitions)
 
     async def list_share_group_offsets(self, group_id: str) -> Outcomes[TopicPartition, ShareStart]:
-        """Return where a share group is in every partition that it knows, sorted."""
+        """Return a share group's start offset in every partition that it knows, sorted."""
         return await share_offsets.describe_share_offsets(self.cluster, group_id)
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> Outcomes[TopicPartition, None]:
-        """Let a share group without members begin elsewhere; the states of its records are lost."""
+        """Set the start offsets of a share group without members; record states are lost."""
         return await share_offsets.alter_share_offsets(self.cluster, group_id, offsets)
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: Sequence[str]
     ) -> Outcomes[str, None]:
-        """Let a share group without members forget topics."""
+        """Delete the state of topics of a share group without members."""
         return await share_offsets.delete_share_offsets(self.cluster, group_id, topics)

@@ -1,4 +1,4 @@
-"""What an administrator does with topics, their records and everything that has configs."""
+"""Admin methods for topics, records and configs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,14 +23,14 @@ class TopicMethods(Connected):
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Create a topic; counts that are not given are the broker's to choose."""
+        """Create a topic; the broker chooses counts that are not given."""
         topic = NewTopic(name, partitions, replication_factor, configs or {})
         return values_of(await self.create_topics([topic], validate_only=validate_only))[name]
 
     async def create_topics(
         self, new: Sequence[NewTopic], *, validate_only: bool = False
     ) -> Outcomes[str, CreatedTopic]:
-        """Create topics, or only find out whether they could be."""
+        """Create topics, or only validate the request."""
         return await topics.create_topics(self.cluster, new, validate_only=validate_only)
 
     async def list_topics(self, *, with_internal: bool = False) -> list[Topic]:
@@ -39,12 +39,12 @@ class TopicMethods(Connected):
         return [topic for topic in found if with_internal or not topic.is_internal]
 
     async def describe_topic(self, name: str) -> Topic:
-        """Return a topic as it is now."""
+        """Return the current description of a topic."""
         self.cluster.forget(name)
         return await self.cluster.topic(name)
 
     async def describe_topics(self, names: Sequence[str]) -> Outcomes[str, Topic]:
-        """Return topics as they are now."""
+        """Return the current descriptions of topics."""
         outcomes: Outcomes[str, Topic] = {}
         for name in names:
             try:
@@ -54,11 +54,11 @@ class TopicMethods(Connected):
         return outcomes
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and everything in it."""
+        """Delete a topic and its records."""
         values_of(await self.delete_topics([name]))
 
     async def delete_topics(self, names: Sequence[str]) -> Outcomes[str, None]:
-        """Delete topics and everything in them."""
+        """Delete topics and their records."""
         return await topics.delete_topics(self.cluster, names)
 
     async def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
@@ -73,7 +73,7 @@ class TopicMethods(Connected):
         names: Sequence[str] | None = None,
         with_documentation: bool = False,
     ) -> Outcomes[Resource, list[Config]]:
-        """Return the configs of resources, all or some by name, with where each comes from."""
+        """Return the configs of resources, all or some by name, with their sources."""
         return await configs.describe_configs(
             self.cluster, resources, names=names, with_documentation=with_documentation
         )
@@ -102,7 +102,7 @@ class TopicMethods(Connected):
         )
 
     async def list_resources(self, kind: ResourceType) -> list[Resource]:
-        """Return the resources of a kind that exist or have configs."""
+        """Return the resources of a type that exist or have configs."""
         return await configs.list_resources(self.cluster, kind)
 
     async def list_offsets(
@@ -110,12 +110,12 @@ class TopicMethods(Connected):
     ) -> Outcomes[TopicPartition, offsets.FoundOffset]:
         """Look offsets up by `Start` or by time in ms since 1970.
 
-        With `is_committed` the end is where a reader of committed records stops now.
+        With `is_committed` the end is the last stable offset.
         """
         return await offsets.list_offsets(self.cluster, times, is_committed=is_committed)
 
     async def delete_records(
         self, up_to: Mapping[TopicPartition, int]
     ) -> Outcomes[TopicPartition, int]:
-        """Delete records before these offsets (-1: all); return where the partitions begin now."""
+        """Delete records before these offsets (-1: all); return the new start offsets."""
         return await offsets.delete_records(self.cluster, up_to)

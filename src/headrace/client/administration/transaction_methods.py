@@ -1,4 +1,4 @@
-"""What an administrator does with producers and their transactions."""
+"""Admin methods for producers and transactions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,19 +19,19 @@ class TransactionMethods(Connected):
     ) -> list[ListedTransaction]:
         """Return the transactional ids of the cluster, sorted.
 
-        `states` are like Ongoing or CompleteCommit; with `duration_ms` only those that are open
-        for at least so long.
+        `states` are names such as Ongoing or CompleteCommit; with `duration_ms` only transactions
+        that are open for at least this long.
         """
         return await transactions.list_transactions(self.cluster, states, duration_ms)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Return what the coordinator knows of a transactional id."""
+        """Return the coordinator's description of a transactional id."""
         return await transactions.describe_transaction(self.cluster, transactional_id)
 
     async def describe_transactions(
         self, transactional_ids: Sequence[str]
     ) -> Outcomes[str, TransactionDescription]:
-        """Return what the coordinators know of transactional ids."""
+        """Return the coordinators' descriptions of transactional ids."""
         outcomes: Outcomes[str, TransactionDescription] = {}
         for transactional_id in transactional_ids:
             try:
@@ -41,18 +41,18 @@ class TransactionMethods(Connected):
         return outcomes
 
     async def abort_transaction(self, transactional_id: str) -> None:
-        """Abort the open transaction of an id and shut its producer out.
+        """Abort the open transaction of an id and fence its producer.
 
-        TRANSACTIONAL_ID_NOT_FOUND if nobody has used the id.
+        Raise TRANSACTIONAL_ID_NOT_FOUND if the id was never used.
         """
         await transactions.abort_transaction(self.cluster, transactional_id)
 
     async def abort_hanging_transaction(self, partition: TopicPartition, producer_id: int) -> None:
-        """Write the abort marker that a partition lacks, for a transaction no coordinator knows."""
+        """Write the missing abort marker of a transaction that its coordinator does not know."""
         await transactions.abort_hanging(self.cluster, partition, producer_id)
 
     async def fence_producers(self, transactional_ids: Sequence[str]) -> Outcomes[str, None]:
-        """Shut the producers of ids out and abort what they have open; an unused id is created."""
+        """Fence the producers of ids and abort their transactions; an unused id is created."""
         outcomes: Outcomes[str, None] = {}
         for transactional_id in transactional_ids:
             try:

@@ -31,7 +31,7 @@ Assigned: TypeAlias = dict[str, list[TopicPartition]]
 
 
 def assign_range(members: Members, counts: Mapping[str, int]) -> Assigned:
-    """Give each member a run of neighbouring partitions of each topic."""
+    """Assign each member a range of consecutive partitions of each topic."""
     assigned: Assigned = {member_id: [] for member_id in members}
     for topic in sorted(counts):
         readers = [one for one in _in_order(members) if topic in members[one].topics]
@@ -59,10 +59,10 @@ def assign_round_robin(members: Members, counts: Mapping[str, int]) -> Assigned:
 
 
 def assign_cooperatively(members: Members, counts: Mapping[str, int]) -> Assigned:
-    """Balance the group, and let members keep what they have as far as that allows.
+    """Balance the group while members keep as many of their partitions as possible.
 
-    A partition that is to move is given to nobody in this generation: its owner gives it up, and
-    joins again, and then it is free.
+    A partition that moves is not assigned in this generation: its owner revokes it and rejoins,
+    and then it is free.
     """
     owners = _owners(members, counts)
     balanced = _balance(members, counts, owners)
@@ -101,7 +101,7 @@ def _partitions(counts: Mapping[str, int]) -> list[TopicPartition]:
 
 
 def _owners(members: Members, counts: Mapping[str, int]) -> dict[TopicPartition, str]:
-    """Say who has which partition: of two who claim it, the one of the later generation."""
+    """Return the owner of each partition: of two claims, that of the later generation."""
     owners: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
     for member_id in _in_order(members):
@@ -140,7 +140,7 @@ def _balance(
 
 
 class _Held:
-    """Who has what, by topic, so that a move is found without a look at every partition."""
+    """Owned partitions by topic, so that a move is found without scanning all partitions."""
 
     def __init__(self, members: Members) -> None:
         self._order = _in_order(members)

@@ -1,4 +1,4 @@
-"""Tasks that run until they are stopped, and whose failure somebody hears of."""
+"""Tasks that run until they are stopped, and whose failures are reported."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -14,7 +14,7 @@ class Background:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the caller is one of them."""
+        """Return whether the caller runs in one of them."""
         return asyncio.current_task() in self._tasks
 
     def start(self, runs: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:

@@ -1,11 +1,11 @@
 """A member of a classic consumer group: what it sends, and what responses mean to it.
 
 Pure. A generation begins when all members have joined: the leader among them distributes the
-partitions (`assignors`), and every member gets its part in the response to SyncGroup. Whoever
-learns from a heartbeat that the group rebalances joins again.
+partitions (`assignors`), and every member gets its part in the response to SyncGroup. A member that
+learns from a heartbeat that the group rebalances rejoins.
 
-With assignors that are all cooperative a member keeps its partitions while it joins again, and
-gives up only what the new generation takes from it. Otherwise it gives up everything before.
+If all assignors are cooperative, a member keeps its partitions while it rejoins, and revokes only
+what the new generation takes from it. Otherwise it revokes everything first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,15 +66,15 @@ class ClassicMember:
         self.assignor = ""
         """What the group chose."""
         self.needs_join = False
-        """Whether we have to join again."""
+        """Whether we have to rejoin."""
         self.is_lost = False
-        """Whether the group goes on without us, and what we have may be somebody else's already."""
+        """Whether we were removed from the group, so that other members may own our partitions."""
         self.topics: frozenset[str] = frozenset()
         self.owned: frozenset[TopicPartition] = frozenset()
         self.members: dict[str, MemberSubscription] = {}
-        """Who is in the generation; only a leader knows."""
+        """The members of the generation; only the leader knows them."""
         self.leads_without_assigning = False
-        """Whether the group keeps the assignment that it has, though we lead it."""
+        """Whether the group keeps its current assignment although we are the leader."""
         self._rack = rack
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -82,7 +82,7 @@ class ClassicMember:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether partitions are kept while we join again."""
+        """Whether partitions are kept while we rejoin."""
         return all(name == COOPERATIVE_STICKY for name in self._assignors)
 
     @property
@@ -92,7 +92,7 @@ class ClassicMember:
     # What the user and the shell decide
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Want these topics; the group hears of it when we join."""
+        """Subscribe to these topics; the group learns of it when we join."""
         topics = frozenset(topics)
         if topics != self.topics or self.stage is Stage.OUTSIDE:
             self.topics = topics
@@ -105,7 +105,7 @@ class ClassicMember:
             self.stage = Stage.JOINING
 
     def own(self, owned: Iterable[TopicPartition]) -> None:
-        """Have these partitions from now on."""
+        """Set the owned partitions."""
         self.owned = frozenset(owned)
 
     def lose(self, *, keeps_id: bool = False) -> None:
@@ -119,7 +119,7 @@ class ClassicMember:
         self.needs_join = True
 
     def give_up(self) -> None:
-        """Have nothing any more."""
+        """Drop all owned partitions."""
         self.owned = frozenset()
         self.is_lost = False
 
@@ -162,7 +162,7 @@ class ClassicMember:
         )
 
     def sync(self, assigned: Mapping[str, Iterable[TopicPartition]]) -> SyncGroupRequest:
-        """Return the request that asks for our part; a leader sends everybody's with it."""
+        """Return the request for our assignment; the leader includes everyone's."""
         return SyncGroupRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -200,7 +200,7 @@ class ClassicMember:
     # What responses mean
 
     def take_join(self, answer: JoinGroupResponse) -> Next | None:
-        """Take over what a response says: None if we are in, or when to join again."""
+        """Apply a response; return None if we joined, else when to rejoin."""
         code = answer.error_code
         if code == ErrorCode.NONE:
             self._enter(answer)
@@ -221,7 +221,7 @@ class ClassicMember:
         return self._take_refusal(code, Next.AT_ONCE)
 
     def take_heartbeat(self, sent: HeartbeatRequest, answer: HeartbeatResponse) -> Next:
-        """Take over what a response says of the generation that it was asked about."""
+        """Apply a heartbeat response to the generation that it was sent for."""
         code = answer.error_code
         if sent.generation_id != self.generation or sent.member_id != self.member_id:
             return Next.AFTER_INTERVAL  # we joined another one meanwhile

@@ -1,10 +1,10 @@
 """The shell around a classic member: heartbeats, rebalances, and topics that come and grow.
 
-Three tasks. One sends heartbeats. One joins when it has to: gives up partitions while the reader
-waits for records, joins, distributes if we lead, and takes what we get. One watches the metadata:
-in this protocol nobody else notices that a topic was created or got more partitions.
+There are three tasks. One sends heartbeats. One joins when needed: it revokes partitions while the
+reader waits for records, joins, distributes partitions if we lead, and takes our assignment. One
+watches the metadata: in this protocol only members notice that a topic was created or grew.
 
-Joining waits for all other members, so commits go over a connection of their own.
+Joining waits for all other members, so commits use a separate connection.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from headrace.wire.messages.sync_group_response import SyncGroupResponse
 
 _LOGGER = logging.getLogger(__name__)
 _MISSING_TOPIC_SECONDS: Final = 1.0
-"""How often a topic is looked for that does not exist."""
+"""How often to look for a topic that does not exist."""
 
 
 class ClassicMembership:
@@ -54,9 +54,9 @@ class ClassicMembership:
         rebalance_timeout_ms: int,
         on_failure: Callable[[Exception], None],
     ) -> None:
-        """`on_failure` is told of what ends the membership for good.
+        """`on_failure` is called with the error that ends the membership for good.
 
-        `link` is for commits and the goodbye; joining has a link of its own.
+        `link` is for commits and for leaving; joining uses its own link.
         """
         self.member = member
         self._goodbyes = link
@@ -70,7 +70,7 @@ class ClassicMembership:
         self._failures = 0
         self._is_needed = asyncio.Event()
         self._is_out = False
-        """Whether we left until the reader asks for more."""
+        """Whether we left until the next poll."""
         self._subscription = Subscription()
         self._counts: dict[str, int] = {}
         """How many partitions topics had when we distributed them."""
@@ -79,7 +79,7 @@ class ClassicMembership:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who we are, or were last: a coordinator refuses who is not in the group any more."""
+        """Our current or last identity: the coordinator refuses former members."""
         member = self.member
         if member.generation != NO_GENERATION:
             self._last_known = GroupMetadata(
@@ -88,7 +88,7 @@ class ClassicMembership:
         return self._last_known
 
     def identify(self) -> GroupMetadata:
-        """Return as who to commit; CommitFailed if we are not in the group."""
+        """Return the identity to commit with; raise CommitFailed if we are not in the group."""
         if self.member.generation == NO_GENERATION:
             raise CommitFailed(
                 ErrorCode.UNKNOWN_MEMBER_ID,
@@ -106,7 +106,7 @@ class ClassicMembership:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the caller is a callback of a rebalance."""
+        """Return whether the caller is a rebalance callback."""
         return self._background.runs_here
 
     async def join(self, subscription: Subscription) -> None:
@@ -116,7 +116,7 @@ class ClassicMembership:
         self._background.start([self._send_heartbeats, self._rebalance_for_ever, self._watch])
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want other topics; the group hears of it when we join again."""
+        """Subscribe to other topics; the group learns of it when we rejoin."""
         self._subscription = subscription
         if subscription.pattern is None:
             self.member.subscribe(subscription.topics)
@@ -128,19 +128,19 @@ class ClassicMembership:
         """Do nothing: generations change by joining only."""
 
     async def step_out(self) -> None:
-        """Leave the group until the reader asks for more."""
+        """Leave the group until the next poll."""
         self._is_out = True
         await self._say_goodbye("the consumer did not poll in time")
         self.member.lose()
         self._is_needed.set()
 
     async def stop(self) -> None:
-        """End the tasks. Nobody must be in a callback."""
+        """Stop the tasks. No callback may be running."""
         await self._background.stop()
         self._link.close()
 
     async def leave(self) -> None:
-        """Say goodbye, if anybody is there to hear it."""
+        """Leave the group, if its coordinator can be reached."""
         if self.is_in:
             await self._say_goodbye("the consumer is closed")
         self.member.leave()
@@ -224,13 +224,13 @@ class ClassicMembership:
     async def _give_up(self) -> None:
         async with self._gate.hold():
             if self.member.is_lost:
-                _LOGGER.info("group %r went on without us; we join it again", self.member.group_id)
+                _LOGGER.info("group %r removed this member; it rejoins", self.member.group_id)
                 await self._holdings.lose()
                 self.member.give_up()
             self._is_out = False
 
     async def _join(self) -> Next | None:
-        """Enter a generation and take our part of it; or return when to try again."""
+        """Join a generation and take our assignment; or return when to retry."""
         member, patience_ms = self.member, self._rebalance_timeout_ms
         if self._subscription.pattern is not None:
             topics = await self._cluster.list_topics()
@@ -250,7 +250,7 @@ class ClassicMembership:
         return None
 
     async def _distribute(self) -> Assigned:
-        """Assign all partitions of all topics that somebody wants; large groups take a while."""
+        """Assign all partitions of all subscribed topics; large groups take a while."""
         member = self.member
         wanted = sorted(frozenset[str]().union(*(row.topics for row in member.members.values())))
         self._counts = await self._partition_counts(wanted)

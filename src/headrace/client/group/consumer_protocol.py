@@ -1,7 +1,7 @@
-"""What members of a classic group tell each other through the broker. Pure.
+"""The messages that members of a classic group exchange through the broker. Pure.
 
-Two bytes of version stand before each message. A newer version only adds fields behind the others,
-so one that we do not know is read as the newest that we do.
+Each message starts with a version of two bytes. Newer versions only append fields, so an unknown
+one is read as the newest known version.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""The partitions that a consumer has as a member of a group: where they change hands.
+"""The partitions that a consumer owns as a group member, and their changes.
 
-Call these while the reader is held at its gate: nobody works on a record then.
+Call these while the reader is held at its gate: then no record is being processed.
 """
 
 import inspect
@@ -14,11 +14,11 @@ from headrace.client.topics import TopicPartition
 from headrace.ids import TopicId
 
 RebalanceCallback: TypeAlias = Callable[[list[TopicPartition]], Awaitable[None] | None]
-"""A function, plain or `async`, that is told of partitions."""
+"""A function, plain or `async`, that is called with partitions."""
 
 
 class RebalanceCallbacks(msgspec.Struct, frozen=True):
-    """What a user wants to be told of."""
+    """A user's callbacks."""
 
     on_assigned: RebalanceCallback | None = None
     on_revoked: RebalanceCallback | None = None
@@ -35,9 +35,9 @@ class Holdings:
         commit: Callable[[Collection[TopicPartition]], Awaitable[None]],
         on_error: Callable[[Exception], None],
     ) -> None:
-        """`commit` commits what is done of partitions, if that is wanted, and does not fail.
+        """`commit` commits finished records of partitions, if enabled, and does not fail.
 
-        `on_error` is told what a user's callback raised: the rebalance goes on.
+        `on_error` is called with a user callback's exception: the rebalance continues.
         """
         self.callbacks = RebalanceCallbacks()
         self.partitions: dict[TopicPartition, TopicId | None] = {}
@@ -48,7 +48,7 @@ class Holdings:
         self._on_error = on_error
 
     async def take(self, new: Mapping[TopicPartition, TopicId | None]) -> None:
-        """Have these too. They are read from where the group left off, or the callback seeks."""
+        """Add partitions. They are read from the group's offsets, unless the callback seeks."""
         if not new:
             return
         self.partitions.update(new)
@@ -57,7 +57,7 @@ class Holdings:
         await self._tell(self.callbacks.on_assigned, new)
 
     async def revoke(self, gone: Collection[TopicPartition]) -> None:
-        """Give these up in good order: first commit, then tell, then drop what was fetched."""
+        """Revoke partitions: first commit, then call back, then drop fetched records."""
         if not gone:
             return
         try:
@@ -67,9 +67,9 @@ class Holdings:
             self._drop(gone)
 
     async def lose(self) -> None:
-        """Give up everything, which may be somebody else's already: nothing is committed.
+        """Drop all partitions, which other members may own already: nothing is committed.
 
-        Told to `on_revoked` if there is no `on_lost`, as in Kafka's own client.
+        Calls `on_revoked` if there is no `on_lost`, like Kafka's own client.
         """
         gone = list(self.partitions)
         if not gone:
@@ -80,7 +80,7 @@ class Holdings:
             self._drop(gone)
 
     def clear(self) -> None:
-        """Have nothing any more, whatever anybody hears of it."""
+        """Drop all partitions without callbacks."""
         self._drop(list(self.partitions))
 
     def _drop(self, gone: Collection[TopicPartition]) -> None:

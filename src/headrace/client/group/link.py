@@ -1,7 +1,7 @@
-"""A connection to the coordinator of a group, for nothing else.
+"""A dedicated connection to the coordinator of a group.
 
-Brokers answer the requests of a connection one after the other: a heartbeat behind a fetch that
-waits for records would be late by as much.
+Brokers handle the requests of a connection in order: a heartbeat after a fetch that waits for
+records would be late.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Message)
 
 
 class CoordinatorLink:
-    """Finds the coordinator and connects when somebody asks for it, and again after `forget`."""
+    """Finds the coordinator and connects on first use, and again after `forget`."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.cluster = cluster

@@ -33,14 +33,14 @@ _PUT_OUT: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_ME
 
 
 class Standing(Enum):
-    """Where a member is on its way into the group."""
+    """The membership states."""
 
     OUTSIDE = auto()
     JOINING = auto()
     MEMBER = auto()
     LOST = auto()
-    """The group goes on without us, and what we have may be somebody else's already. We join again
-    when we gave it up."""
+    """We were removed from the group, and others may own our partitions. We rejoin once we dropped
+    them."""
 
 
 class TopicIdPartition(NamedTuple):
@@ -76,7 +76,7 @@ class ConsumerMember:
         self.standing = Standing.OUTSIDE
         self.epoch = JOINING_EPOCH
         self.interval_ms = 0
-        """How often the coordinator wants to hear from us."""
+        """The heartbeat interval."""
         self.subscription = Subscription()
         self.target: frozenset[TopicIdPartition] | None = None
         """What we are to have; None before the coordinator said so."""
@@ -90,14 +90,14 @@ class ConsumerMember:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to say before the interval is over."""
+        """Whether a heartbeat is due before the interval is over."""
         if self.standing is Standing.JOINING:
             return True
         return self.standing is Standing.MEMBER and self._told != self._telling()
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether partitions are to change hands."""
+        """Whether owned partitions differ from the target."""
         if self.standing is Standing.LOST:
             return True
         return (
@@ -115,7 +115,7 @@ class ConsumerMember:
             self._start_over()
 
     def own(self, owned: Iterable[TopicIdPartition]) -> None:
-        """Have these partitions from now on."""
+        """Set the owned partitions."""
         self.owned = frozenset(owned)
 
     def lose(self) -> None:
@@ -130,7 +130,7 @@ class ConsumerMember:
         self.standing = Standing.LOST
 
     def give_up(self) -> None:
-        """Have nothing any more, and join again."""
+        """Drop all partitions, and rejoin."""
         self.owned = frozenset()
         self._start_over()
 
@@ -149,7 +149,7 @@ class ConsumerMember:
     # What is sent
 
     def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        """Return what to send now: what the coordinator knows already is left out."""
+        """Return the next heartbeat, without fields that the coordinator already knows."""
         assert self.standing in (Standing.JOINING, Standing.MEMBER), self.standing
         is_joining = self.standing is Standing.JOINING
         told, telling = self._told, self._telling()
@@ -191,13 +191,13 @@ class ConsumerMember:
     # What responses mean
 
     def miss(self) -> None:
-        """Note that a heartbeat was not answered: the next says everything again."""
+        """Record that a heartbeat got no response: the next one repeats all fields."""
         self._told = None
 
     def take(
         self, sent: ConsumerGroupHeartbeatRequest, answer: ConsumerGroupHeartbeatResponse
     ) -> Next:
-        """Take over what a response says; KafkaError if it ends the membership for good."""
+        """Apply a response; raise KafkaError if it ends the membership for good."""
         if self.standing not in (Standing.JOINING, Standing.MEMBER):
             return Next.AFTER_INTERVAL  # we left, or gave up, while it was on its way
         if sent.member_epoch != self.epoch:

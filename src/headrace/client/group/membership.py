@@ -47,7 +47,7 @@ class ConsumerMembership:
         *,
         on_failure: Callable[[Exception], None],
     ) -> None:
-        """`on_failure` is told of what ends the membership for good."""
+        """`on_failure` is called with the error that ends the membership for good."""
         self.member = member
         self._link = link
         self._cluster = link.cluster
@@ -65,7 +65,7 @@ class ConsumerMembership:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who we are, or were last: a coordinator refuses who is not in the group any more."""
+        """Our current or last identity: the coordinator refuses former members."""
         member = self.member
         if member.standing is Standing.MEMBER:
             self._last_known = GroupMetadata(
@@ -74,7 +74,7 @@ class ConsumerMembership:
         return self._last_known
 
     def identify(self) -> GroupMetadata:
-        """Return as who to commit; CommitFailed if we are not in the group."""
+        """Return the identity to commit with; raise CommitFailed if we are not in the group."""
         if self.member.standing is not Standing.MEMBER:
             raise CommitFailed(
                 ErrorCode.UNKNOWN_MEMBER_ID,
@@ -92,7 +92,7 @@ class ConsumerMembership:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the caller is a callback of a rebalance."""
+        """Return whether the caller is a rebalance callback."""
         return self._background.runs_here
 
     async def join(self, subscription: Subscription) -> None:
@@ -119,7 +119,7 @@ class ConsumerMembership:
         self._background.start([self._send_heartbeats, self._reconcile_for_ever])
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want other topics; the coordinator hears of it at once."""
+        """Subscribe to other topics; the next heartbeat is sent at once."""
         self.member.subscribe(subscription)
         self._is_due.set()
 
@@ -128,17 +128,17 @@ class ConsumerMembership:
         self._is_due.set()
 
     async def step_out(self) -> None:
-        """Leave the group until the reader asks for more."""
+        """Leave the group until the next poll."""
         self.member.step_out()
         self._is_unsettled.set()
         await self._say_goodbye()
 
     async def stop(self) -> None:
-        """End the tasks. Nobody must be in a callback."""
+        """Stop the tasks. No callback may be running."""
         await self._background.stop()
 
     async def leave(self) -> None:
-        """Say goodbye, if anybody is there to hear it."""
+        """Leave the group, if its coordinator can be reached."""
         if self.is_in:
             await self._say_goodbye()
         self.member.leave()
@@ -189,8 +189,9 @@ class ConsumerMembership:
     def _interval(self) -> float:
         """Return the pause after a heartbeat that went well, in seconds.
 
-        A coordinator may assign a moment after the join, and says so in its next response. Whoever
-        has nothing asks sooner, less and less so: a new member is not idle for a whole interval.
+        A coordinator may assign a moment after the join, and reports it in its next response. A
+        member without partitions asks sooner, with a growing pause: so a new member is not idle
+        for a whole interval.
         """
         wanted = self.member.interval_ms / 1000
         if self.member.target:
@@ -207,7 +208,7 @@ class ConsumerMembership:
         return await self._pause()
 
     async def _pause(self) -> float:
-        """Wait a little, and return that no more is to be waited: a member may be due already."""
+        """Wait a little; return zero more to wait: a heartbeat may be due already."""
         self._failures += 1
         await asyncio.sleep(
             pause_ms(self._failures - 1, self._cluster.settings, self._random) / 1000
@@ -239,7 +240,7 @@ class ConsumerMembership:
             if self.member.standing is not Standing.LOST:
                 return
             if self._holdings.partitions:
-                _LOGGER.info("group %r went on without us; we join it again", self.member.group_id)
+                _LOGGER.info("group %r removed this member; it rejoins", self.member.group_id)
             await self._holdings.lose()
             self._names.clear()
             self.member.give_up()

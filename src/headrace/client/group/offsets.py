@@ -55,7 +55,7 @@ _WAY_OUT: Final = "the partition may be another member's by now, which reads fro
 
 
 class CommitFailed(KafkaError):
-    """A commit that the group refused, for the member is not (any more) who may make it.
+    """A commit that the group refused because the member may not (any longer) make it.
 
     What was not committed is delivered again, here or to another member.
     """
@@ -65,14 +65,14 @@ class GroupOffsets:
     """Commits of one consumer, one after the other."""
 
     def __init__(self, link: CoordinatorLink, identify: Callable[[], GroupMetadata]) -> None:
-        """`identify` says as who we commit; CommitFailed if we may not."""
+        """`identify` returns the identity to commit with, or raises CommitFailed."""
         self._link = link
         self._identify = identify
         self._turn = asyncio.Lock()
         self.on_stale: Callable[[], None] = lambda: None
-        """Is told when the coordinator has another member epoch than we."""
+        """Called when the coordinator reports another member epoch than ours."""
         self.is_member_named = False
-        """Whether who reads commits has to be in the group: KIP-848 wants it so."""
+        """Whether only members may read commits, as with KIP-848."""
 
     async def commit(
         self,
@@ -112,7 +112,7 @@ class GroupOffsets:
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Look up what the group has committed; None where that is nothing."""
+        """Return the group's committed offsets; None where there is none."""
         wanted = list(partitions)
         retries = Retries(self._link.cluster.settings)
         while wanted:
@@ -134,7 +134,7 @@ class GroupOffsets:
     ) -> None:
         """Raise CommitFailed if one of `ours` is not, or not any more, in `topic_ids`.
 
-        A coordinator takes commits of a member for whatever partition, over those of its owner.
+        A coordinator accepts a member's commits for any partition, overwriting its owner's.
         """
         gone = ours - topic_ids.keys()
         if gone:
@@ -260,7 +260,7 @@ class GroupOffsets:
         return body
 
     def _identify_if_member(self) -> GroupMetadata | None:
-        """Return who asks; nobody in particular if we are not in the group."""
+        """Return our identity; an anonymous one if we are not in the group."""
         if not self.is_member_named:
             return None
         try:

@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 _REGEX_FROM: Final = 1
 """The version of ConsumerGroupHeartbeat in which members choose their id, and may send a regex."""
 _AUTO_COMMIT_MS_MAX: Final = 5_000
-"""How long a commit that nobody waits for is tried; the next one is as good."""
+"""The timeout of an automatic commit; the next one is as good."""
 _WATCH_SECONDS_MAX: Final = 1.0
 
 
@@ -162,7 +162,7 @@ class GroupSession:
                 await membership.leave()
 
     async def close(self, *, timeout_ms: int, counts_in_hand: bool) -> None:
-        """Leave the group and hang up."""
+        """Leave the group and close the connection."""
         try:
             await self.unsubscribe(timeout_ms=timeout_ms, counts_in_hand=counts_in_hand)
         finally:
@@ -255,7 +255,7 @@ class GroupSession:
         )
 
     async def _watch_reader(self) -> None:
-        """Leave the group while the user does not ask for more: others may."""
+        """Leave the group while the user does not poll, so that others get the partitions."""
         gate, loop = self._fetcher.gate, asyncio.get_running_loop()
         patience = self.terms.max_poll_interval_ms / 1000
         seen, since = self._handout.progress, loop.time()

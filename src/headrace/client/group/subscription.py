@@ -36,7 +36,7 @@ class Subscription(msgspec.Struct, frozen=True):
         return cls(names, pattern)
 
     def matching(self, topics: Iterable[Topic]) -> tuple[str, ...]:
-        """Return the names that the pattern matches; internal topics are left out."""
+        """Return the names that the pattern matches, except internal topics."""
         assert self.pattern is not None, "only a pattern is matched"
         expression = re.compile(self.pattern)
         return tuple(

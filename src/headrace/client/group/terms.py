@@ -1,4 +1,4 @@
-"""On which terms a consumer is in its group."""
+"""The membership settings of a consumer."""
 
 from enum import Enum
 from typing import Final
@@ -14,7 +14,7 @@ AUTO_COMMIT_INTERVAL_MS: Final = 5_000
 
 
 class Protocol(Enum):
-    """How members of a group find out who reads what."""
+    """The protocol by which a group assigns partitions."""
 
     AUTO = "auto"
     """KIP-848 if the broker has it, else classic."""

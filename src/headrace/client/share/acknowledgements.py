@@ -20,11 +20,11 @@ class AcknowledgeType(IntEnum):
     ACCEPT = 1
     """Done: it is not delivered again."""
     RELEASE = 2
-    """Not done, try again: it goes to whoever asks next, up to the group's limit of deliveries."""
+    """Not done: it is delivered again, to any member, up to the group's delivery limit."""
     REJECT = 3
-    """Not to be done by anybody: it is not delivered again."""
+    """Rejected: it is not delivered again."""
     RENEW = 4
-    """Still at it: the lock begins anew, and the record is to be acknowledged again (KIP-1222)."""
+    """In progress: the lock starts over, and the record must be acknowledged again (KIP-1222)."""
 
 
 GAP: Final = 0
@@ -53,7 +53,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
     ranges: tuple[Range, ...]
     """The offsets, oldest first."""
     error: KafkaError | None
-    """None: the broker has it. Otherwise the records will be delivered again, to somebody."""
+    """None: the broker has it. Otherwise the records will be delivered again, to any member."""
 
     @property
     def offsets(self) -> Iterator[int]:
@@ -78,7 +78,7 @@ class Acknowledgements:
         return bool(self._types or self._ranges)
 
     def add(self, types: dict[int, int]) -> None:
-        """Take types by offset, for keeps; what was said before about one of them gives way."""
+        """Add types by offset; they replace earlier ones."""
         self._batches = None
         if self.has_renewals:
             self._types.update(types)
@@ -91,25 +91,25 @@ class Acknowledgements:
             self._types = types
 
     def add_ranges(self, ranges: Iterable[tuple[int, int]], kind: int) -> None:
-        """Take ranges of one type; nothing else was said about them."""
+        """Add ranges of one type that have no earlier types."""
         self._ranges.extend((first, last, kind) for first, last in ranges)
         self._batches = None
 
     def put_before(self, older: "Acknowledgements") -> None:
-        """Take what is to be sent again; what was said since holds."""
+        """Add acknowledgements to retry; newer ones take precedence."""
         self._types = {**older._each(), **self._each()}
         self._ranges = []
         self._batches = None
         self._look_for_renewals()
 
     def renewals(self) -> list[int]:
-        """Give the offsets that are to be kept."""
+        """Return the offsets to renew."""
         if not self.has_renewals:
             return []
         return [offset for offset, kind in self._types.items() if kind == AcknowledgeType.RENEW]
 
     def parted(self) -> "tuple[Acknowledgements, Acknowledgements]":
-        """Give what is final, and what is to be kept."""
+        """Return the final acknowledgements and the renewals."""
         kept = Acknowledgements()
         if not self.has_renewals:
             return self, kept
@@ -123,7 +123,7 @@ class Acknowledgements:
         return final, kept
 
     def without_renewals(self) -> "Acknowledgements":
-        """Give the same with records released that were to be kept."""
+        """Return a copy in which renewals are releases."""
         changed = Acknowledgements()
         changed._ranges = self._ranges
         changed._types = {
@@ -133,7 +133,7 @@ class Acknowledgements:
         return changed
 
     def batches(self) -> list[AcknowledgedRange]:
-        """Give them for a request: ascending, nothing twice, as few as there can be."""
+        """Return the batches of a request: ascending, without overlap, as few as possible."""
         if self._batches is not None:
             return self._batches
         runs = [AcknowledgedRange(first, last, [kind]) for first, last, kind in self._ranges]
@@ -143,7 +143,7 @@ class Acknowledgements:
         return self._batches
 
     def ranges(self) -> tuple[Range, ...]:
-        """Give the offsets alone."""
+        """Return the offset ranges."""
         return tuple(Range(first, last) for first, last, _ in self.batches())
 
     def _look_for_renewals(self) -> None:

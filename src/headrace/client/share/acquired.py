@@ -1,9 +1,9 @@
-"""Records out of a ShareFetch answer: those that were acquired, and what is to be said of the rest.
+"""The acquired records of a ShareFetch response, and the acknowledgement of the rest.
 
-Pure. A broker sends whole batches as they are in its log, and beside them the ranges of offsets
-that this member may work on. A record outside of them is somebody else's. An acquired offset that
-has no record is a gap, and one whose batch cannot be read is rejected: another attempt would read
-the same.
+Pure. A broker sends whole batches as they are in its log, and the ranges of offsets that this
+member has acquired. A record outside of them belongs to another member. An acquired offset without
+a record is a gap, and one whose batch cannot be read is rejected: another attempt would read the
+same.
 """
 
 import logging
@@ -50,7 +50,7 @@ class Leftovers(NamedTuple):
 
 
 class AcquiredChunk:
-    """What one answer held of a partition, decoded batch by batch as it is asked for."""
+    """One partition's part of a response, decoded batch by batch on demand."""
 
     def __init__(
         self,
@@ -61,16 +61,16 @@ class AcquiredChunk:
     ) -> None:
         self.partition = partition
         self.leftovers = Leftovers([], [], [])
-        """What came to light so far; whoever reports it clears the lists."""
+        """Findings so far; the code that reports them clears the lists."""
         self.is_first_delivery = all(each.delivery_count <= 1 for each in acquired)
-        """Whether nobody had any of these records before."""
+        """Whether all of these records are first deliveries."""
         self._acquired = sorted(acquired)
         self._inflated_bytes_max = inflated_bytes_max
         self._bytes = records
         self._batches: Iterator[tuple[int, BatchHeader]] = read_headers(records)
         self._read_bytes = 0
         self._at = 0
-        """The first range that is not behind us."""
+        """The first range at or after the position."""
         self._position = self._acquired[0].first if acquired else 0
         """The first offset that nothing is known of yet."""
         self._ready: list[ShareRecord] = []
@@ -84,7 +84,7 @@ class AcquiredChunk:
         return len(self._ready) + offsets
 
     def take(self, records_max: int) -> list[ShareRecord]:
-        """Give up to `records_max` records that are next; none at the end."""
+        """Return up to `records_max` next records; none at the end."""
         while not self._ready and not self._is_used_up:
             self._ready = self._next_batch()
         if len(self._ready) <= records_max:
@@ -147,7 +147,7 @@ class AcquiredChunk:
         return selected
 
     def _ranges_to(self, last_offset: int) -> list[AcquiredRange]:
-        """Give what is acquired from the position up to an offset, and go behind that."""
+        """Return the acquired ranges from the position up to an offset, and advance past it."""
         found: list[AcquiredRange] = []
         while self._at < len(self._acquired):
             first, last, delivery_count = self._acquired[self._at]
@@ -185,7 +185,7 @@ class AcquiredChunk:
 
 
 def runs_of(records: Sequence[ConsumedRecord]) -> list[Range]:
-    """Give the offsets of records, which ascend, as ranges."""
+    """Return ascending offsets of records as ranges."""
     if not records:
         return []
     first, last = records[0].offset, records[-1].offset
@@ -203,7 +203,7 @@ def runs_of(records: Sequence[ConsumedRecord]) -> list[Range]:
 
 
 def holes(offsets: Sequence[int], first: int, last: int) -> list[Range]:
-    """Give the ranges between `first` and `last` that none of the ascending offsets is in."""
+    """Return the ranges between `first` and `last` without any of the ascending offsets."""
     found: list[Range] = []
     position = first
     for offset in offsets:

@@ -1,10 +1,10 @@
-"""The share consumer for programs without a loop: the same methods, and they block.
+"""The share consumer for programs without an event loop: the same methods, blocking.
 
     with BlockingShareConsumer("127.0.0.1:9092", "billing", ["orders"]) as consumer:
         for record in consumer:
             charge(record.value)
 
-A loop runs in a thread of its own, so heartbeats go on while the program works on a record.
+A loop runs in a separate thread, so heartbeats continue while the program processes a record.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ class BlockingShareConsumer:
         rack: str | None = None,
         settings: ShareSettings | ClientSettings | None = None,
     ) -> None:
-        """Take what `ShareConsumer` takes."""
+        """Take the arguments of `ShareConsumer`."""
         self.on_acknowledged: Callable[[Acknowledged], None] | None = None
-        """Is told what became of acknowledgements, on the caller's thread, before a method ends.
-        It cannot call the consumer."""
+        """Called with the outcomes of acknowledgements, on the caller's thread, before a method
+        returns. It must not call the consumer."""
         self._reports: list[Acknowledged] = []
         self._is_reporting = False
         self._consumer = ShareConsumer(
@@ -126,11 +126,11 @@ class BlockingShareConsumer:
         self._run(subscribe())
 
     def poll(self, timeout_ms: float | None = None) -> list[ShareRecord]:
-        """Give the next records, as `ShareConsumer.poll` does."""
+        """Return the next records, like `ShareConsumer.poll`."""
         return self._run(self._consumer.poll(timeout_ms))
 
     def __iter__(self) -> Iterator[ShareRecord]:
-        """Give records one by one, for ever."""
+        """Yield records one by one, forever."""
         records = aiter(self._consumer)
         while True:
             yield self._run(_next(records))
@@ -138,7 +138,7 @@ class BlockingShareConsumer:
     def acknowledge(
         self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """Say what became of a record of the last poll; sent by the next poll or commit."""
+        """Acknowledge a record of the last poll; sent by the next poll or commit."""
         # No call to the loop's thread: it touches what this changes only while we wait for it.
         self._consumer.acknowledge(record, kind)
 
@@ -157,7 +157,7 @@ class BlockingShareConsumer:
         return self._run(self._consumer.commit(timeout_ms))
 
     def commit_async(self) -> None:
-        """Send acknowledgements without waiting; `on_acknowledged` hears what became of them."""
+        """Send acknowledgements without waiting; `on_acknowledged` gets the outcomes."""
 
         async def commit() -> None:
             self._consumer.commit_async()

@@ -4,20 +4,20 @@
         async for record in consumer:
             charge(record.value)
 
-Each record comes to one member at a time, under a lock. In implicit mode asking for more says that
-everything before was done. In explicit mode each record is acknowledged, before the next poll:
+Each record is delivered to one member at a time, under a lock. In implicit mode asking for more
+accepts all previous records. In explicit mode each record is acknowledged before the next poll:
 
     async with ShareConsumer(bootstrap, "billing", ["orders"], mode="explicit") as consumer:
         for record in await consumer.poll(1000):
             consumer.acknowledge(record, AcknowledgeType.REJECT if is_odd(record) else ACCEPT)
         await consumer.commit()
 
-What is not acknowledged when its lock ends is delivered again, as often as the group allows.
+A record that is not acknowledged when its lock expires is delivered again, as often as the group
+allows.
 
-In implicit mode a consumer that comes back for more within a tenth of a second has the records of
-its next two polls fetched while it works on those that it has, unless any of these was delivered
-before: a record that is given back unread has lost one of its attempts. With
-`AcquireMode.RECORD_LIMIT` nothing is locked before it is asked for.
+In implicit mode, if a consumer polls again within a tenth of a second, the records of its next two
+polls are prefetched, unless any of its current ones was delivered before: a record that is released
+unread has lost one of its attempts. With `AcquireMode.RECORD_LIMIT` nothing is prefetched.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ POLLS_AHEAD: Final = 2
 
 
 class AcknowledgementMode(Enum):
-    """Who says that a record is done."""
+    """How records are acknowledged."""
 
     IMPLICIT = "implicit"
     """The next poll, commit or close: it accepts everything that the last poll gave."""
@@ -95,8 +95,8 @@ class ShareConsumer:
         )
         self._delivery = Delivery(Cluster(bootstrap, self._settings), self._member, terms)
         self.on_acknowledged: Callable[[Acknowledged], None] | None = None
-        """Is told what became of acknowledgements, partition by partition, inside of `poll`,
-        `commit` and `close`. It cannot wait for anything."""
+        """Called with the outcomes of acknowledgements, partition by partition, inside `poll`,
+        `commit` and `close`. It must not be async."""
         self._may_fetch_ahead = (
             not self._is_explicit and acquire_mode is AcquireMode.BATCH_OPTIMIZED
         )
@@ -176,11 +176,11 @@ class ShareConsumer:
     # Records
 
     async def poll(self, timeout_ms: float | None = None) -> list[ShareRecord]:
-        """Give the next records, up to `max_poll_records`; none after `timeout_ms` without any.
+        """Return the next records, up to `max_poll_records`; none after `timeout_ms`.
 
-        In implicit mode this accepts what the poll before gave. In explicit mode it raises
-        `RuntimeError` while one of those is not acknowledged, and gives a record again whose lock
-        was renewed.
+        In implicit mode this accepts the records of the previous poll. In explicit mode it raises
+        `RuntimeError` while one of those is not acknowledged, and returns a record again whose
+        lock was renewed.
         """
         if self._given < len(self._ready):
             left = self._ready[self._given :]
@@ -199,10 +199,10 @@ class ShareConsumer:
         return self._ready.copy()  # whatever the user does to theirs
 
     async def __aiter__(self) -> AsyncIterator[ShareRecord]:
-        """Give records one by one, for ever.
+        """Yield records one by one, forever.
 
-        Leaving the loop in the middle loses nothing: the next one goes on behind the last record,
-        and what was not given is not accepted.
+        Leaving the loop loses nothing: the next one continues after the last record, and records
+        that were not yielded are not accepted.
         """
         while True:
             while self._given < len(self._ready):
@@ -214,9 +214,9 @@ class ShareConsumer:
     def acknowledge(
         self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """Say what became of a record of the last poll; sent by the next poll or commit.
+        """Acknowledge a record of the last poll; sent by the next poll or commit.
 
-        Said again before that, the last word holds.
+        A repeated call before that replaces the type.
         """
         if self._is_closed or not self._is_explicit:
             self._check_explicit()
@@ -261,7 +261,7 @@ class ShareConsumer:
         return {**outcomes, **dict.fromkeys(left, error)}
 
     def commit_async(self) -> None:
-        """Send acknowledgements without waiting; `on_acknowledged` hears what became of them."""
+        """Send acknowledgements without waiting; `on_acknowledged` gets the outcomes."""
         self._check_open()
         self._stage()
         self._delivery.send()
@@ -334,7 +334,7 @@ class ShareConsumer:
             self._delivery.acknowledge_ranges(lease, runs_of(records), AcknowledgeType.ACCEPT)
 
     def _report(self) -> list[Acknowledged]:
-        """Tell the user what became of acknowledgements; give it too."""
+        """Report outcomes of acknowledgements to the user; return them too."""
         reported: list[Acknowledged] = []
         outcomes = self._delivery.outcomes
         while outcomes:

@@ -1,8 +1,8 @@
-"""Dead letters (KIP-1191) from the reader's side: what they say, and sending their records again.
+"""Dead letters (KIP-1191) from the reader's side: parsing them, and replaying their records.
 
-A dead letter is the record that a share group gave up, with headers that say where it was and why
-it is here. A broker may be told to write these headers only: the record is then where they say, for
-as long as its topic keeps it.
+A dead letter is a record that a share group gave up, with headers that say where it was and why it
+was given up. A broker may be configured to write only these headers: the record is then in its
+original topic, as long as that keeps it.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -104,15 +104,15 @@ async def replay_dead_letters(
     limit: int | None = None,
     is_executed: bool,
 ) -> Replayed:
-    """Send the records of dead letters to the topics that they are from, or all of them to one.
+    """Send the records of dead letters to their original topics, or all of them to one.
 
-    They go with their own key, value and headers, to the partition of their key. Those that are
-    there now are read, `limit` at most, from where the consumer group `group_id` has got to. They
-    are sent in transactions that note how far it got: another run does not send them again, even
-    if this one is killed. Nothing is sent or noted unless it `is_executed`.
+    They keep their key, value and headers, and go to the partition of their key. The letters that
+    exist now are read, at most `limit`, from the committed offsets of the consumer group
+    `group_id`. The transactions that send them commit these offsets: another run does not send
+    them again, even if this one is killed. Nothing is sent or committed unless it `is_executed`.
 
-    Letters whose topic is gone are left out. KafkaError if somebody is in the group, or if `topic`
-    or `to` does not exist.
+    Letters whose topic is gone are skipped. Raise KafkaError if the group has members, or if
+    `topic` or `to` does not exist.
     """
     await _refuse_if_in_use(cluster, group_id)
     begin = await fetch_offsets(cluster, group_id)
@@ -194,7 +194,7 @@ class _Replay:
         self.outcome.note_sent(Sent(to, letter.group, letter.reason))
 
     async def _exists(self, topic: str) -> bool:
-        """Whether there is a topic to send to; a producer would create it. Raise if `to` is not."""
+        """Return whether a target topic exists, as producers create topics; raise if `to` does not."""
         try:
             await self._cluster.topic(topic)
         except KafkaError as error:
@@ -205,7 +205,7 @@ class _Replay:
 
 
 async def _read_record(cluster: Cluster, letter: DeadLetter) -> ConsumedRecord | None:
-    """Give the record that a letter speaks of, from the topic where it was; None if it is gone."""
+    """Return a letter's record from its original topic; None if it is gone."""
     partition = TopicPartition(letter.topic, letter.partition)
     records: Sequence[ConsumedRecord] = ()
     async with Consumer(cluster) as consumer:

@@ -1,8 +1,8 @@
-"""Records from wherever the assigned partitions are led, and acknowledgements back to there.
+"""Records from the leaders of the assigned partitions, and acknowledgements back to them.
 
-This is what a consumer and a worker stand on: it has the membership, one link a node, the answers
-that were not read yet, and the outcomes that nobody was told of yet. Nothing is fetched before it
-is asked for: records that wait here are locked for everybody else.
+Consumer and worker are built on this: it has the membership, one link per node, the unread
+responses and the unreported outcomes. Nothing is fetched before it is requested: records that wait
+here are locked for all other members.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from headrace.errors import HeadraceError
 from headrace.wire.messages.share_fetch_response import PartitionData
 
 _TICK_MS_MAX: Final = 1000
-"""How long a wait may be before everything is looked at again."""
+"""The longest wait before everything is checked again."""
 _TURN_MS_MAX: Final = 200
-"""How long a fetch waits while another node waits for its turn to be asked."""
+"""How long a fetch waits while another node waits for its turn."""
 
 
 class Lease(NamedTuple):
@@ -47,16 +47,16 @@ class Portion(NamedTuple):
     lease: Lease
     records: list[ShareRecord]
     since: float
-    """When they were asked for, in loop time: no lock of them is older."""
+    """When they were requested, in loop time: no lock of them is older."""
 
 
 class _Arrived(NamedTuple):
-    """What an answer held of one partition."""
+    """One partition's part of a response."""
 
     lease: Lease
     chunk: AcquiredChunk
     since: float
-    """When it was asked for."""
+    """When it was requested."""
     until: float
     """When the locks end."""
 
@@ -76,12 +76,12 @@ class Delivery:
 
     def __init__(self, cluster: Cluster, member: Member, terms: FetchTerms) -> None:
         self.outcomes: deque[Outcome] = deque()
-        """What became of acknowledgements; whoever tells the user empties it."""
+        """Outcomes of acknowledgements; the code that reports them clears it."""
         self.assigned: frozenset[SharedPartition] = frozenset()
         self.lock_ms = 0
         """How long a lock lasts; 0 before a broker said so."""
         self._took_first_deliveries = True
-        """Whether nobody had any of the records before that were taken last."""
+        """Whether all records taken last are first deliveries."""
         self._cluster = cluster
         self._terms = terms
         self._leaders = ShareLeaders(cluster, self.on_news)
@@ -123,15 +123,15 @@ class Delivery:
             raise failure or self._end or AssertionError
 
     def ask(self, records_max: int, max_wait_ms: int) -> None:
-        """Ask every node that leads an assigned partition and that nothing is on its way to."""
+        """Fetch from every leader of an assigned partition without a request in flight."""
         for link, wanted in self._wanted().items():
             link.fetch(wanted, records_max, max_wait_ms)
 
     def share_out(self, records_max: int, max_wait_ms: int) -> None:
-        """Ask for that many records in all, of the same nodes.
+        """Fetch that many records in all, from the same nodes.
 
-        Each is asked for one; the rest goes to those that had records before. With fewer records
-        than nodes they take turns, and wait for less.
+        Each node is asked for one; the rest goes to those that had records before. With fewer
+        records than nodes they take turns, with shorter waits.
         """
         if self._arrived:
             return
@@ -166,18 +166,18 @@ class Delivery:
 
     @property
     def records_left(self) -> int:
-        """How many records are here that nobody has taken."""
+        """The number of records that were not taken yet."""
         return sum(arrived.chunk.records_left for arrived in self._arrived)
 
     @property
     def has_first_deliveries_only(self) -> bool:
-        """Whether nobody had any of the records before, of those taken last and those here."""
+        """Whether all records, those taken last and those here, are first deliveries."""
         return self._took_first_deliveries and all(
             arrived.chunk.is_first_delivery for arrived in self._arrived
         )
 
     def take(self, records_max: int) -> list[Portion]:
-        """Give up to that many of the records that are here. No partition is in two portions."""
+        """Return up to that many of the records here. No partition is in two portions."""
         portions: dict[tuple[str, int], Portion] = {}
         self._took_first_deliveries = True
         now = asyncio.get_running_loop().time()
@@ -206,29 +206,29 @@ class Delivery:
         return list(portions.values())
 
     def acknowledge(self, lease: Lease, types: dict[int, int]) -> None:
-        """Note what is to be said of records; `send` sends it."""
+        """Queue acknowledgements of records; `send` sends them."""
         lease.link.stage(lease.life, lease.shared, lambda staged: staged.add(types))
 
     def acknowledge_ranges(
         self, lease: Lease, ranges: Iterable[tuple[int, int]], kind: int
     ) -> None:
-        """Note the same of all records of some ranges."""
+        """Queue one acknowledgement for all records of some ranges."""
         lease.link.stage(lease.life, lease.shared, lambda staged: staged.add_ranges(ranges, kind))
 
     def send(self) -> None:
-        """Send what is noted, as soon as the request before is answered."""
+        """Send queued acknowledgements as soon as the previous request has its response."""
         for link in self._links.values():
             link.send()
 
     @property
     def unconfirmed(self) -> set[TopicPartition]:
-        """The partitions with acknowledgements that no broker has answered."""
+        """The partitions with acknowledgements that no broker has confirmed."""
         links = self._links.values()
         return {shared.partition for link in links for shared in link.unconfirmed}
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was asked and sent is answered."""
+        """Whether every request has its response."""
         return all(link.is_idle for link in self._links.values())
 
     async def wait(self, deadline: float | None) -> bool:
@@ -244,10 +244,10 @@ class Delivery:
         return deadline is None or tick < deadline
 
     async def close(self, timeout_ms: int) -> None:
-        """Send what is noted, end every session, leave the group and hang up.
+        """Send queued acknowledgements, end every session, leave the group and disconnect.
 
-        After `timeout_ms`, or if this is cancelled, sessions end with their connections. The group
-        is left in any case, and no task stays behind.
+        After `timeout_ms`, or if this is cancelled, sessions end with their connections. The
+        member leaves the group in any case, and no task remains.
         """
         try:
             async with asyncio.timeout(timeout_ms / 1000):

@@ -31,22 +31,22 @@ class Terms(NamedTuple):
     """What is known of a group's configs."""
 
     delivery_limit: int | None = None
-    """None: nobody told us."""
+    """None if unknown."""
     dead_letters: str | None = None
-    """The topic of its dead letters; empty if it has none, None if nobody told us."""
+    """The group's dead-letter topic; empty if it has none, None if unknown."""
 
     def is_last(self, delivery_count: int) -> bool:
         """Return whether a record is given up if this delivery of it does not end well."""
         return self.delivery_limit is not None and delivery_count >= self.delivery_limit
 
     def of_deliveries(self, delivery_count: int) -> str:
-        """Say the how many-th delivery it is, of how many if that is known."""
+        """Return text with the number of the delivery, and the limit if known."""
         limit = "" if self.delivery_limit is None else f" of {self.delivery_limit}"
         return f"delivery {delivery_count}{limit}"
 
     @property
     def destination(self) -> str:
-        """Say where a record goes that is given up."""
+        """Return text with where a given-up record goes."""
         if self.dead_letters:
             return f"it goes to the dead letters in {self.dead_letters!r}"
         if self.dead_letters is None:
@@ -94,7 +94,7 @@ class Fate:
 
 
 async def set_start(cluster: Cluster, group: str, start: str) -> None:
-    """Say where a group begins that has not begun; KafkaError if we may not."""
+    """Set where a new group starts; raise KafkaError if that is not allowed."""
     resource = Resource(ResourceType.GROUP, group)
     described = (await describe_configs(cluster, [resource], names=[_RESET])).get(resource)
     if isinstance(described, list) and any(config.value == start for config in described):

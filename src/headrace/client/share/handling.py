@@ -69,13 +69,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"retry_timeout_ms is {self.timeout_ms}, and must be at least 0")
 
     def may_cure(self, error: BaseException) -> bool:
-        """Return whether to call the handler again. A record is kept if nobody can say."""
+        """Return whether to retry. If `retry_on` itself fails, the record is retried."""
         if isinstance(error, asyncio.CancelledError):
             return True  # something that the handler waited for was cancelled
         try:
             return bool(self.retry_on(error))
         except Exception:
-            _LOGGER.exception("retry_on failed on %r: the record is tried again", error)
+            _LOGGER.exception("retry_on failed on %r: the record is retried", error)
             return True
 
     def pause(self, failures: int, random: Random) -> float:
@@ -108,22 +108,22 @@ class Hands:
             self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="share-worker")
 
     def end(self) -> None:
-        """Let no record wait for another attempt that need not."""
+        """End the waits for further attempts."""
         self._is_ending.set()
 
     def close(self) -> None:
-        """Take no more calls. A thread that still runs cannot be stopped, and is not waited for."""
+        """Accept no more calls. A running thread cannot be stopped and is not awaited."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def handle(
         self, record: ShareRecord, may_go_on: Callable[[], bool], is_last: Callable[[], bool]
     ) -> Verdict:
-        """Call the handler until it returns, or there is no point in another attempt.
+        """Call the handler until it returns, or until another attempt is pointless.
 
-        `may_go_on` is asked before each: whether the record is still ours. `is_last` is asked at
-        the end of the worker: whether the record would be given up if it were released now.
-        CancelledError is raised only if the task itself is cancelled.
+        Before each attempt `may_go_on` returns whether the record is still ours. At the end of the
+        worker `is_last` returns whether a release now would give the record up. CancelledError is
+        raised only if the task itself is cancelled.
         """
         loop, policy = asyncio.get_running_loop(), self._policy
         began_at = loop.time()
@@ -174,7 +174,7 @@ class Hands:
         return None
 
     async def _pause(self, seconds: float, is_last: Callable[[], bool]) -> bool:
-        """Wait; False if the worker ends and somebody else may try the record."""
+        """Wait; return False if the worker ends and another member may process the record."""
         if not self._is_ending.is_set():
             try:
                 async with asyncio.timeout(seconds):

@@ -28,7 +28,7 @@ class _Held(msgspec.Struct):
     types: dict[int, int]
     """What was said of them."""
     renewing: dict[int, ShareRecord]
-    """Those whose renewal is on its way."""
+    """Records with a renewal in flight."""
     renewed: dict[int, ShareRecord]
     """Those to be given again."""
 
@@ -46,7 +46,7 @@ class HeldRecords:
             self._held[lease.shared.partition] = _Held(lease, by_offset, {}, {}, {})
 
     def acknowledge(self, partition: tuple[str, int], offset: int, kind: int) -> None:
-        """Note what is said of a record; ValueError if the user does not have it."""
+        """Acknowledge a record; raise ValueError if the user does not hold it."""
         held = self._held.get(partition)
         if held is None or offset not in held.records:
             held = self._renewed(partition, offset)
@@ -85,7 +85,7 @@ class HeldRecords:
             )
 
     def take_acknowledged(self) -> list[tuple[Lease, dict[int, int]]]:
-        """Give what is to be sent, and keep only what something is still to be said of."""
+        """Return the acknowledgements to send, and keep only unacknowledged records."""
         taken: list[tuple[Lease, dict[int, int]]] = []
         for partition, held in list(self._held.items()):
             if not held.types:
@@ -107,7 +107,7 @@ class HeldRecords:
     def settle_renewals(
         self, partition: TopicPartition, offsets: Iterable[int], error: KafkaError | None
     ) -> None:
-        """Make records ready to be given again; with an error they are not the user's any more."""
+        """Make renewed records available again; with an error the user no longer holds them."""
         held = self._held.get(partition)
         if held is None:
             return
@@ -119,11 +119,11 @@ class HeldRecords:
 
     @property
     def has_renewals(self) -> bool:
-        """Whether a renewal is on its way, or a record to be given again."""
+        """Whether a renewal is in flight, or a renewed record waits to be returned."""
         return any(held.renewing or held.renewed for held in self._held.values())
 
     def take_renewed(self) -> list[ShareRecord]:
-        """Give records again, once none is on its way any more."""
+        """Return renewed records, once no renewal is in flight."""
         if any(held.renewing for held in self._held.values()):
             return []
         given: list[ShareRecord] = []

@@ -1,7 +1,7 @@
-"""What a Headrace node says of a share group's records, at `GET /share/{group}/{topic}`.
+"""A Headrace node's view of a share group's records, at `GET /share/{group}/{topic}`.
 
-The page is JSON, and these are its fields. Only the node that leads a partition knows who has which
-records: locks are in no log. Where a node has its pages is one of its configs, `http.listen`.
+The page is JSON with these fields. Only the leader of a partition knows which member holds which
+records: locks are not in a log. The node's config `http.listen` has the address of its pages.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class InFlightRun(msgspec.Struct, frozen=True):
     """available, acquired, acknowledged, archiving or archived."""
     delivery_count: int
     member_id: str | None = None
-    """Who has them."""
+    """The member that holds them."""
     client_id: str | None = None
     client_host: str | None = None
     lock_left_ms: int | None = None
@@ -89,7 +89,7 @@ class InspectedBreaker(msgspec.Struct, frozen=True):
     """closed, open or half-open."""
     rejected: int
     records: int
-    """How many had an outcome, of which some were rejected, in the time that is looked at."""
+    """How many had an outcome in the window, rejected ones included."""
     pause_left_ms: int | None = None
     openings: int = 0
 
@@ -165,4 +165,4 @@ def inspect_queue(http: str, group: str, topic: str) -> Inspection:
     try:
         return msgspec.json.decode(page, type=Inspection)
     except msgspec.MsgspecError:
-        raise NotInspected(f"{address} answered with another page; is it Headrace?") from None
+        raise NotInspected(f"{address} returned another page; is it Headrace?") from None

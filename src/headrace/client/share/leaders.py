@@ -21,7 +21,7 @@ class ShareLeaders:
     """Leaders of partitions, by metadata and by hints."""
 
     def __init__(self, cluster: Cluster, on_news: Callable[[], None]) -> None:
-        """`on_news` is told when leaders were looked up, and may be asked for again."""
+        """`on_news` is called when leaders were looked up and fetches may be retried."""
         self._cluster = cluster
         self._on_news = on_news
         self._random = new_random()
@@ -30,7 +30,7 @@ class ShareLeaders:
         self._lookups: dict[str, asyncio.Task[None]] = {}
 
     def leader_of(self, shared: SharedPartition) -> int | None:
-        """Give the node to ask, as far as anybody knows; looks it up again if that is in doubt."""
+        """Return the last known leader; looks it up again if that is in doubt."""
         if not self._cluster.is_fresh(shared.topic):
             self._look_up(shared.topic)
         known = self._cluster.view.leader_of(shared.topic, shared.partition_index)
@@ -44,17 +44,17 @@ class ShareLeaders:
         return known.leader_id
 
     def address_of(self, node_id: int) -> Address | None:
-        """Give where a node is."""
+        """Return the address of a node."""
         node = self._cluster.view.nodes.get(node_id)
         return self._endpoints.get(node_id) if node is None else node.address
 
     def note_endpoints(self, endpoints: Iterable[tuple[int, str, int]]) -> None:
-        """Take over what an answer says of nodes."""
+        """Apply the node addresses of a response."""
         for node_id, host, port in endpoints:
             self._endpoints[node_id] = Address(host, port)
 
     def note_move(self, shared: SharedPartition, leader_id: int, leader_epoch: int) -> None:
-        """Take over that a partition is elsewhere; a leader of -1 says only that it is not here."""
+        """Record that a partition moved; a leader of -1 only means that it is not here."""
         self._cluster.forget(shared.topic)
         if leader_id < 0 or self.address_of(leader_id) is None:
             return
@@ -69,7 +69,7 @@ class ShareLeaders:
     async def resolve(
         self, assignment: Mapping[TopicId, tuple[int, ...]], topics: Iterable[str]
     ) -> frozenset[SharedPartition]:
-        """Give the assignment by name. Waits for topics that nobody has told us of yet."""
+        """Return the assignment by name. Waits for topics that are unknown yet."""
         names = self._cluster.view.topic_names
         attempt = 0
         while any(topic_id not in names for topic_id in assignment):
@@ -82,7 +82,7 @@ class ShareLeaders:
         return self.resolved(assignment)
 
     def resolved(self, assignment: Mapping[TopicId, tuple[int, ...]]) -> frozenset[SharedPartition]:
-        """Give what can be named of an assignment now."""
+        """Return the part of an assignment whose topics are known now."""
         names = self._cluster.view.topic_names
         return frozenset(
             SharedPartition(topic_id, names[topic_id], index)
@@ -92,7 +92,7 @@ class ShareLeaders:
         )
 
     def stop(self) -> "list[asyncio.Task[None]]":
-        """Look nothing up any more; return the tasks that end."""
+        """Stop lookups; return the tasks that are ending."""
         tasks = list(self._lookups.values())
         for task in tasks:
             task.cancel()

@@ -35,9 +35,9 @@ class Leased:
         self.locked_until = locked_until
         """The lock lasts at least until then, in loop time."""
         self.renewing_at: float | None = None
-        """When a renewal was asked for that is not answered yet."""
+        """When the renewal in flight was requested."""
         self.is_lost = False
-        """Whether somebody else may have the record by now."""
+        """Whether another member may hold the record by now."""
         self.verdict: Verdict | None = None
         self.terms = Terms()
 
@@ -50,7 +50,7 @@ class Leased:
 
 
 class LeasedRecords:
-    """What this worker holds, by place, and what it said and got no answer to."""
+    """The records that this worker holds, and its unconfirmed acknowledgements."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -77,7 +77,7 @@ class LeasedRecords:
         return lease.link.has_locks_of(lease.life) and now < leased.locked_until
 
     def say(self, leased: Leased, verdict: Verdict, terms: Terms) -> None:
-        """Acknowledge a record by what its handler came to, unless it is not ours any more."""
+        """Acknowledge a record with its handler's result, unless it is no longer ours."""
         is_ours = self.is_ours(leased)
         if self._held.get(leased.place) is leased:
             del self._held[leased.place]
@@ -135,7 +135,7 @@ class LeasedRecords:
     # Outcomes
 
     def take_outcomes(self) -> None:
-        """Take over what brokers say of renewals, and log what they say of the rest."""
+        """Apply the outcomes of renewals, and log those of other acknowledgements."""
         outcomes = self._delivery.outcomes
         while outcomes:
             shared, acknowledgements, error = outcomes.popleft()
@@ -187,7 +187,7 @@ _WORDS: Final = {
 
 
 def _log_outcome(leased: Leased, error: KafkaError | None) -> None:
-    """Log what became of a record, now that its broker answered."""
+    """Log the outcome of a record, now that its broker has confirmed it."""
     verdict, terms, count = leased.verdict, leased.terms, leased.record.delivery_count
     assert verdict is not None, "it was said"
     word = _WORDS[verdict.kind]

@@ -1,12 +1,13 @@
 """One node with partitions of ours: a connection, the share session on it, one request at a time.
 
-Fetches and acknowledgements count in one session, so the next is sent when the one before is
-answered; what is to be acknowledged meanwhile gathers and goes out together. A second connection
-would not help: Apache Kafka 4.3.1 takes an acknowledgement beside a fetch that waits, and then
-answers the fetch with INVALID_SHARE_SESSION_EPOCH, and the records that it acquired stay locked.
-So whoever has something to say soon must not let a fetch wait for long. A broker binds locks
-to the connection: when that is gone, so are the locks, and acknowledgements that wait fail with an
-error that says so. They are never dropped, and never sent to a node that did not give the records.
+Fetches and acknowledgements share the epochs of one session, so a request is sent when the previous
+one has its response; acknowledgements gather in the meantime and are sent together. A second
+connection would not help: Apache Kafka 4.3.1 accepts an acknowledgement during a waiting fetch, but
+then fails the fetch with INVALID_SHARE_SESSION_EPOCH, and the records that it acquired stay locked.
+So a caller that must acknowledge soon must not let a fetch wait for long. A broker binds locks to
+the connection: when that closes, the locks are lost, and waiting acknowledgements fail with an
+error that says so. They are never dropped, and never sent to a node that did not deliver the
+records.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ _SESSION_LOST: Final = frozenset(
 
 
 class LinkOwner(Protocol):
-    """Who has the links, and what they tell it."""
+    """The owner of the links, and its callbacks."""
 
     def address_of(self, node_id: int) -> Address | None: ...
 
@@ -71,7 +72,7 @@ class NodeLink:
         self.asked_at = 0.0
         """When the last fetch was sent, in loop time: no lock of its records is older."""
         self.has_given = False
-        """Whether its last answer had records."""
+        """Whether its last response had records."""
         self._terms = terms
         self._owner = owner
         self._random = new_random()
@@ -83,26 +84,26 @@ class NodeLink:
         self._max_wait_ms = 0
         self._task: asyncio.Task[None] | None = None
         self._is_fetching = False
-        """Whether a fetch is under way, or about to be."""
+        """Whether a fetch is in flight, or about to be."""
         self._failures = 0
 
     @property
     def unconfirmed(self) -> list[SharedPartition]:
-        """The partitions with acknowledgements that wait to be sent or to be answered."""
+        """The partitions with acknowledgements that are unsent or unconfirmed."""
         return self._staged.unconfirmed
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way to the node."""
+        """Whether no request to the node is in flight."""
         return self._task is None
 
     def has_locks_of(self, life: int) -> bool:
-        """Whether what was acquired in a life of this link may still be locked for us."""
+        """Return whether records acquired in a life of this link may still be locked for us."""
         connection = self._connection
         return life == self.life and connection is not None and connection.is_open
 
     def fetch(self, wanted: Set[SharedPartition], records_max: int, max_wait_ms: int) -> None:
-        """Ask for records of these partitions, unless a request is on its way already."""
+        """Fetch records of these partitions, unless a request is in flight already."""
         if self._task is None and (wanted or self.session.partitions):
             self._wanted = wanted
             self._is_fetching = True
@@ -112,7 +113,7 @@ class NodeLink:
     def stage(
         self, life: int, shared: SharedPartition, more: Callable[[Acknowledgements], None]
     ) -> None:
-        """Let `more` add acknowledgements of records that were acquired in a life of this link."""
+        """Call `more` to add acknowledgements of records acquired in a life of this link."""
         if not self.has_locks_of(life):
             lost = Acknowledgements()
             more(lost)
@@ -121,18 +122,18 @@ class NodeLink:
         self._staged.add(shared, more, self._now() + self.lock_ms / 1000)
 
     def send(self) -> None:
-        """Send what waits, as soon as the request before is answered."""
+        """Send waiting acknowledgements as soon as the previous request has its response."""
         if self._task is None and (self._staged or self._wanted is not None):
             self._task = asyncio.create_task(self._work())
             self._task.add_done_callback(self._end_work)
 
     @property
     def records_asked(self) -> int:
-        """How many records the request that is under way may bring."""
+        """How many records the request in flight may return."""
         return self._records_max if self._task is not None and self._is_fetching else 0
 
     async def close(self) -> None:
-        """Send what waits with the final epoch, which gives every lock back, and hang up."""
+        """Send what waits with the final epoch, which releases every lock, and disconnect."""
         task = self._task
         if task is not None:
             self._wanted = None
@@ -158,7 +159,7 @@ class NodeLink:
         return task
 
     def _end_work(self, task: "asyncio.Task[None]") -> None:
-        """Pass on what nobody foresaw; acknowledgements that it caught are not left waiting."""
+        """Report an unexpected error; acknowledgements that it hit are not left waiting."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._report(self._staged.fail(self._lost()))
@@ -184,7 +185,7 @@ class NodeLink:
             self._task = None
 
     async def _exchange(self, connection: Connection) -> None:
-        """Send the next request and take its answer."""
+        """Send the next request and handle its response."""
         wanted = self._wanted
         is_fetching = wanted is not None and (
             self.session.is_new or self._staged.fits_a_fetch_of(wanted)
@@ -210,7 +211,7 @@ class NodeLink:
         return self._connection
 
     def _begin_life(self, why: NotReachable | None) -> None:
-        """Take note that the connection is gone, with the session and every lock."""
+        """Reset the link: the connection is gone, with the session and every lock."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,6 +1,6 @@
-"""A member of a share group as its coordinator sees it: what to send, what an answer means.
+"""A share group member: the heartbeats it sends, and what responses mean.
 
-Pure. The id is the member's own choice, made once; epoch 0 joins and joins again, -1 leaves.
+Pure. The member chooses its id, once; epoch 0 joins and rejoins, -1 leaves.
 """
 
 from base64 import urlsafe_b64encode
@@ -28,11 +28,11 @@ class Next(Enum):
     AT_ONCE = auto()
     AFTER_PAUSE = auto()
     AFTER_FINDING = auto()
-    """Another node is to be asked."""
+    """The coordinator has moved."""
 
 
 def new_member_id() -> str:
-    """Give an id in Kafka's form: 22 characters of URL-safe base64, the first no dash."""
+    """Return an id in Kafka's form: 22 characters of URL-safe base64, not starting with a dash."""
     while True:
         text = urlsafe_b64encode(new_uuid().bytes).rstrip(b"=").decode("ascii")
         if not text.startswith("-"):  # it would look like an option to command-line tools
@@ -47,7 +47,7 @@ class Member:
         self.member_id = new_member_id()
         self.epoch = JOINING_EPOCH
         self.interval_ms = 0
-        """How often the coordinator wants to hear from us."""
+        """The heartbeat interval."""
         self.assignment: Mapping[TopicId, tuple[int, ...]] = {}
         self._topics = tuple(sorted(set(topics)))
         self._rack = rack
@@ -63,7 +63,7 @@ class Member:
         self._is_subscription_sent = False
 
     def heartbeat(self) -> ShareGroupHeartbeatRequest:
-        """Give what is to be sent now: the subscription only if the coordinator has it not."""
+        """Return the next heartbeat, with the subscription only if the coordinator lacks it."""
         body = ShareGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
         )
@@ -74,13 +74,13 @@ class Member:
         return body
 
     def leaving(self) -> ShareGroupHeartbeatRequest:
-        """Give what is to be sent at the end."""
+        """Return the last heartbeat, which leaves the group."""
         return ShareGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=LEAVING_EPOCH
         )
 
     def take(self, sent: ShareGroupHeartbeatRequest, answer: ShareGroupHeartbeatResponse) -> Next:
-        """Take over what an answer says; KafkaError if it ends the membership for good."""
+        """Apply a response; raise KafkaError if it ends the membership for good."""
         code = answer.error_code
         if code == ErrorCode.NONE:
             self._take_place(sent, answer)

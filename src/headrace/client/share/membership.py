@@ -32,7 +32,7 @@ class Membership:
         on_assignment: Callable[[], None],
         on_failure: Callable[[HeadraceError], None],
     ) -> None:
-        """`on_failure` is told of what ends the membership for good, at most once."""
+        """`on_failure` is called with the error that ends the membership, at most once."""
         self.member = member
         self._cluster = cluster
         self._on_assignment = on_assignment
@@ -45,9 +45,9 @@ class Membership:
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
-        """Enter the group; heartbeats go on from then. HeadraceError if that is refused.
+        """Join the group and start heartbeats; raise HeadraceError if that is refused.
 
-        A coordinator that is not there yet is waited for, up to the API timeout.
+        Waits for a coordinator that is not available yet, up to the API timeout.
         """
         timeout_ms = self._cluster.settings.api_timeout_ms
         try:
@@ -63,15 +63,15 @@ class Membership:
         self._task = asyncio.create_task(self._run(pause))
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Want other topics; the coordinator hears of it at once."""
+        """Subscribe to other topics; the next heartbeat is sent at once."""
         self.member.subscribe(topics)
         self._is_due.set()
 
     async def leave(self) -> None:
-        """Stop, and say goodbye if anybody is there to hear it.
+        """Stop, and leave the group if its coordinator can be reached.
 
-        That takes a moment even for those in a hurry: nobody in the group works on what a member
-        has that is gone and did not say so.
+        This is worth a moment even in a hurry: the partitions of a member that disappears without
+        leaving stay unread until its session times out.
         """
         if self._task is None:
             return
@@ -123,10 +123,11 @@ class Membership:
         return self._interval() if following is Next.AFTER_INTERVAL else 0
 
     def _interval(self) -> float:
-        """Give the pause after a heartbeat that went well, in seconds.
+        """Return the pause after a successful heartbeat, in seconds.
 
-        A coordinator assigns a moment after the join, and says so in its next answer. Whoever has
-        nothing asks sooner, less and less so: a new member is not idle for a whole interval.
+        A coordinator assigns a moment after the join, and reports it in its next response. A
+        member without partitions asks sooner, with a growing pause: so a new member is not idle
+        for a whole interval.
         """
         wanted = self.member.interval_ms / 1000
         if self.member.assignment:

@@ -1,7 +1,7 @@
-"""What an administrator asks of a share group's place in its topics, and how it is moved.
+"""Admin requests for a share group's offsets.
 
-A share group has no committed offset. It has a start a partition, before which everything is done,
-and a state of every record behind it: moving the start forgets these states.
+A share group has no committed offsets. It has a start offset per partition, before which every
+record is done, and a state for every record after it: moving the start discards these states.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class ShareStart(msgspec.Struct, frozen=True):
     """Where a share group is in a partition."""
 
     offset: int | None
-    """Everything before it is done; None until the first record is asked for."""
+    """Every record before it is done; None until the first fetch."""
     lag: int | None
     """How many records it is not done with; None where the broker does not know."""
 
@@ -48,9 +48,9 @@ class ShareStart(msgspec.Struct, frozen=True):
 async def describe_share_offsets(
     cluster: Cluster, group_id: str
 ) -> Outcomes[TopicPartition, ShareStart]:
-    """Give where a share group is in every partition that it knows, sorted.
+    """Return a share group's offsets in every partition that it knows, sorted.
 
-    Nothing for a group that does not exist.
+    Empty for a group that does not exist.
     """
     row = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
     answer = await ask_coordinator(
@@ -78,9 +78,9 @@ async def describe_share_offsets(
 async def alter_share_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> Outcomes[TopicPartition, None]:
-    """Have a share group without members begin elsewhere; an outcome for each partition.
+    """Set the start offsets of a share group without members; return an outcome for each partition.
 
-    A group that does not exist begins to. KafkaError if there are members.
+    A group that does not exist is created. Raise KafkaError if there are members.
     """
     body = AlterShareGroupOffsetsRequest(
         group_id=group_id,
@@ -120,9 +120,9 @@ async def alter_share_offsets(
 async def delete_share_offsets(
     cluster: Cluster, group_id: str, topics: Sequence[str]
 ) -> Outcomes[str, None]:
-    """Have a share group without members forget topics; an outcome for each of them.
+    """Delete topics' states of a share group without members; return an outcome for each topic.
 
-    KafkaError if there is no such group, or if it has members.
+    Raise KafkaError if there is no such group, or if it has members.
     """
     body = DeleteShareGroupOffsetsRequest(
         group_id=group_id,

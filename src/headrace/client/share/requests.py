@@ -57,7 +57,7 @@ def fetch_request(
 def acknowledge_request(
     terms: FetchTerms, epoch: int, batches: Batches, *, is_renewing: bool
 ) -> acknowledge.ShareAcknowledgeRequest:
-    """Acknowledge and ask for nothing; the final epoch ends the session."""
+    """Return a request that only acknowledges; the final epoch ends the session."""
     topics: dict[TopicId, list[acknowledge.AcknowledgePartition]] = {}
     for shared, ranges in sorted(batches.items()):
         rows = [

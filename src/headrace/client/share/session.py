@@ -1,8 +1,8 @@
-"""The share session that a member has with one node: its epoch, and what it asks for (KIP-932).
+"""A member's share session with one node: its epoch and its partitions (KIP-932).
 
 Pure. A session opens with epoch 0 and ends with -1; in between each request of the member, fetch or
-acknowledgement, has the next number. The broker remembers the partitions, so a request names only
-those that are new and those that are not wanted any more.
+acknowledgement, has the next epoch. The broker remembers the partitions, so a request names only
+added and removed ones.
 """
 
 from collections.abc import Set
@@ -17,7 +17,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 
 class SharedPartition(NamedTuple):
-    """A partition of the assignment: a topic that was made anew is another one."""
+    """A partition of the assignment; a recreated topic is a different one."""
 
     topic_id: TopicId
     topic: str
@@ -40,12 +40,12 @@ class FetchPlan(NamedTuple):
 
 
 def epoch_after(epoch: int) -> int:
-    """Give the epoch of the next request: 0 would open a session, so 1 comes after the largest."""
+    """Return the epoch of the next request; the largest wraps around to 1, as 0 opens a session."""
     return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
 class ShareSession:
-    """One session, as the broker will have it when everything that was sent is answered."""
+    """One session, as the broker will have it after all requests sent so far."""
 
     def __init__(self) -> None:
         self.epoch = INITIAL_EPOCH
@@ -54,23 +54,23 @@ class ShareSession:
 
     @property
     def is_new(self) -> bool:
-        """Whether the next request opens it. Such a request cannot acknowledge anything."""
+        """Whether the next request opens it. Such a request cannot acknowledge."""
         return self.epoch == INITIAL_EPOCH
 
     def plan(self, wanted: Set[SharedPartition]) -> FetchPlan:
-        """Say how a fetch makes the broker ask for `wanted` and nothing else."""
+        """Return the changes of a fetch that set the session's partitions to `wanted`."""
         return FetchPlan(self.epoch, wanted - self.partitions, self.partitions - wanted)
 
     def fetched(self, wanted: Set[SharedPartition]) -> None:
-        """Take note that a fetch with this plan was answered."""
+        """Record that a fetch with this plan got its response."""
         self.partitions = frozenset(wanted)
         self.epoch = epoch_after(self.epoch)
 
     def acknowledged(self) -> None:
-        """Take note that a request without fetching was answered."""
+        """Record that an acknowledgement request got its response."""
         self.epoch = epoch_after(self.epoch)
 
     def reset(self) -> None:
-        """Begin anew: the broker does not know the session, or not this far."""
+        """Start over: the broker does not know the session, or not this epoch."""
         self.epoch = INITIAL_EPOCH
         self.partitions = frozenset()

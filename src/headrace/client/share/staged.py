@@ -1,8 +1,8 @@
-"""Acknowledgements on their way to one node: what waits, what is sent, what became of it.
+"""Acknowledgements for one node: waiting, sent, and their outcomes.
 
-Pure. Nothing is dropped: what goes in comes out as an `Outcome`, or waits for another attempt. An
-error refuses everything that a request says of a partition, so renewals, which fail more easily, go
-in requests of their own.
+Pure. Nothing is dropped: every acknowledgement ends as an `Outcome` or waits for a retry. An error
+refuses all of a request's acknowledgements of a partition, so renewals, which fail more easily, go
+in separate requests.
 """
 
 from collections.abc import Callable, Set
@@ -51,18 +51,18 @@ class StagedAcknowledgements:
         self._sent: dict[SharedPartition, _Staged] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything waits to be sent."""
+        """Return whether anything waits to be sent."""
         return bool(self._waiting)
 
     @property
     def unconfirmed(self) -> list[SharedPartition]:
-        """The partitions with acknowledgements that wait to be sent or to be answered."""
+        """The partitions with acknowledgements that are unsent or unconfirmed."""
         return [*self._sent, *self._waiting]
 
     def add(
         self, shared: SharedPartition, more: Callable[[Acknowledgements], None], until: float
     ) -> None:
-        """Let `more` add to what waits; the locks of it last `until` then."""
+        """Call `more` to add acknowledgements whose locks last `until` then."""
         staged = self._waiting.get(shared)
         if staged is None:
             staged = self._waiting[shared] = _Staged(Acknowledgements(), until)
@@ -70,9 +70,9 @@ class StagedAcknowledgements:
         staged.until = until
 
     def fits_a_fetch_of(self, wanted: Set[SharedPartition]) -> bool:
-        """Whether a fetch can take along what waits.
+        """Return whether a fetch can carry the waiting acknowledgements.
 
-        It cannot renew, as that would fetch nothing; and naming a partition asks for its records.
+        It cannot renew, as that would fetch nothing; and naming a partition fetches its records.
         """
         return all(
             shared in wanted and not staged.acknowledgements.has_renewals
@@ -80,7 +80,7 @@ class StagedAcknowledgements:
         )
 
     def take(self) -> dict[SharedPartition, Acknowledgements]:
-        """Give what the next request is to say: final words, or if there are none renewals."""
+        """Return the next request's acknowledgements: final ones, or if there are none renewals."""
         assert not self._sent, "one request at a time"
         taken: dict[SharedPartition, _Staged] = {}
         left: dict[SharedPartition, _Staged] = {}
@@ -96,7 +96,7 @@ class StagedAcknowledgements:
     def settle(
         self, error_of: Callable[[SharedPartition], KafkaError | None], now: float
     ) -> list[Outcome]:
-        """Give the outcomes of what was sent; what is worth another attempt waits again."""
+        """Return the outcomes of sent acknowledgements; retriable failures wait again."""
         sent, self._sent = self._sent, {}
         outcomes: list[Outcome] = []
         for shared, staged in sent.items():
@@ -110,12 +110,12 @@ class StagedAcknowledgements:
         return outcomes
 
     def fail_sent(self, error: KafkaError) -> list[Outcome]:
-        """Give up what was sent."""
+        """Fail the sent acknowledgements."""
         sent, self._sent = self._sent, {}
         return [Outcome(shared, each.acknowledgements, error) for shared, each in sent.items()]
 
     def fail(self, error: KafkaError) -> list[Outcome]:
-        """Give up everything."""
+        """Fail all acknowledgements."""
         waiting, self._waiting = self._waiting, {}
         return [
             *self.fail_sent(error),
@@ -123,11 +123,11 @@ class StagedAcknowledgements:
         ]
 
     def release_renewals(self) -> None:
-        """Give back, with the rest, what was to be kept."""
+        """Turn waiting renewals into releases."""
         for staged in self._waiting.values():
             staged.acknowledgements = staged.acknowledgements.without_renewals()
 
 
 def _is_passing(error: KafkaError) -> bool:
-    """Whether the same acknowledgement may go through a little later."""
+    """Return whether a retry of the same acknowledgement may succeed."""
     return error.is_retriable and error.code not in LOCK_LOST

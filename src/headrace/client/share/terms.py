@@ -7,7 +7,7 @@ from headrace.wire.share_types import AcquireMode
 
 
 class FetchTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """Who fetches, and how much at once."""
+    """The member that fetches, and its limits."""
 
     group_id: str
     member_id: str
@@ -17,9 +17,9 @@ class FetchTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShareSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient a share consumer is, and how much it fetches at once.
+    """Timeouts and fetch limits of a share consumer.
 
-    Of the limits those of a partition have no meaning: brokers divide an answer evenly.
+    Limits per partition have no effect: brokers divide a response evenly.
     """
 
     client: ClientSettings = ClientSettings()

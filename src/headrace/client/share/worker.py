@@ -6,10 +6,10 @@
     async with share_worker(bootstrap, "billing", ["orders"], charge, concurrency=8) as worker:
         await worker.wait()
 
-A record is accepted when the function returns, and rejected when it raises, unless another attempt
-may cure that: then the record is kept and tried again, and released when that takes too long. While
-it is kept its lock is renewed. No more records are locked than functions run. At the end those that
-run are waited for.
+A record is accepted when the function returns, and rejected when it raises, unless the error is
+retriable: then the record is retried, and released when that takes too long. Its lock is renewed in
+the meantime. No more records are locked than functions run. At the end the worker waits for running
+functions.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ __all__ = ["Handler", "Retry", "ShareWorker", "is_retriable", "share_worker"]
 _LOGGER = logging.getLogger(__name__)
 _DRAIN_TIMEOUT_MS: Final = 30_000
 _POLLS_A_LOCK: Final = 4
-"""A fetch waits for no more than this part of a lock: nobody knows when it got its records."""
+"""A fetch waits at most this fraction of a lock: when it locked its records is unknown."""
 _SHORT_POLL_MS_MAX: Final = 500
 """How long a fetch waits while handlers run, as what they come to is said after it; and how long
 the first one does, which tells how long a lock lasts."""
@@ -181,7 +181,7 @@ class ShareWorker:
             raise self._failure
 
     async def wait(self) -> None:
-        """Wait for ever. Raises what ends the worker, such as a right that it lost."""
+        """Wait forever. Raises the error that ends the worker, such as a lost permission."""
         assert self._task is not None, "a worker is entered with `async with`"
         await self._has_ended.wait()
         if self._failure is not None:
@@ -196,7 +196,7 @@ class ShareWorker:
     # The loop
 
     async def _run(self) -> None:
-        """Fetch as much as there are free hands for, until told to end; then see to renewals."""
+        """Fetch records for free slots until stopped; then only renew locks."""
         try:
             while not self._is_ending or self._tasks:
                 self._leased.take_outcomes()
@@ -213,11 +213,11 @@ class ShareWorker:
             raise
 
     def _begin(self) -> None:
-        """Start handlers, and ask for as many records as there are hands left."""
+        """Start handlers, and fetch as many records as there are free slots."""
         try:
             self._delivery.raise_failure()
         except HeadraceError as error:
-            _LOGGER.error("the worker of group %r takes no more records: %s", self._group, error)
+            _LOGGER.error("the worker of group %r stopped fetching: %s", self._group, error)
             self._fail(error)
             return
         free = self._concurrency - len(self._tasks)
@@ -279,7 +279,7 @@ class ShareWorker:
     # The end
 
     async def _drain(self) -> None:
-        """Take no more; wait for what runs, and cancel what runs for too long."""
+        """Stop fetching; wait for running handlers, and cancel those that take too long."""
         self._is_ending = True
         self._delivery.on_news()
         if self._tasks:

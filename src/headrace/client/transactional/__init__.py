@@ -1,5 +1,5 @@
 """The transactions of a producer (KIP-98, KIP-447, KIP-890).
 
-`states` is what may follow what (pure), `requests` what is asked of coordinators, `producer` both
-together, `transaction` what users enter and leave.
+`states` is the state table (pure), `requests` the requests to coordinators, `producer` combines
+both, `transaction` is the context manager for users.
 """

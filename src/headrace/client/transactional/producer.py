@@ -1,7 +1,7 @@
-"""The transactions of one producer: the table of `states` with requests behind it.
+"""The transactions of one producer: the table of `states`, driven by requests.
 
-Knows the coordinator and who the producer is to it, nothing of batches. `transaction` is what users
-enter and leave; `sender` asks here under which identity records go out.
+Knows the coordinator and the producer's identity, nothing of batches. `transaction` is the context
+manager for users; `sender` gets the identity of records here.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.wire import ApiKey
 
 END_WAIT_SECONDS: Final = 5
-"""How long an exception waits for the end of a transaction, which goes on by itself then."""
+"""How long an exception waits for the abort, which then continues in the background."""
 CLOSED: Final = "the producer was closed"
 DEFAULT_TIMEOUT_MS: Final = 60_000
-"""When the coordinator aborts a transaction that nobody ends, as in Kafka's clients."""
+"""When the coordinator aborts an unfinished transaction; the default of Kafka's clients."""
 
 
 class TransactionalProducer:
@@ -64,7 +64,7 @@ class TransactionalProducer:
 
     @property
     def transactional_id(self) -> str:
-        """Who the producer is across restarts."""
+        """The producer's identity across restarts."""
         return self._identity.transactional_id
 
     @property
@@ -79,7 +79,7 @@ class TransactionalProducer:
 
     @property
     def may_abort(self) -> bool:
-        """Whether a transaction is open whose end was not asked for."""
+        """Whether a transaction is open and not being ended."""
         return self.states.state in MAY_ABORT
 
     @property
@@ -95,7 +95,7 @@ class TransactionalProducer:
     # Begin
 
     async def start(self) -> None:
-        """Take the transactional id over, once: what a former life left open is aborted."""
+        """Take over the transactional id, once: the predecessor's open transaction is aborted."""
         async with self._starting:
             if self.states.state is not State.NEW:
                 return
@@ -117,14 +117,14 @@ class TransactionalProducer:
         return self.states.number
 
     def check_usable(self) -> None:
-        """Raise why this producer cannot go on, if it cannot."""
+        """Raise the error that broke this producer, if any."""
         if self.states.state is not State.BROKEN:
             return
         error = self.states.error
         if isinstance(error, ProducerFenced):
             raise ProducerFenced(error.message)
         raise ClientError(
-            f"this producer cannot go on: {error}; use a new Producer with the same "
+            f"this producer is unusable: {error}; use a new Producer with the same "
             "transactional_id, which finds a definite state"
         ) from error
 
@@ -150,10 +150,11 @@ class TransactionalProducer:
         raise TransactionAborted("the transaction was aborted before the record was accepted")
 
     def fail(self, error: Exception, number: int | None = None) -> None:
-        """Let the transaction end in an abort: something of it failed.
+        """Doom the transaction to an abort: a part of it failed.
 
-        Only while its end is open, and only that one's if there is a number: what comes late is
-        not the next one's, and an epoch that an abort has ended is no sign of another producer.
+        Only while its end is undecided, and only that transaction if a number is given: a late
+        failure must not hit the next one, and an epoch that an abort has ended does not mean that
+        another producer fenced us.
         """
         if not self.may_abort or number not in (None, self.states.number):
             return
@@ -165,7 +166,7 @@ class TransactionalProducer:
     # What a transaction holds
 
     async def prepare(self, partitions: Iterable[TopicPartition]) -> Identity:
-        """Make sure that the coordinator knows of partitions; return who writes to them."""
+        """Make sure that the coordinator knows partitions; return the identity to write with."""
         states = self.states
         states.is_known = True
         if not states.uses_implicit_adds:
@@ -205,22 +206,22 @@ class TransactionalProducer:
     # End
 
     def start_commit(self) -> "asyncio.Task[None]":
-        """Commit in a task of its own. A commit that becomes an abort leaves the state DOOMED."""
+        """Commit in a separate task. A commit that becomes an abort leaves the state DOOMED."""
         self.states.step(Step.COMMIT)
         return self._run_end(self._commit())
 
     def start_abort(self, give_up: Callable[[], Awaitable[None]]) -> "asyncio.Task[None]":
-        """Abort in a task of its own, after `give_up` has ended what is on its way."""
+        """Abort in a separate task, after `give_up` has ended requests in flight."""
         self.states.step(Step.ABORT)
         return self._run_end(self._abort(give_up))
 
     async def settle(self, timeout: float | None = None) -> None:
-        """Wait for an end that is under way, whatever comes of it, or for `timeout` seconds."""
+        """Wait for a commit or abort in progress, whatever its outcome, up to `timeout` seconds."""
         if self._ending is not None:
             await asyncio.wait({self._ending}, timeout=timeout)
 
     async def stop(self) -> None:
-        """Give up an end that is under way: the coordinator ends the transaction in time."""
+        """Abandon a commit or abort in progress: the coordinator's timeout ends the transaction."""
         ending = self._ending
         if ending is not None:
             ending.cancel()

@@ -54,7 +54,7 @@ _IMPLICIT_FEATURE: Final = "transaction.version"
 _IMPLICIT_FROM_LEVEL: Final = 2
 
 CONCURRENT_PAUSE_MS: Final = 20
-"""How soon to ask again while the markers of the last transaction are being written."""
+"""The retry backoff while the markers of the last transaction are being written."""
 
 FENCING: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 """Codes of a producer that is not the newest of its transactional id."""
@@ -77,7 +77,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True):
 
 
 class Coordinator:
-    """The way to whoever coordinates a transactional id or a group; it is looked up once."""
+    """The coordinator of a transactional id or a group; it is looked up once."""
 
     def __init__(self, cluster: Cluster, kind: CoordinatorType, key: str) -> None:
         self._cluster = cluster
@@ -96,8 +96,8 @@ class Coordinator:
     ) -> M:
         """Send a request until the response is definite, for `patience_ms` (the API timeout).
 
-        NotReachable if nobody answers for that long: then the outcome is unknown. Only for
-        requests that may be carried out twice.
+        Raise NotReachable without a response for that long: then the outcome is unknown. Only for
+        idempotent requests.
         """
         retries = Retries(self._cluster.settings, patience_ms)
         while True:
@@ -143,9 +143,9 @@ async def has_implicit_adds(cluster: Cluster) -> bool:
 async def init_producer_id(
     coordinator: Coordinator, identity: ProducerIdentity, timeout_ms: int
 ) -> ProducerIdentity:
-    """Abort what the transactional id has open, shut older producers out, return who we are now.
+    """Abort the id's open transaction, fence older producers, and return our new identity.
 
-    An identity that has an epoch already asks for the next one, and is told if it was fenced.
+    An identity that already has an epoch requests the next one, and learns if it was fenced.
     """
     answer = await coordinator.ask(
         InitProducerIdRequest(
@@ -251,9 +251,9 @@ async def end_transaction(
     uses_implicit_adds: bool,
     patience_ms: int,
 ) -> ProducerIdentity:
-    """Commit or abort; return who we are for the next transaction.
+    """Commit or abort; return our identity for the next transaction.
 
-    Asked again after a lost response: the coordinator knows a repetition, with the old epoch too.
+    Retried after a lost response: the coordinator recognizes a retry, also with the old epoch.
     """
     answer = await coordinator.ask(
         EndTxnRequest(

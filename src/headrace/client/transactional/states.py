@@ -1,6 +1,6 @@
 """The states of a transactional producer, as a table: pure, no I/O, no clock.
 
-`NEXT` is the whole truth: what is not in it is not allowed. The shell around it is `producer`.
+`NEXT` is complete: steps that are not in it are not allowed. The shell around it is `producer`.
 
     NEW --start--> READY --begin--> OPEN --close--> CLOSING --commit--> COMMITTING --end--> READY
                                      |fail           |fail               |fail
@@ -11,8 +11,8 @@
                                     ABORTING --end--> READY             any --break--> BROKEN
 
 A transaction is decided by one request. Until it is sent (CLOSING), leaving the transaction can
-still turn into an abort; once it is on its way (COMMITTING), only the coordinator's response says
-what became of it.
+still turn into an abort; once it is in flight (COMMITTING), only the coordinator's response tells
+the outcome.
 """
 
 from enum import Enum
@@ -75,7 +75,7 @@ MAY_ABORT: Final = frozenset(state for state, step in NEXT if step is Step.ABORT
 
 
 class InvalidTransactionStep(ClientError):
-    """A transactional producer was asked for what it cannot do now, such as two at a time."""
+    """A step that a transactional producer cannot take now, such as two transactions at a time."""
 
 
 class TransactionStates:
@@ -86,15 +86,15 @@ class TransactionStates:
         self.number = 0
         """Which transaction it is, counted from 1."""
         self.error: Exception | None = None
-        """Why the transaction can only be aborted, or the producer cannot go on."""
+        """Why the transaction can only be aborted, or the producer is unusable."""
         self.is_known = False
-        """Whether the coordinator may have heard of it, and so must be told its end."""
+        """Whether the coordinator may know of it, and so must be told its end."""
         self.uses_implicit_adds = False
         """Whether brokers add partitions themselves (KIP-890, transaction.version 2)."""
         self.partitions: set[TopicPartition] = set()
-        """The partitions that the coordinator was told of."""
+        """The partitions that the coordinator knows."""
         self.groups: set[str] = set()
-        """The groups that the coordinator was told of."""
+        """The groups that the coordinator knows."""
 
     def begin(self, *, uses_implicit_adds: bool) -> None:
         """Open the next transaction."""

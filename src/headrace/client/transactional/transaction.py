@@ -27,11 +27,11 @@ class Transaction:
 
     Leaving the block commits: everything that was sent inside is acknowledged, then the
     coordinator decides. An error of any record, or of `send_offsets`, even one that the block has
-    caught, makes the commit raise `TransactionAborted`: never is a part committed. An exception
-    that leaves the block, a cancellation included, aborts and goes on unchanged.
+    caught, makes the commit raise `TransactionAborted`: no part is ever committed alone. An
+    exception that leaves the block, a cancellation included, aborts and propagates unchanged.
 
-    A commit that is on its way is not undone by a cancellation. It is brought to its end in the
-    background, and the next transaction waits for that.
+    A cancellation does not undo a commit in flight. It completes in the background, and the next
+    transaction waits for that.
     """
 
     def __init__(self, transactions: TransactionalProducer, sender: Sender) -> None:
