@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
             self.pushFilters = _PushesNothing()  # type: ignore[method-assign]
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's
-        """Take what bounds topics, partitions and offsets; times say where to begin."""
+        """Accept filters on topics, partitions and offsets; filters on time only set the start."""
         return take(filters, self._bounds)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
 
 
 async def _extent(cluster: Cluster, found: Found, options: ReadOptions) -> tuple[Offsets, Offsets]:
-    """Give both ends of every partition, inside of what there is."""
+    """Return both ends of every partition, clipped to the existing offsets."""
     partitions = found.partitions
     start = await resolve(cluster, options.start, partitions, options, is_start=True)
     stop = await resolve(cluster, options.end, partitions, options, is_start=False)

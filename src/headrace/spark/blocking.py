@@ -1,9 +1,8 @@
-"""A cluster for those who wait: the asyncio client behind calls that block.
+"""A blocking interface to the asyncio client.
 
-Spark calls sources from processes of its own: a planner for a query, a worker for each task that
-runs at a time. They are reused, so a process keeps its clusters: the next task finds connections
-and leaders as the last one left them. One thread of a process uses them, as Spark's workers have
-one.
+Spark calls sources from its own processes: a planner per query, a worker per concurrent task. They
+are reused, so a process keeps its clusters: the next task reuses connections and leaders. One
+thread of a process uses them, as Spark's workers have one.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ CLUSTERS_MAX: Final = 4
 
 
 class BlockingCluster:
-    """One cluster on a loop of its own, which runs only while somebody waits."""
+    """One cluster on its own loop, which runs only during a call."""
 
     def __init__(self, connecting: Connecting) -> None:
         self.loop = asyncio.new_event_loop()
@@ -32,17 +31,17 @@ class BlockingCluster:
         self._is_connected = False
 
     def connect(self, *, is_patient: bool = False) -> None:
-        """Reach the cluster, which every first use does.
+        """Connect to the cluster; every first use does.
 
-        Who is patient tries up to the API timeout: a task, as the cluster was there when it was
-        planned. Who is not learns of a wrong address at once.
+        A patient caller retries up to the API timeout: a task, because the cluster was available
+        when it was planned. Other callers learn of a wrong address at once.
         """
         if not self._is_connected:
             self.loop.run_until_complete(self._connect(is_patient=is_patient))
             self._is_connected = True
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Give what the coroutine gives."""
+        """Run a coroutine and return its result."""
         try:
             self.connect()
         except BaseException:
@@ -67,7 +66,7 @@ class BlockingCluster:
 
 
 def cluster_of(connecting: Connecting) -> BlockingCluster:
-    """Give this process's connections to a cluster."""
+    """Return this process's connections to a cluster."""
     key = (os.getpid(), connecting)  # what a parent opened is not a fork's to use
     known = _CLUSTERS.pop(key, None) or BlockingCluster(connecting)
     _CLUSTERS[key] = known

@@ -1,9 +1,9 @@
-"""Fetching one range of a partition on an executor, with one fetch under way ahead.
+"""Fetching one range of a partition on an executor, with one prefetch.
 
-As soon as an answer is here, the next request goes out; its answer gathers in the socket while the
-caller decodes and while Spark takes the rows. Nothing runs in between: the loop turns only in
-`next_chunk`. Brokers that go are waited for, leaders that move are followed, and what is lost is
-told apart (`loss`).
+As soon as a response is here, the next request is sent; its response gathers in the socket while
+the caller decodes and Spark takes the rows. Nothing runs in between: the loop runs only in
+`next_chunk`. It waits for unavailable brokers, follows leaders that move, and distinguishes kinds
+of loss (`loss`).
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class RangeFetch:
         return None
 
     async def close(self) -> None:
-        """Forget the fetch that is under way."""
+        """Drop the fetch in flight."""
         if self._ahead is not None:
             self._ahead.cancel()
             await asyncio.gather(self._ahead, return_exceptions=True)
@@ -106,7 +106,7 @@ class RangeFetch:
         return Chunk(records[:wanted_bytes], aborted, start, self.position)
 
     def _walk(self, records: memoryview) -> int:
-        """Go behind the batches that are wanted; give how many bytes these are."""
+        """Advance past the wanted batches; return their size in bytes."""
         wanted_bytes = 0
         try:
             for at, header in read_headers(records):

@@ -1,8 +1,8 @@
-"""Filters that Spark hands over, as bounds on partitions, offsets and times.
+"""Spark's pushed-down filters, as bounds on partitions, offsets and times.
 
-What a bound covers exactly is taken from Spark; a filter on time only says where to begin, as
-later records may have earlier times, so Spark still checks it. The classes of filters are told by
-name, so that this module needs no Spark.
+A filter that a bound covers exactly is accepted; a filter on time only sets the start, as later
+records may have earlier times, so Spark still applies it. Filter classes are recognized by name, so
+that this module does not import Spark.
 """
 
 from collections.abc import Iterable
@@ -26,13 +26,13 @@ class Bounds(msgspec.Struct):
     since_ms: int | None = None
 
     def admits(self, topic: str, partition: int) -> bool:
-        """Whether anything of a partition may be wanted."""
+        """Return whether any record of a partition may match."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )
 
     def clip(self, whole: Range) -> Range:
-        """Give the part of a range that the bounds on offsets leave."""
+        """Return the part of a range within the bounds on offsets."""
         start = whole.start if self.start is None else max(whole.start, self.start)
         stop = whole.stop if self.stop is None else min(whole.stop, self.stop)
         return msgspec.structs.replace(whole, start=start, stop=max(start, stop))
@@ -85,7 +85,7 @@ def _take_offset(kind: str, value: int, bounds: Bounds) -> None:
 
 
 def _take_time(value: datetime, bounds: Bounds) -> None:
-    """Note a time to begin at. One before 1970 is none: records without a time have -1."""
+    """Set a start time. One before 1970 is ignored: records without a timestamp have -1."""
     if value.tzinfo is None:
         return
     since_ms = (value - _EPOCH) // timedelta(milliseconds=1)

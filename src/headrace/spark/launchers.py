@@ -21,7 +21,7 @@ def write_launcher(path: str, script: str) -> Path:
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
         if folder.stat().st_uid != os.getuid():
-            raise NoLauncher(f"{folder} belongs to somebody else: remove it")
+            raise NoLauncher(f"{folder} belongs to another user: remove it")
         launcher.parent.mkdir(parents=True, exist_ok=True)
         scratch = launcher.with_name(f"{launcher.name}.{os.getpid()}")
         scratch.write_text(script)

@@ -47,9 +47,9 @@ class Found:
 async def find_topics(
     cluster: Cluster, subscription: Subscription, *, may_be_missing: frozenset[str] = frozenset()
 ) -> Found:
-    """Give the topics and partitions of a subscription as they are now.
+    """Return the current topics and partitions of a subscription.
 
-    KafkaError if a topic that it names does not exist, unless that may be.
+    Raise KafkaError if a named topic does not exist, unless that is allowed.
     """
     if subscription.pattern:
         matches = re.compile(subscription.pattern).fullmatch
@@ -84,7 +84,7 @@ async def find_topics(
 async def ends(
     cluster: Cluster, partitions: Iterable[TopicPartition], end: int, options: ReadOptions
 ) -> Offsets:
-    """Give where partitions begin (EARLIEST) or end (LATEST) for a reader of these records."""
+    """Return the first (EARLIEST) or end (LATEST) offsets of partitions at this isolation level."""
     found = await list_offsets(
         cluster, dict.fromkeys(partitions, end), is_committed=options.limits.is_committed
     )
@@ -92,7 +92,7 @@ async def ends(
 
 
 async def high_watermarks(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Offsets:
-    """Give where partitions end, undecided records included."""
+    """Return the ends of partitions, records of open transactions included."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     return {partition: each.offset for partition, each in values_of(found).items()}
 
@@ -105,7 +105,7 @@ async def resolve(
     *,
     is_start: bool,
 ) -> Offsets:
-    """Give the offset of every partition that a bound means."""
+    """Return the offset of every partition for a bound."""
     name = "starting" if is_start else "ending"
     if isinstance(bound, AtEnd):
         return await ends(cluster, partitions, bound.end, options)
@@ -133,7 +133,7 @@ async def resolve(
 async def offsets_at(
     cluster: Cluster, times: Mapping[TopicPartition, int], options: ReadOptions
 ) -> Offsets:
-    """Give the first offsets at these times or later; -1 where no record is."""
+    """Return the first offsets at these times or later; -1 if there is no record."""
     found = await list_offsets(cluster, times, is_committed=options.limits.is_committed)
     return {partition: each.offset for partition, each in values_of(found).items()}
 
@@ -141,7 +141,7 @@ async def offsets_at(
 def _check_covered(
     given: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
 ) -> None:
-    """Every partition, no other: what is left out by mistake would be read from anywhere."""
+    """Check that exactly all partitions are given: a missing one would have no start."""
     missing, foreign = set(partitions).difference(given), set(given).difference(partitions)
     if missing:
         raise InvalidOption(

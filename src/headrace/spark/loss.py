@@ -1,8 +1,8 @@
-"""Data that should be there and is not: which kind of loss it is, and what to do.
+"""Missing data: the kind of loss, and what to do.
 
-A gap is no loss: compaction leaves some, and so do markers and aborted records of transactions.
-Lost is what was in a range that Spark planned and cannot be had any more. Either that ends the read
-with a `DataLoss`, or, with failOnDataLoss=false, what is left is read and the same is logged.
+A gap is not a loss: compaction leaves gaps, and so do transaction markers and aborted records. Data
+is lost if it was in a range that Spark planned and is no longer available. Then the read fails with
+a `DataLoss`, or, with failOnDataLoss=false, the rest is read and the loss is logged.
 """
 
 import logging
@@ -19,7 +19,7 @@ _WAY_OUT = (
 
 
 class DataLoss(HeadraceError):
-    """Records that were planned to be read do not exist (any more)."""
+    """Records of a planned range do not exist (any more)."""
 
 
 def report(what: str, *, fails: bool) -> None:

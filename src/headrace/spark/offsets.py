@@ -2,9 +2,9 @@
 
     {"orders": {"0": 23, "1": 345}, "#group": "...", "#topicIds": {"orders": "..."}}
 
-The first part is the connector's, so that what it wrote can be read here and the other way round.
-A stream also notes the ids of its topics, so that a re-created topic is told from the old one, and
-the group that its progress is committed for. Both names begin with a character that no topic has.
+The first part is the connector's, so that each can read the other's checkpoints. A stream also
+stores the ids of its topics, to recognize a re-created topic, and the group for which its progress
+is committed. Both keys start with a character that no topic name has.
 Pure: no Spark, no cluster.
 """
 
@@ -52,7 +52,7 @@ class AtTimes(msgspec.Struct, frozen=True):
 
 
 Bound = AtEnd | AtOffsets | AtTimes
-"""Where to begin or to end, before a cluster was asked what that means."""
+"""A start or an end that is not yet resolved to offsets."""
 
 
 class StreamOffset(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class StreamOffset(msgspec.Struct, frozen=True):
         return {partition.topic for partition in self.offsets}
 
     def to_json(self) -> dict[str, Any]:
-        """Give what Spark stores: always in the same order, as Spark compares texts."""
+        """Return the text that Spark stores, in a fixed order, as Spark compares texts."""
         stored: dict[str, Any] = {}
         if self.group:
             stored[_GROUP] = self.group
@@ -88,7 +88,7 @@ class StreamOffset(msgspec.Struct, frozen=True):
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Give the connector's form, sorted."""
+    """Return the connector's form, sorted."""
     topics: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset

@@ -1,8 +1,8 @@
-"""The options of the Spark sources and sinks: names, values, and what is said of a wrong one.
+"""The options of the Spark sources and sinks: names, values, and errors for invalid ones.
 
-Names are those of Spark's Kafka connector, so that a job moves by changing one word, and as there
-their case does not matter. A source or sink says which names it knows, reads their values through
-`Options`, and keeps them in a frozen struct of its own. Nothing here needs Spark or a cluster.
+Names are those of Spark's Kafka connector, so that a job migrates by changing one word, and like
+there they are case-insensitive. A source or sink declares the names it knows, reads their values
+through `Options`, and keeps them in its own frozen struct. Nothing here needs Spark or a cluster.
 """
 
 import json
@@ -58,10 +58,10 @@ class Options:
         purpose: str,
         refused: Mapping[str, str],
     ) -> None:
-        """Take what Spark hands over; InvalidOption names what is unknown, and what was meant.
+        """Take Spark's options; raise InvalidOption with a suggestion for an unknown one.
 
-        `purpose` is for that message ("a batch read"). `refused` has names that Kafka knows and
-        that cannot be given here, each with the reason.
+        `purpose` is for that message ("a batch read"). `refused` has Kafka's names that cannot be
+        used here, each with the reason.
         """
         spelled = {name.lower(): name for name in known}
         reasons = {name.lower(): (name, reason) for name, reason in refused.items()}
@@ -79,19 +79,19 @@ class Options:
         return name.lower() in self._values
 
     def text(self, name: str) -> str | None:
-        """Give a value as it was given, without blanks around it; None if it was not."""
+        """Return a value, stripped; None if it was not given."""
         value = self._values.get(name.lower())
         return None if value is None else value.strip()
 
     def required(self, name: str, hint: str) -> str:
-        """Give a value that must be there."""
+        """Return a required value."""
         value = self.text(name)
         if not value:
             raise InvalidOption(f"{self._purpose} needs the option {name!r}: {hint}")
         return value
 
     def number(self, name: str, default: int | None = None, *, least: int = 0) -> int | None:
-        """Give a whole number."""
+        """Return an integer, or None."""
         value = self.text(name)
         if value is None:
             return default
@@ -104,12 +104,12 @@ class Options:
         return number
 
     def whole(self, name: str, default: int, *, least: int = 0) -> int:
-        """Give a whole number that always has a value."""
+        """Return an integer with a default."""
         number = self.number(name, default, least=least)
         return default if number is None else number
 
     def truth(self, name: str, default: bool) -> bool:
-        """Give true or false."""
+        """Return a boolean."""
         value = self.text(name)
         if value is None:
             return default
@@ -118,19 +118,19 @@ class Options:
         return value.lower() == "true"
 
     def one_of(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """Give one of a few words."""
+        """Return one of a few words."""
         value = (self.text(name) or default).lower()
         if value not in choices:
             raise InvalidOption(f"option {name!r} is {value!r}; it is one of {', '.join(choices)}")
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Give a list with commas between."""
+        """Return a comma-separated list."""
         parts = (part.strip() for part in (self.text(name) or "").split(","))
         return tuple(dict.fromkeys(part for part in parts if part))
 
     def json_object(self, name: str, example: str) -> dict[str, Any] | None:
-        """Give a JSON object; `example` is for who wrote something else."""
+        """Return a JSON object; `example` is for the error message."""
         value = self.text(name)
         if value is None:
             return None
@@ -146,7 +146,7 @@ class Options:
         return parsed
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """Give a time like `15m`, `10s` or `500ms`, or a plain number of ms."""
+        """Return a duration like `15m`, `10s` or `500ms`, or a plain number of ms."""
         value = self.text(name)
         if value is None:
             return default_ms

@@ -30,10 +30,10 @@ class Range(msgspec.Struct, frozen=True):
 def split(
     ranges: Iterable[Range], partitions_min: int | None, records_max: int | None
 ) -> list[Range]:
-    """Cut ranges so that there are about `partitions_min`, none above `records_max`.
+    """Split ranges so that there are about `partitions_min`, none above `records_max`.
 
-    As in the connector: a range gets as many parts as its share of all offsets asks for, at least
-    one, and its parts are of equal size up to one offset. Empty ranges are left out.
+    As in the connector: a range is split in proportion to its share of all offsets, into at least
+    one part, and its parts have equal sizes up to one offset. Empty ranges are dropped.
     """
     full = [each for each in ranges if each.size > 0]
     total = sum(each.size for each in full)
@@ -59,10 +59,10 @@ def _cut(whole: Range, count: int) -> list[Range]:
 def bound_rows(
     start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], rows_max: int
 ) -> Offsets:
-    """Give an end that is `rows_max` offsets away, shared in proportion to the lags.
+    """Return an end that is `rows_max` offsets away, shared in proportion to the lags.
 
-    Each partition that has anything goes on by one offset at least, so that a small one beside a
-    large one does not wait for ever; only where they are more than `rows_max`, so are the offsets.
+    Each partition with records advances by at least one offset, so that a small one next to a
+    large one does not starve; only with more than `rows_max` partitions are there more offsets.
     """
     lags = {each: max(0, end - start.get(each, end)) for each, end in latest.items()}
     total = sum(lags.values())
@@ -79,5 +79,5 @@ def bound_rows(
 
 
 def lag(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
-    """Give how many offsets lie between."""
+    """Return the number of offsets in between."""
     return sum(max(0, end - start.get(each, end)) for each, end in latest.items())

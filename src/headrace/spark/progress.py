@@ -24,7 +24,7 @@ from headrace.spark.planning import Range, bound_rows, lag, split
 from headrace.spark.read_options import ReadOptions
 
 RECHECK_MS_MAX: Final = 3000
-"""For how long an end that went back is asked for again before it is a loss."""
+"""How long to recheck an end that went back before it counts as a loss."""
 
 
 class WrongCheckpoint(HeadraceError):
@@ -95,7 +95,7 @@ class Progress:
         return split(ranges, self._options.partitions_min, self._options.partition_records_max)
 
     def _check_topics(self, done: StreamOffset, found: Found) -> None:
-        """Refuse a checkpoint of other topics; report what is gone or not read any more."""
+        """Refuse a checkpoint of other topics; report topics that are gone or no longer read."""
         if not done.offsets:
             return
         named = set(self._options.subscription.names)
@@ -103,7 +103,7 @@ class Progress:
         if old == done.topics and found.topics:
             raise WrongCheckpoint(
                 f"the checkpoint is of {', '.join(sorted(old))}, and this query reads "
-                f"{self._options.subscription}: give it a checkpointLocation of its own"
+                f"{self._options.subscription}: use another checkpointLocation"
             )
         fails = self._options.limits.fails_on_data_loss
         for topic in sorted(done.topics.intersection(named).difference(found.topics)):
@@ -148,7 +148,7 @@ class Progress:
         *,
         reports: bool,
     ) -> Offsets:
-        """Where each partition goes on: new ones, and those of a new topic, at their beginning."""
+        """Return where each partition continues; new ones, also of a new topic, at the start."""
         fails = self._options.limits.fails_on_data_loss
         starts: Offsets = {}
         fresh: list[TopicPartition] = []
@@ -198,7 +198,7 @@ class Progress:
         return f"{prefix}-{topics}-{secrets.token_hex(4)}"
 
     async def _commit(self, done: StreamOffset, found: Found, group: str) -> None:
-        """Say to everybody how far the stream is, in the topics that are still the same."""
+        """Commit the stream's progress for its group, in topics that were not re-created."""
         offsets = {
             each: offset
             for each, offset in done.offsets.items()

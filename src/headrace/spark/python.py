@@ -1,9 +1,8 @@
-"""The Python of Spark's workers: this one, with Spark's code from where it is installed.
+"""The Python of Spark's workers: this one, with Spark's installed code.
 
-Spark puts archives of its own code before everything else on the path of its workers. Python
-compiles what comes out of an archive anew in each process, which takes a second of CPU, of the ten
-that Spark gives a worker to come up. Where the same code is installed beside, a launcher takes the
-archives off the path.
+Spark puts archives of its own code first on the path of its workers. Python compiles modules from
+an archive in each process again, which takes a second of CPU, of the ten that Spark gives a worker
+to start. If the same code is installed as files, a launcher removes the archives from the path.
 """
 
 import os
@@ -33,7 +32,7 @@ exec "{python}" "$@"
 
 
 def worker_python() -> str:
-    """Give what PYSPARK_PYTHON should be for workers on this machine."""
+    """Return the PYSPARK_PYTHON for workers on this machine."""
     installed = Path(pyspark.__file__).parent
     spark_home = Path(os.environ.get("SPARK_HOME", installed))
     if os.name != "posix" or not installed.is_dir() or spark_home != installed:

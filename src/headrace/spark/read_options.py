@@ -39,7 +39,7 @@ COLUMNS: Final = (
     "headers",
 )
 FETCH_BYTES: Final = 1024 * 1024
-"""What one fetch asks for: below, requests cost more than records; above, nothing is gained."""
+"""The size of a fetch: below, requests dominate the cost; above, nothing is gained."""
 POLL_TIMEOUT_MS: Final = 120_000
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 
@@ -91,9 +91,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     partitions_min: int | None
     partition_records_max: int | None
     late_start_is_end: bool
-    """Whether a partition without a record as late as asked for is read from its end."""
+    """Whether a partition without a record that late is read from its end."""
     pushes_filters: bool | None
-    """None: when Spark asks for it. True: it must."""
+    """None: if Spark enables it. True: fail if Spark does not."""
     group: str
     group_prefix: str
     trigger_offsets_max: int | None
@@ -122,13 +122,13 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def chosen_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the columns of a read, which may be a batch or a stream."""
+    """Return the columns of a batch or stream read."""
     known = {*BATCH_NAMES, *STREAM_NAMES}
     return columns_of(Options(given, known, "a read", REFUSED))
 
 
 def columns_of(options: Options, among: tuple[str, ...] = COLUMNS) -> tuple[str, ...]:
-    """Give the columns that are asked for; the last of `among` is the one of headers."""
+    """Return the selected columns; the last of `among` is that of headers."""
     chosen = options.names("columns")
     has_headers = options.truth("includeHeaders", False)
     if not chosen:
@@ -141,7 +141,7 @@ def columns_of(options: Options, among: tuple[str, ...] = COLUMNS) -> tuple[str,
 
 
 def fetch_limits(options: Options, *, is_committed: bool) -> FetchLimits:
-    """Give how executors fetch, for topics and queues alike."""
+    """Return the fetch limits of executors, for topics and queues alike."""
     return FetchLimits(
         fetch_bytes=options.whole("kafka.max.partition.fetch.bytes", FETCH_BYTES, least=1),
         max_wait_ms=options.whole("kafka.fetch.max.wait.ms", 500),

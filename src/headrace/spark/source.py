@@ -3,7 +3,7 @@
     spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9092")
         .option("subscribe", "orders").load()
 
-Only the table of what Spark may ask for; `batch` and `streaming` read, `sink` writes.
+Only the entry points for Spark; `batch` and `streaming` read, `sink` writes.
 """
 
 from collections.abc import Mapping

@@ -25,7 +25,7 @@ class TopicTail:
         take: Callable[[ConsumedRecord], None],
         forget: Callable[[], None],
     ) -> None:
-        """`take` gets the records in order; `forget` is called if they begin anew."""
+        """`take` gets the records in order; `forget` is called if they start over."""
         self._cluster = cluster
         self._partition = partition
         self._take = take
@@ -34,7 +34,7 @@ class TopicTail:
         self._position = 0
 
     async def read(self) -> None:
-        """Take in everything that was written before the call; KafkaError if there is no topic."""
+        """Read everything that was written before the call; raise KafkaError without the topic."""
         topic_id = (await self._cluster.topic(self._partition.topic)).topic_id
         found = await list_offsets(self._cluster, {self._partition: int(Start.END)})
         end = values_of(found)[self._partition].offset

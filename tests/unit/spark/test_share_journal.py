@@ -37,7 +37,7 @@ def test_a_first_offset_says_the_group_and_nothing_else() -> None:
     ],
 )
 def test_a_checkpoint_of_something_else_is_told(stored: dict[str, object]) -> None:
-    with pytest.raises(WrongCheckpoint, match="checkpointLocation of its own"):
+    with pytest.raises(WrongCheckpoint, match="use another checkpointLocation"):
         ShareOffset.from_json(stored)
 
 

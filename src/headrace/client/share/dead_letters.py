@@ -194,7 +194,7 @@ class _Replay:
         self.outcome.note_sent(Sent(to, letter.group, letter.reason))
 
     async def _exists(self, topic: str) -> bool:
-        """Return whether a target topic exists, as producers create topics; raise if `to` does not."""
+        """Return whether a topic exists, as a producer would create it; raise if `to` does not."""
         try:
             await self._cluster.topic(topic)
         except KafkaError as error:

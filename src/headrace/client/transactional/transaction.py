@@ -42,7 +42,7 @@ class Transaction:
 
     async def __aenter__(self) -> Self:
         if self._number:
-            raise InvalidTransactionStep("a transaction is entered once; ask for another one")
+            raise InvalidTransactionStep("a transaction is entered once; create another one")
         self._number = await self._transactions.begin()
         return self
 
@@ -68,9 +68,9 @@ class Transaction:
     ) -> None:
         """Commit offsets of a consumer group with this transaction.
 
-        An offset is where the group goes on: that of the last record plus one. Use a consumer's
-        `group_metadata` where there is one: then a consumer that has lost its partitions cannot
-        commit for them. With the name alone, a group of the classic protocol checks nothing.
+        An offset is where the group continues: that of the last record plus one. Use a consumer's
+        `group_metadata` if there is one, so that a consumer that has lost its partitions cannot
+        commit for them. With the name alone, a classic group checks nothing.
         """
         self._check_inside()
         if not offsets:

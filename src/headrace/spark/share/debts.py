@@ -1,10 +1,10 @@
-"""Records that a query is done with and that come to it again: they are acknowledged, not read.
+"""Finished records that are delivered to a query again: they are acknowledged, not read.
 
 Pure. A lease is lost with its connection, so a driver that dies, or a broker that restarts, leaves
-records behind that are durable in the sink and not acknowledged. If they come to the same query
-again, it knows them. If they come to another member of the group, they are done twice.
+records that are durable in the sink but not acknowledged. If the same query gets them again, it
+recognizes them. If another member of the group gets them, they are processed twice.
 
-Debts of a partition, runs and ranges are ascending and disjoint: each is gone through once.
+Debts of a partition, runs and ranges are ascending and disjoint: each is traversed once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,10 +27,10 @@ class Parted(NamedTuple):
 
 
 def part(runs: Iterable[Run], debts: Sequence[Debt]) -> Parted:
-    """Tell records that are owed from those that are to be read.
+    """Separate records that are owed from those to be read.
 
-    What was delivered less often than when this query read it is read again: the group was reset
-    since, which means that somebody wants it to be.
+    A record with a lower delivery count than when this query read it is read again: the group was
+    reset since, in order to read it again.
     """
     parted = Parted([], [], [])
     for run, debt, first, last in aligned(runs, debts):
@@ -48,7 +48,7 @@ def incur(debts: Sequence[Debt], more: Sequence[Debt]) -> list[Debt]:
 
 
 def pay(debts: Sequence[Debt], paid: Sequence[tuple[int, ...]]) -> list[Debt]:
-    """Take away what is acknowledged."""
+    """Remove acknowledged records."""
     return [
         Debt(first, last, debt.delivery_count, debt.is_rejected)
         for debt, other, first, last in aligned(debts, paid)

@@ -43,7 +43,7 @@ class Taken(NamedTuple, Generic[L]):
     missing: list[Interval]
     """What is not held."""
     ranges: list[Interval]
-    """What was held, and is not any more."""
+    """Ranges whose lease was lost."""
     types: dict[L, dict[int, int]]
     """What is to be said, by lease and offset."""
 
@@ -65,7 +65,7 @@ class HeldRanges(Generic[L]):
     def hold(
         self, shared: SharedPartition, ranges: Sequence[Interval], lease: L, now: float
     ) -> None:
-        """Hold ranges from now on; what comes anew was lost, noticed or not."""
+        """Add held ranges; a range that is delivered again had been lost, noticed or not."""
         self.drop(shared, ranges)
         held = self._held.setdefault(shared, [])
         held.extend(Held(first, last, lease, now) for first, last in ranges)
@@ -73,7 +73,7 @@ class HeldRanges(Generic[L]):
         self._oldest = min(self._oldest, now)
 
     def drop(self, shared: SharedPartition, ranges: Sequence[Interval]) -> None:
-        """Hold ranges no more."""
+        """Remove held ranges."""
         left = [
             held if (first, last) == held[:2] else held._replace(first=first, last=last)
             for held, other, first, last in aligned(self._held.pop(shared, ()), ranges)
@@ -83,7 +83,7 @@ class HeldRanges(Generic[L]):
             self._held[shared] = left
 
     def take(self, shared: SharedPartition, said: Sequence[Word]) -> Taken[L]:
-        """Hold no more what final words are said of."""
+        """Remove ranges with a final acknowledgement."""
         missing: list[Interval] = []
         ranges: list[Interval] = []
         # By offset, not by range: so it takes the place of a renewal that waits.

@@ -63,7 +63,7 @@ class ShareOffset(msgspec.Struct, frozen=True):
     debts: Debts = {}
 
     def to_json(self) -> dict[str, Any]:
-        """Give what Spark stores: always in the same order, as Spark compares texts."""
+        """Return the text that Spark stores, in a fixed order, as Spark compares texts."""
         stored: dict[str, Any] = {_BATCH: self.batch, _GROUP: self.group}
         if self.runs:
             stored[_RECORDS] = _to_json(self.runs)
@@ -83,8 +83,8 @@ class ShareOffset(msgspec.Struct, frozen=True):
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise WrongCheckpoint(
-                "the checkpoint is of another kind of query, not of a queue: give this one a "
-                "checkpointLocation of its own"
+                "the checkpoint belongs to another kind of query, not to a queue: use another "
+                "checkpointLocation"
             ) from None
 
 
@@ -122,7 +122,7 @@ def size_of(runs: Mapping[SharedPartition, Iterable[Run]]) -> int:
 
 
 def _to_json(runs: Mapping[SharedPartition, Iterable[Run | Debt]]) -> dict[str, dict[str, str]]:
-    """Give texts like `0-499*1`, by topic (with its id: one of that name may follow) and index."""
+    """Return texts like `0-499*1`, by topic (with its id: it may be re-created) and index."""
     topics: dict[str, dict[str, str]] = {}
     for shared, each in sorted(runs.items()):
         name = f"{shared.topic}/{topic_id_text(shared.topic_id)}"

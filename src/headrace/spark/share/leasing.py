@@ -150,7 +150,7 @@ class Leases:
         return {shared: merged(ranges) for shared, ranges in unfinished.items()}
 
     async def release_given(self) -> None:
-        """Give back what is held, except for what `acquire` has not given yet."""
+        """Release held records, except those that `acquire` has not returned yet."""
         self._hold_acquired()
         words = {
             shared: [
@@ -162,14 +162,14 @@ class Leases:
         await self.finish({shared: said for shared, said in words.items() if said})
 
     async def close(self) -> None:
-        """Give back everything and leave the group."""
+        """Release everything and leave the group."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         await self._delivery.close(CLOSE_TIMEOUT_MS)
 
     async def _confirm(self, staged: Mapping[SharedPartition, object]) -> set[tuple[str, int]]:
-        """Wait for answers; give the partitions that none came of."""
+        """Wait for confirmations; return the partitions without one."""
         loop, delivery = asyncio.get_running_loop(), self._delivery
         deadline = loop.time() + _CONFIRMATION_MS_MAX / 1000
         partitions = {shared.partition for shared in staged}
@@ -198,7 +198,7 @@ class Leases:
         return self._held.due(half)
 
     def _hold_acquired(self) -> None:
-        """Hold what came since, also if nobody waits for it any more."""
+        """Hold records acquired since, even if no caller waits any more."""
         now = asyncio.get_running_loop().time()
         arrived, self._delivery.acquired = self._delivery.acquired, []
         for lease, runs in arrived:
@@ -250,7 +250,7 @@ class Leases:
         self._held.drop(shared, ranges)
 
     def _check(self) -> None:
-        """Raise what nobody but the user can do something about."""
+        """Raise errors that only the user can fix."""
         self._delivery.raise_failure()
         if self._keeper is not None and self._keeper.done():
             self._keeper.result()

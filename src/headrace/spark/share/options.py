@@ -95,12 +95,12 @@ def share_options(given: Mapping[str, str]) -> ShareOptions:
 
 
 def share_schema(given: Mapping[str, str]) -> StructType:
-    """Give the columns of a stream with these options."""
+    """Return the columns of a stream with these options."""
     return schema_of(columns_of(_known(given), SHARE_COLUMNS))
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
-    """Give Spark's schema of columns: those of a topic, and the delivery count."""
+    """Return Spark's schema of columns: those of a topic, and the delivery count."""
     types = {each.name: each for each in topic_schema(COLUMNS).fields}
     types[DELIVERY_COUNT] = StructField(DELIVERY_COUNT, IntegerType())
     return StructType([types[name] for name in columns])

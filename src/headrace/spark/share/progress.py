@@ -23,16 +23,16 @@ from headrace.spark.share.options import TRIGGER_RECORDS, ShareOptions
 from headrace.spark.share.rejections import Rejections
 
 _WAIT_MS: Final = 250
-"""How long a broker is asked to wait for a first record."""
+"""How long a broker may wait for a first record."""
 LAST_WAIT_MS: Final = 2_000
-"""The same where nothing means the end: what somebody releases meanwhile is still taken."""
+"""The same if no record means the end: records released in the meantime are still read."""
 OTHERS_MS_MAX: Final = 60_000
 """How long a query that is to end waits for partitions that others have: as long as brokers wait
 for a member that died, and a little more."""
 LOCKED_MS_MAX: Final = 10_000
 """The same for records that there are and that are not given to us."""
 _LOOK_MS: Final = 1_000
-"""How often the group is asked where it is."""
+"""How often to look up the group's position."""
 _LOOK_MS_MAX: Final = 5_000
 _END: Final = float("inf")
 _ACCEPT: Final = int(AcknowledgeType.ACCEPT)
@@ -60,11 +60,11 @@ class ShareProgress:
         await self._leases.start()
 
     async def close(self) -> None:
-        """Give back what is leased, and leave the group."""
+        """Release leased records, and leave the group."""
         await self._leases.close()
 
     async def set_target(self) -> None:
-        """Take nothing any more that is not there now."""
+        """Stop at the current ends of the topics."""
         cluster = self._leases.cluster
         partitions = [
             TopicPartition(name, each.index)
@@ -79,7 +79,7 @@ class ShareProgress:
         if done.group != self._options.group:
             raise WrongCheckpoint(
                 f"the checkpoint is of share group {done.group!r}, and this query is to read for "
-                f"{self._options.group!r}: give it a checkpointLocation of its own"
+                f"{self._options.group!r}: use another checkpointLocation"
             )
         if self._next is not None and self._next[0] == done:
             return self._next[1]
@@ -100,7 +100,7 @@ class ShareProgress:
         return end
 
     def lag(self) -> dict[str, Any]:
-        """Give where the group is, for Spark's progress."""
+        """Return the group's position, for Spark's progress."""
         topics: dict[str, Any] = {}
         for (topic, partition), start in self._starts.items():
             known = {"startOffset": start.offset, "lag": start.lag}
@@ -110,7 +110,7 @@ class ShareProgress:
         return topics
 
     async def _settle(self, done: ShareOffset) -> None:
-        """Accept or reject the records of a durable batch; owe what is not leased any more."""
+        """Accept or reject the records of a durable batch; those no longer leased become debts."""
         if self._settled == done.batch:
             return
         if self._settled is None:
@@ -190,7 +190,7 @@ class ShareProgress:
             self._debts = {**others, shared: left_over} if left_over else others
 
     async def _look(self, *, is_due: bool) -> None:
-        """Ask where the group is, now and then; nobody waits for a coordinator that is away."""
+        """Look up the group's position periodically, without waiting for its coordinator."""
         now = asyncio.get_running_loop().time()
         if not is_due and now < self._looked_at + _LOOK_MS / 1000:
             return
@@ -219,7 +219,7 @@ class ShareProgress:
         return any(each not in assigned and not self._is_done(each) for each in self._target or ())
 
     def _is_done(self, partition: TopicPartition) -> bool:
-        """Whether the group has nothing left in a partition of what is to be read."""
+        """Return whether the group has finished the target range of a partition."""
         end = 0 if self._target is None else self._target[partition]
         start = self._starts.get(partition)
         if start is None:

@@ -32,9 +32,9 @@ class TaskPartition(InputPartition):
 
 
 def read_task(options: ShareOptions, task: Task) -> Iterator[pa.RecordBatch]:
-    """Give the records of a task as rows, about a fetch's worth at a time.
+    """Yield the records of a task as rows, about one fetch at a time.
 
-    Records that nobody can read end the query or, without failOnDataLoss, are rejected.
+    Unreadable records end the query or, with failOnDataLoss=false, are rejected.
     """
     topic_columns = [name for name in options.columns if name != DELIVERY_COUNT]
     if _OFFSET not in topic_columns:
@@ -50,7 +50,7 @@ def read_task(options: ShareOptions, task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def _leave_out(options: ShareOptions, span: Span, found: Unreadable) -> None:
-    """Have what is ours of it rejected when the batch is durable; other members see to theirs."""
+    """Reject our part of it when the batch is durable; other members reject theirs."""
     ours = overlaps([(found.first, found.last)], span.runs)
     if not ours:
         return
@@ -68,7 +68,7 @@ def _leave_out(options: ShareOptions, span: Span, found: Unreadable) -> None:
 
 
 def select(rows: pa.RecordBatch, runs: Sequence[Run], columns: Sequence[str]) -> pa.RecordBatch:
-    """Give the rows, which ascend, whose offsets are in one of the runs, with its count."""
+    """Return the ascending rows whose offsets are in one of the runs, with its count."""
     offsets: Any = rows.column(_OFFSET)
     parts: list[pa.RecordBatch] = []
     first_run = bisect_left(runs, offsets[0].as_py(), key=lambda run: run.last)
@@ -86,7 +86,7 @@ def select(rows: pa.RecordBatch, runs: Sequence[Run], columns: Sequence[str]) ->
 
 
 def _index(offsets: Any, offset: int) -> int:
-    """Give where in an ascending column an offset is, or would be."""
+    """Return the index at which an offset is, or would be, in an ascending column."""
     return bisect_left(range(len(offsets)), offset, key=lambda at: offsets[at].as_py())
 
 

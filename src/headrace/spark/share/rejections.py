@@ -1,9 +1,9 @@
-"""Records that a job does not want to see again: from the user's code to the reader.
+"""Rejections of records, from the user's code to the reader.
 
-The code of a `foreachBatch` and the reader of the stream are in different processes, so rejections
-go through a topic of the cluster. A record of it has the ranges of one call and one partition; the
-reader looks there when a batch is durable, rejects these ranges instead of accepting them, and
-takes them out of the record. What nobody asks for any more is gone after a week.
+The code of a `foreachBatch` and the reader of the stream run in different processes, so rejections
+go through a topic of the cluster. Each record has the ranges of one call and one partition; when a
+batch is durable, the reader rejects these ranges instead of accepting them, and removes them from
+the record. Unused rejections expire after a week.
 """
 
 import asyncio
@@ -45,16 +45,16 @@ class InvalidRejection(HeadraceError, ValueError):
 
 
 def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
-    """Have records rejected, not accepted, when the micro-batch that read them is durable.
+    """Reject records, instead of accepting them, when the micro-batch that read them is durable.
 
         def work(batch, batch_id):
             bad = batch.where("get_json_object(cast(value as string), '$.id') is null")
             headrace.spark.reject(bad, bootstrap="127.0.0.1:9092", group="billing")
 
     For `foreachBatch` of a stream of `format("headrace-share")`: the rows need its columns topic,
-    partition and offset. Returns how many there are. A rejected record is not delivered again;
-    where the group has a dead-letter topic, it goes there. What was rejected stays so if the batch
-    fails afterwards and is run again.
+    partition and offset. Returns the number of rows. A rejected record is not delivered again; if
+    the group has a dead-letter topic, it goes there. Records stay rejected if the batch fails
+    afterwards and runs again.
     """
     missing = [name for name in _COLUMNS if name not in rows.columns]
     if missing:
@@ -122,7 +122,7 @@ class Rejections:
         self._tail = TopicTail(cluster, TopicPartition(TOPIC, 0), self._take, self._known.clear)
 
     async def read(self) -> None:
-        """Take in everything that was written before the call; nothing if nobody ever did."""
+        """Read everything that was written before the call, if anything was."""
         try:
             await self._tail.read()
         except KafkaError as error:

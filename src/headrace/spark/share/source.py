@@ -1,4 +1,4 @@
-"""The format "headrace-share": queues as streams. Only the table of what Spark may ask for."""
+"""The format "headrace-share": queues as streams. Only the entry points for Spark."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -18,7 +18,7 @@ from headrace.spark.share.streaming import ShareStreamReader
 
 
 class StreamsOnly(HeadraceError):
-    """A queue that was asked for something that it cannot be."""
+    """An operation that a queue does not support."""
 
 
 class ShareDataSource(DataSource):
@@ -55,4 +55,4 @@ class ShareDataSource(DataSource):
 
 
 def _write_elsewhere() -> StreamsOnly:
-    return StreamsOnly('a queue is a topic to who writes: use format("headrace")')
+    return StreamsOnly('a queue is written to as a topic: use format("headrace")')

@@ -85,7 +85,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is left to do: see `latestOffset`."""
 
     def stop(self) -> None:
-        """Give back what is leased, and leave the group."""
+        """Release leased records, and leave the group."""
         member, self._member = self._member, None
         if member is not None:
             member.close()
@@ -111,7 +111,7 @@ class _Member:
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Give what the coroutine gives."""
+        """Run a coroutine and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:

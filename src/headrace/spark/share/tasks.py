@@ -14,8 +14,8 @@ from headrace.spark.planning import Range
 from headrace.spark.share.journal import Run, size_of
 
 GAP_MAX: Final = 4096
-"""Runs with no more offsets than this between them are read by one fetch: records of others are
-thrown away, which is cheaper than to ask twice for the same batches."""
+"""Runs with at most this many offsets between them are read by one fetch: dropping the records of
+other members is cheaper than fetching the same batches twice."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def plan(runs: Mapping[SharedPartition, Sequence[Run]], tasks_min: int | None) -
 def _cut(
     runs: Mapping[SharedPartition, Sequence[Run]], ends: Sequence[int]
 ) -> Iterator[list[tuple[SharedPartition, Run]]]:
-    """Give parts that end after so many offsets each, counted from the first."""
+    """Return parts that end after so many offsets each, counted from the first."""
     part: list[tuple[SharedPartition, Run]] = []
     position, wanted = 0, iter(ends)
     end = next(wanted)

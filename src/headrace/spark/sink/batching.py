@@ -50,7 +50,7 @@ class Batching:
         self._sequences: dict[TopicPartition, int] = {}
 
     def add(self, topic: str, placed: Placed) -> Iterator[Closed]:
-        """Take rows; yield the batches that are full."""
+        """Add rows; yield the batches that are full."""
         now_ms = self._now_ms()
         starts = placed.starts
         for index in range(len(starts) - 1):
@@ -107,7 +107,7 @@ class Batching:
 
 
 class _OpenBatch:
-    """Records of one partition, behind room for the header."""
+    """Records of one partition, after room for the header."""
 
     def __init__(self, now_ms: int, batch_bytes: int) -> None:
         self.buffer = bytearray(max(HEADER_BYTES, min(FIRST_BYTES, batch_bytes)))
@@ -117,7 +117,7 @@ class _OpenBatch:
         self.max_timestamp = now_ms
 
     def fill(self, placed: Placed, first: int, last: int, now_ms: int) -> tuple[int, int]:
-        """Take rows while they fit; give the first that does not, and what it needs."""
+        """Add rows while they fit; return the first that does not, and its size."""
         self.max_timestamp = max(self.max_timestamp, now_ms)
         reached, self.size, needed_bytes = encode.encode(
             placed.rows,

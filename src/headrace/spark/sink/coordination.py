@@ -52,7 +52,7 @@ class Coordination:
         self._timeout_ms = timeout_ms
 
     async def begin(self, transactional_id: str) -> tuple[int, int]:
-        """Shut out whoever had the id, abort what it left, and give a producer id and epoch."""
+        """Fence the id's previous producer, abort what it left, return producer id and epoch."""
         if self._timeout_ms is None:
             self._timeout_ms = await timeout_max_ms(self._cluster)
         answer = await ask_coordinator(
@@ -100,7 +100,7 @@ class Coordination:
         await self._end(transactional_id, producer_id, producer_epoch, is_committed=False)
 
     async def ended(self, slots: Mapping[str, Slot]) -> list[str]:
-        """Name those of these transactions that are not open any more."""
+        """Return those of these transactions that are no longer open."""
         found = await asyncio.gather(
             *(describe_transaction(self._cluster, each) for each in slots), return_exceptions=True
         )
@@ -191,14 +191,14 @@ class Coordination:
 
 
 async def has_bumps(cluster: Cluster) -> bool:
-    """Whether brokers add partitions to transactions by themselves, and ends change epochs."""
+    """Return whether brokers add partitions to transactions, and ends bump epochs (KIP-890)."""
     name, level = _BUMPING_FEATURE
     connection = await _reach(cluster, ANY_NODE)
     return connection.features.get(name, 0) >= level
 
 
 async def _reach(cluster: Cluster, node_id: int) -> Connection:
-    """Give a connection to a node, waiting for one that is away up to the API timeout."""
+    """Return a connection to a node, waiting for an unavailable one up to the API timeout."""
     retries = Retries(cluster.settings)
     while True:
         try:
@@ -209,7 +209,7 @@ async def _reach(cluster: Cluster, node_id: int) -> Connection:
 
 
 async def timeout_max_ms(cluster: Cluster) -> int:
-    """Give the longest timeout of a transaction; Kafka's default if nobody may ask for it."""
+    """Return the longest transaction timeout; Kafka's default if we may not look it up."""
     if not cluster.view.nodes:
         await cluster.refresh()
     broker = Resource(ResourceType.BROKER, str(min(cluster.view.nodes)))

@@ -1,26 +1,26 @@
-"""What became of the batches of a sink, and what that means for who asks next. Pure.
+"""The decisions on the batches of a sink, and their consequences for later runs. Pure.
 
 The journal of a sink (a streaming query, or one batch write) has two kinds of records: a `Claim`
-says which run may decide from here on, a `Decision` says that a batch is to be seen, with the
-transactions that hold it. Each kind has a key of its own, so that compaction leaves one of each.
-`History` is what they add up to in the order of the log; the functions below are the rules.
+says which run may decide from here on, a `Decision` says that a batch is to be committed, with its
+transactions. Each kind has its own key, so that compaction keeps one of each. `History` is their
+sum in log order; the functions below are the rules.
 
-Why no row is lost or doubled, whatever dies:
+Why no row is lost or duplicated, whatever fails:
 
-- Only the run of the last claim decides. A claim has a producer epoch above all before it, and
-  the partition refuses records of older epochs behind it. So who has written a claim and then reads
-  up to it knows whether the batch before was decided, for good.
-- A run that lost its claim is over: it is remembered, and what its tasks wrote before somebody
-  else's claim can be in no decision. So whoever claims may abort what earlier runs left, at any
-  time later, without asking again.
+- Only the run of the last claim decides. A claim has a larger producer epoch than all before it,
+  and the partition refuses records of older epochs after it. So a run that has written a claim and
+  then reads up to it knows for good whether the previous batch was decided.
+- A run that lost its claim is over: it is remembered, and what its tasks wrote before another run's
+  claim can be in no decision. So the claiming run may abort what earlier runs left, at any later
+  time, without checking again.
 - Transactions are committed only after the decision that names them, and never aborted after it.
-  So a decided batch can be finished by anybody, any number of times.
-- A driver that stops a query may not know its name. It writes a `Stop` into every journal and
-  looks for claims of its writers then. A task that finds the stop does not write; if it finds none,
-  the claim under which it writes is before the stop, and the driver finds that.
-- A task asks for its producer id first and reads the journal then; whoever sweeps up has written to
-  the journal first and lists producer ids then. One of the two sees the other, so that no task
-  which nobody waits for any more leaves a transaction open.
+  So any run can finish a decided batch, any number of times.
+- A driver that stops a query may not know its name. It writes a `Stop` into every journal and then
+  looks for claims of its writers. A task that finds the stop does not write; if it finds none, the
+  claim under which it writes is before the stop, and the driver finds that.
+- A task first requests its producer id and then reads the journal; a cleanup first writes to the
+  journal and then lists producer ids. One of the two sees the other, so no abandoned task leaves a
+  transaction open.
 """
 
 from enum import Enum
@@ -35,11 +35,11 @@ PAST_RUNS_MAX: Final = 32
 
 
 class Fenced(HeadraceError):
-    """Somebody else writes for this sink now, or has written more than this run knows."""
+    """Another run writes for this sink now, or has written more than this run knows."""
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """What a record of the journal was written with: the fence of the partition goes by it."""
+    """The producer id and epoch of a journal record, which the partition's fence uses."""
 
     producer_id: int
     producer_epoch: int
@@ -105,7 +105,7 @@ class History(msgspec.Struct):
     """Runs that are over, the latest last."""
 
     def apply(self, record: Claim | Decision) -> None:
-        """Take the next record of the log."""
+        """Apply the next record of the log."""
         if isinstance(record, Claim):
             held = self.claim
             if held is None or held.run != record.run:
@@ -120,7 +120,7 @@ class History(msgspec.Struct):
 
     @property
     def unended(self) -> Decision | None:
-        """The batch whose transactions somebody has to end, if there is one."""
+        """The decided batch whose transactions have to be ended, if any."""
         decision = self.decision
         return None if decision is None or decision.is_ended else decision
 
@@ -134,7 +134,7 @@ class TaskStep(Enum):
 
 
 def task_step(history: History, run: str, batch: int) -> TaskStep:
-    """Say what a task of a run does for a batch; Fenced if the run is over."""
+    """Return what a task of a run does for a batch; raise Fenced if the run is over."""
     if not _holds(history, run):
         if is_over(history, run):
             raise _fenced(history, run)
@@ -143,9 +143,9 @@ def task_step(history: History, run: str, batch: int) -> TaskStep:
 
 
 def is_to_be_decided(history: History, run: str, batch: int, slots: tuple[Slot, ...]) -> bool:
-    """Whether the driver of a run has a batch to decide; Fenced if another run took over.
+    """Return whether the driver of a run must decide a batch; raise Fenced if superseded.
 
-    If not, the batch is decided already, and what is `unended` of it is to be ended.
+    If not, the batch is decided already, and its `unended` transactions must be ended.
     """
     if not _holds(history, run) or any(slot.claim_epoch < history.held_since for slot in slots):
         raise _fenced(history, run)
@@ -153,17 +153,16 @@ def is_to_be_decided(history: History, run: str, batch: int, slots: tuple[Slot, 
 
 
 def may_abort(history: History, run: str, batch: int) -> bool:
-    """Whether what tasks of a run wrote for a batch is in no decision.
+    """Return whether what tasks of a run wrote for a batch is in no decision.
 
-    Only somebody who has claimed since the tasks were done may rely on it: a decision might be on
-    its way until then.
+    Valid only after a claim that follows the tasks: until then a decision might be in flight.
     """
     decision = history.decision
     return decision is None or decision.batch != batch or decision.run != run
 
 
 def is_over(history: History, run: str) -> bool:
-    """Whether a run can neither decide nor claim any more."""
+    """Return whether a run can neither decide nor claim any more."""
     return run in history.past
 
 

@@ -1,8 +1,8 @@
-"""The folders of a driver, in which its processes leave word for each other.
+"""The folders of a driver, through which its processes exchange messages.
 
-Spark gives every driver a folder of its own, tells the driver's Python processes where it is, and
-removes it in the end: what is there is of this driver alone. The user's process cannot ask for it,
-so that it makes one more and has Spark tell the others.
+Spark gives every driver its own folder, tells the driver's Python processes where it is, and
+removes it at the end: its contents belong to this driver alone. The user's process cannot get its
+path, so it creates another one and has Spark tell the others.
 """
 
 import contextlib

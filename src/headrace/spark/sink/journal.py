@@ -1,9 +1,9 @@
 """The journal of one sink in a cluster.
 
-Records are plain, not transactional: one record is whole by itself. Their producer id is that of a
-transactional id of the sink's own, because the coordinator gives it a larger epoch each time, and
-the partition refuses the smaller ones behind it. (After 32,767 claims the id changes and the fence
-of the one before does not reach that far; then only what is read counts.)
+Records are plain, not transactional: one record is atomic. Their producer id is that of the sink's
+own transactional id, because the coordinator gives it a larger epoch each time, and the partition
+then refuses smaller ones. (After 32,767 claims the id changes and the fence of the previous one
+no longer applies; then only what is read counts.)
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """One partition of the topic in which sinks keep their journals: read it, append to it.
 
 Every sink of a cluster writes to the same topic, which the first one creates. Streaming queries are
-spread over its partitions; batch writes are all in one, so that the next one finds what a driver
-that died left behind.
+spread over its partitions; batch writes are all in one, so that the next one finds what a dead
+driver left.
 """
 
 import time
@@ -31,7 +31,7 @@ from headrace.wire.messages.produce_response import ProduceResponse
 
 TOPIC: Final = "__headrace_spark_decisions"
 PARTITIONS: Final = 8
-"""Where a sink's journal is goes by this number, however many partitions the topic gets later."""
+"""A sink's partition is chosen among this many, even if the topic gets more later."""
 CONFIGS: Final = {
     "cleanup.policy": "compact",
     "min.compaction.lag.ms": str(15 * 60 * 1000),
@@ -76,7 +76,7 @@ class JournalPartition:
         return str(self._partition)
 
     async def read(self) -> None:
-        """Take in everything that was written before the call."""
+        """Read everything that was written before the call."""
         await self._find_topic()
         await self._tail.read()
 
@@ -90,12 +90,12 @@ class JournalPartition:
         return await self._append([(f"{name}/{kind}".encode(), msgspec.json.encode(record))], token)
 
     async def erase(self, names: Iterable[str]) -> None:
-        """Drop the journals of sinks that nobody will ask for any more."""
+        """Delete the journals of finished sinks."""
         keys = [f"{name}/{kind}".encode() for name in names for kind in _KINDS]
         await self._erase_keys(keys)
 
     async def erase_stops(self, labels: Iterable[str]) -> None:
-        """Drop stops that nobody will ask for any more."""
+        """Delete stops that are no longer needed."""
         await self._erase_keys([f"{label}/{_STOP}".encode() for label in labels])
 
     async def _erase_keys(self, keys: Sequence[bytes]) -> None:

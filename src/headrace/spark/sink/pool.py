@@ -1,13 +1,13 @@
-"""The names under which a driver writes batches, used again and again.
+"""The pool of names under which a driver writes batches.
 
-Every name has transactional ids of its own, which brokers remember for a week, so that a job which
-writes every few seconds must not make new ones each time. A name belongs to one write at a time: a
-write takes it away, and only one that ended well gives it back. What is never given back, as
-processes die, is never used again.
+Every name has its own transactional ids, which brokers remember for a week, so a job that writes
+every few seconds must not create new ones each time. A name belongs to one write at a time: a write
+takes it out of the pool, and returns it only on success. A name that is not returned, because its
+process died, is never used again.
 
-Names are kept as empty files in the folder that Spark gives one driver, and removes with it. So no
-two drivers share a name, and processes of one driver agree by the file system: whoever removes a
-file has the name.
+Names are empty files in the folder that Spark gives one driver, and removes with it. So no two
+drivers share a name, and processes of one driver coordinate through the file system: the one that
+removes a file owns the name.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def take_name(cluster: str, environment: Mapping[str, str] = os.environ) -> Writ
 def give_name_back(
     cluster: str, name: WriteName, environment: Mapping[str, str] = os.environ
 ) -> None:
-    """Let a name be used again: nothing of its write is left."""
+    """Return a name to the pool: nothing of its write is left."""
     folder = _folder(cluster, environment)
     if folder is not None:
         with contextlib.suppress(OSError):  # it is only not used again

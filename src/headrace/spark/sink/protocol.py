@@ -39,7 +39,7 @@ class TimedOut(HeadraceError):
 
 
 class Sink(msgspec.Struct, frozen=True):
-    """Who writes: a query or a batch write, and which run of it."""
+    """The writer: a query or a batch write, and its run."""
 
     name: str
     run: str
@@ -114,13 +114,13 @@ class Transactions(Protocol):
     """The transactions of one cluster, by transactional id."""
 
     async def begin(self, transactional_id: str) -> tuple[int, int]:
-        """Shut out whoever had the id, abort what it left, and give a producer id and epoch."""
+        """Fence the id's previous producer, abort what it left, return producer id and epoch."""
 
     async def commit(self, slots: Mapping[str, Slot]) -> list[bool]:
         """Commit transactions, maybe again; return False for each that was aborted meanwhile."""
 
     async def ended(self, slots: Mapping[str, Slot]) -> list[str]:
-        """Name those of these transactions that are not open any more."""
+        """Return those of these transactions that are no longer open."""
 
     async def sweep(self, prefixes: tuple[str, ...], kept: frozenset[str] = frozenset()) -> None:
         """Shut out every producer whose id begins so, and abort what it left open."""
@@ -196,9 +196,9 @@ async def abort_batch(journal: Journal, transactions: Transactions, sink: Sink, 
 
 
 async def find_stopped(stops: Stops, writer: Writer) -> Sink | None:
-    """Return the sink of a query that the driver stops, of which no task told the name.
+    """Return the sink of a query that the driver stops, if no task reported its name.
 
-    None if nobody has claimed it; then none of its tasks writes from here on.
+    None if no run has claimed it; then none of its tasks writes from here on.
     """
     await stops.stop(writer)
     return next(iter(await stops.sinks_of(writer.label)), None)

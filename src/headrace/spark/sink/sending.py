@@ -1,7 +1,7 @@
-"""The batches of one transaction on their way to the leaders of their partitions.
+"""Sending the batches of one transaction to the leaders of their partitions.
 
-One request at a time to each leader, with one batch of each partition at most, so that the order of
-sequences is kept whatever has to be sent again.
+Each leader gets one request at a time, with at most one batch per partition, so that retries keep
+the order of sequences.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class Sending:
         self._failure: HeadraceError | None = None
 
     def add(self, partition: TopicPartition, data: memoryview) -> None:
-        """Take a batch."""
+        """Add a batch."""
         self._queues.setdefault(partition, deque()).append(_Waiting(data))
         self._waiting_bytes += len(data)
 
@@ -97,7 +97,7 @@ class Sending:
         self._check()
 
     async def stop(self) -> None:
-        """Give up what is on its way."""
+        """Cancel requests in flight."""
         for task in self._busy.values():
             task.cancel()
         await asyncio.gather(*self._busy.values(), return_exceptions=True)
@@ -113,7 +113,7 @@ class Sending:
         await self._start()
 
     async def _start(self) -> None:
-        """Start a request to every leader that has something to get and none on its way."""
+        """Start a request to every leader with waiting batches and no request in flight."""
         self._busy = {node: task for node, task in self._busy.items() if not task.done()}
         self._check()
         groups: dict[int, list[TopicPartition]] = {}
@@ -197,7 +197,7 @@ class Sending:
         )
 
     async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
-        """Tell the coordinator of partitions that are new to the transaction."""
+        """Add partitions to the transaction at the coordinator."""
         new = [partition for partition in partitions if partition not in self._added]
         if not new:
             return
@@ -258,7 +258,7 @@ class Sending:
 
     def _lost(self, error: KafkaError) -> Fenced:
         return Fenced(
-            f"the transaction of this task was ended by somebody else ({error}): a newer run of "
+            f"the transaction of this task was ended by another process ({error}): a newer run of "
             f"the query took over, or it was open for longer than {TIMEOUT_NAME}"
         )
 

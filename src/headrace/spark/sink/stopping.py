@@ -34,7 +34,7 @@ _TELLING: Final = frozenset({"checkpointlocation", "queryname"})
 
 
 def writer_of(given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Writer:
-    """Return who makes a writer now, in a process of the driver."""
+    """Return the identity of the writer being created, in a process of the driver."""
     made_ns = time.monotonic_ns()
     folder = driver_folder(environment)
     options = sorted((name.lower(), str(value)) for name, value in given.items())

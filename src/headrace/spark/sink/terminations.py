@@ -41,10 +41,7 @@ _LISTENING: WeakSet[SparkSession] = WeakSet()
 
 
 def tell_folder(spark: SparkSession) -> Path:
-    """Have Spark tell the driver's processes where to leave word, which formats know from then on.
-
-    Return where that is.
-    """
+    """Create the message folder and have Spark tell the driver's processes of it; return it."""
     environment = spark.sparkContext.environment
     if CLUSTERS_FOLDER not in environment:
         folder = mkdtemp(prefix="headrace-spark-")
@@ -91,13 +88,13 @@ class Terminations(StreamingQueryListener):
         ending.start()
 
     class Java:
-        """What Py4J goes by."""
+        """The marker that Py4J looks for."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 def wait_for_ends() -> None:
-    """Wait a little for aborts on their way, as a job may end right after its query."""
+    """Wait a little for aborts in progress, as a job may end right after its query."""
     until = time.monotonic() + _EXIT_SECONDS_MAX
     for ending in list(_ENDING):
         ending.join(max(0.0, until - time.monotonic()))

@@ -1,7 +1,7 @@
-"""What batch writes leave: finished if their driver died in between, and dropped after a while.
+"""Cleanup after batch writes: finish those whose driver died, and drop their journals later.
 
-A streaming query finishes its own batch when it starts again. A batch write is never run again by
-itself, so that the next one on the cluster, whoever runs it, does it.
+A streaming query finishes its own batch when it restarts. A batch write is never repeated by
+itself, so the next one on the cluster, from any driver, finishes it.
 """
 
 import time
@@ -14,8 +14,8 @@ FINISHED_AFTER_MS: Final = 60_000
 """A driver that has not ended its transactions so long after its decision is taken for dead; if it
 is not, ending them twice does no harm."""
 KEPT_MS: Final = 6 * 60 * 60 * 1000
-"""Tasks that Spark forgot may still ask for the journal of their write, and drivers use the name of
-a write again: twice as long as they do (see `pool`)."""
+"""Abandoned tasks may still read the journal of their write, and drivers reuse names: twice as long
+as they do (see `pool`)."""
 
 
 async def tidy(partition: JournalPartition, transactions: Transactions) -> list[LostRows]:

@@ -123,7 +123,7 @@ def _compression(options: Options) -> Compression:
 
 
 def _check_columns(schema: StructType, topic: str | None) -> bool:
-    """Say whether there are headers; InvalidColumns names the column that is missing or wrong."""
+    """Return whether there are headers; raise InvalidColumns for a missing or wrong column."""
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise InvalidColumns(

@@ -1,8 +1,8 @@
 """The writers that Spark calls: tasks write, the driver commits or aborts.
 
-Spark makes a stream writer in a process of the driver for each micro-batch, sends it to the tasks,
-and makes another one for the commit or the abort. So what these have in common goes through the
-messages of the tasks. Which query, run and batch it is, only tasks are told.
+Spark creates a stream writer in a process of the driver for each micro-batch, sends it to the
+tasks, and creates another one for the commit or the abort. So the two communicate through the
+messages of the tasks. Only tasks are told the query, run and batch.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class RowsLost(HeadraceError):
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver: who it wrote for, and in which transaction."""
+    """A task's message to the driver: its sink, and its transaction."""
 
     sink: Sink
     slot: Slot | None
@@ -94,7 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
                 LOG.warning("%s", _explain_left(lost))
 
     def abort(self, messages: Messages) -> None:
-        """Let nothing be seen."""
+        """Abort the write."""
         ports = self.ports(self._sink)
         if _sink_of(messages) is not None:
             ports.blocking.connect(is_patient=True)  # a task got through, so the address is right
@@ -139,11 +139,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _commit(self.ports(sink), self._options, sink, batchId, messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803  Spark's
-        """Let nothing of a batch be seen, unless it is decided.
+        """Abort a batch, unless it is decided.
 
-        Spark calls it when a query is stopped, too, most often while no task is done yet. Then the
-        label of the writer leads to the sink. Without one, the next run aborts what tasks left, or
-        the transaction timeout does.
+        Spark also calls this when a query is stopped, most often before any task is done. Then the
+        label of the writer identifies the sink. Without one, the next run, or the transaction
+        timeout, aborts what tasks left.
         """
         sink = _sink_of(messages)
         if sink is None and not self._writer.label:
