@@ -166,7 +166,7 @@ def format_clean_shutdown(broker_epoch: int) -> str:
 
 
 def parse_clean_shutdown(text: str, path: str = CLEAN_SHUTDOWN) -> int:
-    """Give the epoch with which the broker that shut down here was registered."""
+    """Return the broker epoch of the clean shutdown."""
     try:
         marker = msgspec.json.decode(text, type=CleanShutdown)
     except msgspec.DecodeError as error:
@@ -183,7 +183,7 @@ def _format_rows(rows: Iterable[str]) -> str:
 
 
 def _parse_rows(text: str, path: str, words_a_row: int) -> list[tuple[int, list[str]]]:
-    """Give the words of each row and its line; version and count lie before."""
+    """Return the words of each row with its line number; version and count come first."""
     lines = _lines(text, path)
     if lines[0] != "0":
         raise CorruptCheckpoint(path, 1, f"version {lines[0]!r}; only 0 is read")
@@ -202,7 +202,7 @@ def _parse_rows(text: str, path: str, words_a_row: int) -> list[tuple[int, list[
 
 
 def _lines(text: str, path: str) -> list[str]:
-    """Give the lines; the last one must end too, or something of it may be missing."""
+    """Return the lines; the last one must end too, or a part of it may be missing."""
     *lines, rest = text.split("\n")
     if rest or not lines:
         raise CorruptCheckpoint(path, len(lines) + 1, f"the file ends within a line: {rest!r}")

@@ -60,11 +60,11 @@ def plan(
     stable_offset: int,
     now_ms: int,
 ) -> Cleanable:
-    """Say what may be compacted of a log with these segments, the active one last.
+    """Return what may be compacted of a log with these segments, the active one last.
 
     Never the active segment, nothing from the last stable offset on, and with
     min.compaction.lag.ms nothing from the first segment on that has a younger record. A
-    checkpoint that is not within the log counts for nothing: all of the log is dirty then.
+    checkpoint outside the log is ignored: the whole log is dirty then.
     """
     active = segments[-1].base_offset
     first_dirty = checkpoint if start_offset <= checkpoint <= active else start_offset

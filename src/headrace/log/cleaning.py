@@ -43,7 +43,7 @@ class LastBatch(NamedTuple):
 
 
 def last_batches(states: Iterable[ProducerState]) -> dict[int, LastBatch]:
-    """Say of each producer, by id, which of its batches must not go."""
+    """Return for each producer id the batches that must be kept."""
     return {
         state.producer_id: LastBatch(
             state.epoch, state.batches[-1].last_offset if state.batches else None
@@ -65,7 +65,7 @@ class TransactionWalk:
         self._with_batches: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Say whether a batch of records, the next one in the log, was taken back."""
+        """Return whether the next batch of records in the log was aborted."""
         if not header.is_transactional:
             return False
         self._with_batches.add(header.producer_id)
@@ -75,7 +75,7 @@ class TransactionWalk:
         return bool(aborted) and aborted[0].first_offset <= header.base_offset
 
     def is_lonely(self, header: BatchHeader) -> bool:
-        """Say whether no batch is left of the transaction that a marker, the next one, ends."""
+        """Return whether the transaction of the next marker has no batches left."""
         had_batches = header.producer_id in self._with_batches
         self._with_batches.discard(header.producer_id)
         return not had_batches
@@ -117,7 +117,7 @@ class Sieve:
         self._output = bytearray()
 
     def sift(self, batch: memoryview, header: BatchHeader) -> ReadableBuffer | None:
-        """Give what is left of a batch: the same bytes, others, or None. CRC is checked before."""
+        """Return what is left of a batch: the same bytes, others, or None. Check the CRC before."""
         tally = self.tally
         tally.bytes_read += len(batch)
         if header.base_offset >= self._end_offset:
@@ -168,7 +168,7 @@ class Sieve:
         return _rebuilt(header, records, sifted), sifted.record_count
 
     def _without_records(self, header: BatchHeader) -> bytearray | None:
-        """Give an empty batch if the sequence of its producer hangs on it, else None."""
+        """Return an empty batch if it holds its producer's sequence, else None."""
         last = self._last_batches.get(header.producer_id)
         if last is None:
             return None
@@ -202,7 +202,7 @@ def _rebuilt(
     sifted: Sifted | None,
     new_horizon_ms: int | None = None,
 ) -> bytearray:
-    """Give a batch with these records; a new horizon is what their times are relative to."""
+    """Return a batch with these records; a new horizon becomes their base timestamp."""
     max_timestamp, count = header.max_timestamp, header.record_count
     if sifted is not None:
         count = sifted.record_count

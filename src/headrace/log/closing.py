@@ -66,14 +66,14 @@ class _Closing:
         self._paths: list[str] = []
 
     def stage(self) -> None:
-        """Write everything, or take note that it cannot be done."""
+        """Write everything, or record the failure."""
         try:
             self._paths = self.log.begin_close().stage()
         except OSError as error:
             self.is_sound = _report(self.log, error)
 
     def put_in_place(self) -> None:
-        """Let files that are durable now take their places."""
+        """Rename the durable files to their final names."""
         try:
             for path in self._paths:
                 self.log.disk.rename(path + TEMPORARY_SUFFIX, path)

@@ -1,23 +1,23 @@
-"""Compaction of one log: of each key the latest record stays, the log's offsets stay as they are.
+"""Compaction of one log: the latest record of each key is kept, and offsets do not change.
 
     compacted = await compact(log, now_ms)
 
-A pass reads the dirty part of the log and notes the latest offset of each key, as many as its
-memory holds; then it writes every segment up to there anew, without what is not needed (`cleaning`
-has the rules), and puts the new files in the place of the old (`compaction_files`).
+A pass reads the dirty part of the log and records the latest offset of each key, as many as its
+memory holds; then it rewrites every segment up to there without superseded records (`cleaning` has
+the rules), and replaces the old files with the new ones (`compaction_files`).
 
-What runs where: reading, sifting, writing and syncing run in a thread, a chunk at a time; between
-two chunks the pass is on the loop and looks whether the log is still the one that it began with.
-Only renames are done on the loop. Meanwhile the log may be
+Reading, filtering, writing and syncing run in a thread, a chunk at a time; between two chunks the
+pass checks on the loop that the log is still the one that it started with. Only renames run on the
+loop. In the meantime the log may be
 
 - appended to, rolled, read and flushed: the active segment is not touched, old segments are read
-  until the new one takes over, and a thread that is reading one then goes on in the renamed
+  until the new one replaces them, and a thread that is reading one then continues in the renamed
   file;
 - truncated or emptied, or lose segments to retention: the pass notices, removes its files and
-  raises CompactionAbandoned. The segments that it has swapped by then stay;
-- closed or deleted once the pass was cancelled and awaited: no thread works for it any more then.
+  raises CompactionAbandoned. Segments that it has already swapped stay;
+- closed or deleted once the pass was cancelled and awaited: then no thread works for it any more.
 
-A superseded record goes only when what supersedes it is durable: a pass begins with a flush.
+A superseded record is dropped only when its successor is durable: a pass starts with a flush.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Compacted(NamedTuple):
     """What a pass did."""
 
     first_dirty_offset: int
-    """Everything below was seen; the next pass goes on here."""
+    """Everything below was seen; the next pass continues here."""
     bytes_read: int = 0
     bytes_written: int = 0
     records_kept: int = 0
@@ -67,11 +67,11 @@ class CompactionAbandoned(HeadraceError):
 async def compact(
     log: Log, now_ms: int, *, map_bytes: int = LOG_CLEANER_DEDUPE_BUFFER_SIZE.default
 ) -> Compacted:
-    """Make one pass over a log, and move `log.first_dirty_offset` behind what it has seen.
+    """Make one pass over a log, and advance `log.first_dirty_offset` past what it has seen.
 
-    Due or not: that is for `cleanable.choose` to say. Where the map gets full the pass ends, and
-    what lies behind stays dirty. On an error (OSError, CorruptLog, CompactionAbandoned) the new
-    files are removed and the segment at hand is as it was. One pass at a time for each log.
+    `cleanable.choose` decides whether one is due. When the map is full the pass ends, and the rest
+    stays dirty. On an error (OSError, CorruptLog, CompactionAbandoned) the new files are removed
+    and the current segment is unchanged. One pass at a time for each log.
     """
     if log.is_compacting:
         raise CompactionAbandoned(f"{log.folder} is being compacted already")
@@ -163,7 +163,7 @@ class _Pass:
         ]
 
     async def _replace(self, old: list[Segment], sieve: Sieve) -> None:
-        """Write some segments anew, as one, and put that in their place."""
+        """Rewrite some segments as one, and replace them with it."""
         log = self._log
         base_offset = old[0].base_offset
         discard = partial(discard_cleaned, log.disk, log.folder, base_offset)
@@ -185,7 +185,7 @@ class _Pass:
         self._take_over(index, old, new)
 
     def _take_over(self, index: int, old: list[Segment], new: Segment) -> None:
-        """Let the new segment be that of the log; on the loop, and at once."""
+        """Install the new segment in the log; on the loop, without yielding."""
         log = self._log
         try:
             finish_swap(
@@ -232,14 +232,14 @@ class _Pass:
             raise CompactionAbandoned(f"{self._log.folder} was truncated meanwhile")
 
     def _find(self, old: list[Segment]) -> int:
-        """Say where in the log the segments are, that `_check_whole` found there."""
+        """Return the index of the segments that `_check_whole` found in the log."""
         index = self._log.segments.index(old[0])
         assert self._log.segments[index : index + len(old)] == old
         return index
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Do work in a thread; who cancels this waits until the thread is through with it."""
+    """Run work in a thread; a cancellation waits until the thread is done."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(running)
@@ -259,7 +259,7 @@ def _advance(slices: Slices[Result]) -> tuple[Result] | None:
 
 
 def plan_log(log: Log, now_ms: int) -> Cleanable:
-    """Say what may be compacted of a log now."""
+    """Return what may be compacted of a log now."""
     settings = log.settings
     has_lag = (
         settings.min_compaction_lag_ms > 0

@@ -1,4 +1,4 @@
-"""How compaction puts new files in the place of old ones, so that a crash at any point is safe.
+"""How compaction replaces old files with new ones, safely at any crash.
 
 1. The new segment is written to files that end in `.cleaned`, and synced.
 2. They are renamed to `.swap`, the log itself last: once `.log.swap` is there, the new segment is
@@ -27,10 +27,10 @@ _LOG_LAST: Final = (".index", ".timeindex", ".txnindex", ".log")
 
 
 def complete_cleaned(disk: Disk, folder: str, base_offset: int) -> None:
-    """Give a new segment an empty file for each that it does not have and the old one has.
+    """Create an empty file for each that the old segment has and the new one lacks.
 
-    So every file that the swap is to replace has a counterpart, and a swap that is done for the
-    second time can tell an old file from one that it has put there.
+    So every file that the swap replaces has a counterpart, and a repeated swap can tell an old
+    file from one that it has already replaced.
     """
     for suffix in _LOG_LAST:
         path = f"{folder}/{file_name(base_offset, suffix)}"
@@ -52,9 +52,8 @@ def offer_swap(disk: Disk, folder: str, base_offset: int) -> None:
 def finish_swap(disk: Disk, folder: str, base_offset: int, replaced: list[int]) -> None:
     """Do steps 3 and 4, or what is left of them; durable with the next sync of the folder.
 
-    `replaced` are the base offsets of the segments whose place is taken. Who reads one of them
-    through its DiskFile goes on doing so. After an OSError the log is usable again once it is
-    opened anew.
+    `replaced` are the base offsets of the replaced segments. Readers of one of them continue
+    through its DiskFile. After an OSError the log is usable again once it is reopened.
     """
     for old in replaced:
         if old != base_offset:
@@ -100,10 +99,10 @@ def finish_swaps(disk: Disk, folder: str) -> None:
 
 
 def _end_offset(disk: Disk, path: str) -> int:
-    """Give the offset behind the last batch of a file, 0 if it has none.
+    """Return the offset after the last batch of a file, 0 if it has none.
 
-    Old segments that begin there or later had nothing that was to stay, or were not replaced. In
-    both cases they may be kept: nothing of the new segment overlaps with them.
+    Old segments that start there or later had nothing to keep, or were not replaced. In both cases
+    they may stay: the new segment does not overlap them.
     """
     file = disk.open(path)
     end_offset = 0

@@ -1,7 +1,7 @@
-"""Taking parts of a log away: at its end for a new leader, at its start for retention.
+"""Removing parts of a log: at its end for a new leader, at its start for retention.
 
-Whole segments go by renaming their files, which is quick; `find_deleted` and `remove_files` free
-the space later, once nobody can be reading them any more.
+Whole segments are removed by renaming their files, which is quick; `find_deleted` and
+`remove_files` free the space later, once no reader can use them any more.
 """
 
 import logging
@@ -77,11 +77,11 @@ def restart_at(log: Log, offset: int) -> None:
 
 
 def begin_within(log: Log, chunk: memoryview) -> bool:
-    """Let an empty log begin where the first batch of a leader does; say whether that was needed.
+    """Move an empty log to the start of the leader's first batch; return whether that was needed.
 
-    Records were deleted up to somewhere in it, and batches come whole. The log keeps its start. As
-    after `truncate`, the recovery point must be in the checkpoint before the batch is written.
-    CorruptBatch if its checksum is wrong: nothing has changed then.
+    Records were deleted up to an offset inside it, and batches come whole. The log keeps its start
+    offset. As after `truncate`, the recovery point must be in the checkpoint before the batch is
+    written. Raise CorruptBatch, without a change, if its checksum is wrong.
     """
     if log.start_offset != log.end_offset:
         return False
@@ -96,10 +96,10 @@ def begin_within(log: Log, chunk: memoryview) -> bool:
 
 
 def delete_records(log: Log, offset: int) -> int:
-    """Let the log begin at `offset`, at most its high watermark; return the new start.
+    """Move the start of the log to `offset`, at most its high watermark; return the new start.
 
-    -1 stands for the high watermark. OFFSET_OUT_OF_RANGE beyond it. Not durable before the next
-    checkpoint of the directory. Of many segments the files are deleted later, by retention.
+    -1 means the high watermark. Raise OFFSET_OUT_OF_RANGE beyond it. Not durable before the next
+    checkpoint of the directory. If there are many segments, retention deletes the files later.
     """
     if offset == -1:
         offset = log.high_watermark
@@ -205,7 +205,7 @@ def remove_files(disk: Disk, paths: list[str]) -> None:
 
 @contextmanager
 def _failing(log: Log) -> Iterator[None]:
-    """Let the log take no more appends if the disk fails: its files are not what it knows then."""
+    """Make the log read-only if the disk fails: its files may not match its state then."""
     try:
         yield
     except OSError as error:
@@ -245,7 +245,7 @@ def _delete_end(log: Log, segments: list[Segment]) -> None:
 
 
 def _end_at(log: Log, end_offset: int, *, snapshots_up_to: int | None = None) -> None:
-    """Take back what the log knew of offsets that are gone."""
+    """Forget the state of offsets that were removed."""
     limit = end_offset if snapshots_up_to is None else snapshots_up_to
     log.reactivate(end_offset, limit)
     if log.epochs.truncate_from_end(end_offset):

@@ -16,7 +16,7 @@ from headrace.log.maps import Maps
 from headrace.wire.schema import Buffer
 
 TEMPORARY_SUFFIX: Final = ".tmp"
-"""Kafka's ending for a file that is renamed once it is complete; a crash may leave one behind."""
+"""Kafka's suffix for a file that is renamed once complete; a crash may leave one behind."""
 
 
 class Disk(Protocol):
@@ -62,13 +62,13 @@ class Disk(Protocol):
         """
 
     def exists(self, path: str) -> bool:
-        """Say whether there is a file or folder of this name."""
+        """Return whether a file or folder exists."""
 
     def list(self, folder: str) -> dict[str, int]:
-        """Give the files in a folder, by name, and the size of each."""
+        """Return the files in a folder, by name, with their sizes."""
 
     def list_folders(self, folder: str) -> builtins.list[str]:
-        """Give the names of the folders in a folder, in order."""
+        """Return the names of the folders in a folder, in order."""
 
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it; one that is there already is fine."""
@@ -156,11 +156,11 @@ class DiskFile(Protocol):
         """
 
     def close(self) -> None:
-        """Give the descriptor back now; the next use opens the file again."""
+        """Close the descriptor now; the next use reopens the file."""
 
 
 class _GoneDisk:
-    """The disk of what was deleted: FileNotFoundError, whatever is asked."""
+    """The disk of deleted logs: every call raises FileNotFoundError."""
 
     def _refuse(self, *arguments: Any, **options: Any) -> Never:
         path = arguments[0] if arguments else ""
@@ -205,5 +205,5 @@ def write_temporary(disk: Disk, path: str, data: Buffer, *, is_synced: bool) -> 
 
 
 def folder_of(path: str) -> str:
-    """Give the path of the folder that a file or folder is in."""
+    """Return the path of the parent folder."""
     return path.rpartition("/")[0]

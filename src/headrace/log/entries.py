@@ -21,7 +21,7 @@ class EntryFile:
     __slots__ = ("_disk", "_file", "_layout", "_map", "_pending", "_stored_count", "count", "path")
 
     def __init__(self, disk: Disk, path: str, layout: Layout, stored_bytes: int) -> None:
-        """Take over a file of `stored_bytes`; it need not exist if that is 0."""
+        """Use a file of `stored_bytes`; it need not exist if that is 0."""
         self.path = path
         self._disk = disk
         self._layout = layout
@@ -49,7 +49,7 @@ class EntryFile:
         return self[self.count - 1] if self.count else None
 
     def find(self, value: int) -> int:
-        """Give the index of the last entry whose first value is at most `value`, or -1."""
+        """Return the index of the last entry whose first value is at most `value`, or -1."""
         stored = self._stored_count
         if self.count > stored and self[stored][0] <= value:
             return stored - 1 + self._count_up_to(value, self._pending, self.count - stored)
@@ -80,7 +80,7 @@ class EntryFile:
         self._opened()
 
     def write_out(self) -> None:
-        """Hand what is pending to the file, behind the last entry that is whole."""
+        """Write pending entries to the file, after the last whole entry."""
         if self._pending:
             file = self._opened()
             stored_bytes = self._stored_count * self._layout.size

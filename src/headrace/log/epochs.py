@@ -20,7 +20,7 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch and the offset behind its last record; both -1 if it is not known."""
+    """A leader epoch and the offset after its last record; both -1 if unknown."""
 
     epoch: int
     end_offset: int
@@ -38,7 +38,7 @@ class LeaderEpochs:
     __slots__ = ("_epochs", "_starts")
 
     def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
-        """Take what `entries` gave; entries that contradict later ones are left out."""
+        """Take the result of `entries`; entries that contradict later ones are dropped."""
         self._epochs: list[int] = []
         self._starts: list[int] = []
         for entry in entries:
@@ -70,7 +70,7 @@ class LeaderEpochs:
         return True
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Give the epoch in which the record at `offset` was written, or None if unknown."""
+        """Return the epoch in which the record at `offset` was written, or None if unknown."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else None
 
@@ -88,12 +88,12 @@ class LeaderEpochs:
         return EpochEnd(self._epochs[index - 1] if index > 0 else epoch, self._starts[index])
 
     def previous_epoch(self, epoch: int) -> int | None:
-        """Give the largest known epoch below `epoch`."""
+        """Return the largest known epoch below `epoch`."""
         index = bisect_left(self._epochs, epoch) - 1
         return self._epochs[index] if index >= 0 else None
 
     def next_epoch(self, epoch: int) -> int | None:
-        """Give the smallest known epoch above `epoch`."""
+        """Return the smallest known epoch above `epoch`."""
         index = bisect_right(self._epochs, epoch)
         return self._epochs[index] if index < len(self._epochs) else None
 

@@ -53,9 +53,9 @@ def read_segment(
 
 
 class ColdRead:
-    """One read that waits for the disk. `run` is for any thread, all else for the loop's.
+    """One read that waits for the disk. Call `run` in any thread, all else on the loop.
 
-    What it needs to know of the log is looked up when it is made; only the file is used later.
+    The state of the log is looked up on creation; only the file is used later.
     """
 
     __slots__ = ("_arguments", "_cuts", "_data", "_error", "bytes_max", "offset")
@@ -108,10 +108,10 @@ class ColdRead:
 
 
 def _skip_to(segment: Segment, view: memoryview, begin: int, offset: int) -> tuple[int, int]:
-    """Pass over batches that end before `offset`.
+    """Skip batches that end before `offset`.
 
-    Gives where the next one starts in the view and its size, or a size of 0 if that start lies
-    too far behind for its header to be in the view.
+    Returns where the next one starts in the view and its size, or a size of 0 if its header is
+    beyond the view.
     """
     start = 0
     while start + HEADER_BYTES <= len(view):

@@ -102,7 +102,7 @@ class Flusher:
                 raise ReadOnlyLog(log.folder, str(error)) from error
 
     async def finish(self) -> None:
-        """Return when no flush runs any more, however it ended."""
+        """Wait until no flush is running, whatever its outcome."""
         while self._running is not None:
             await asyncio.wait([self._running])
 
@@ -126,20 +126,20 @@ class Flusher:
         return Flush(log.disk, log.folder, files, snapshots, epochs)
 
     def also_sync(self, file: DiskFile) -> None:
-        """Have another file of the log's folder synced with the first flush."""
+        """Sync another file of the log's folder with the first flush."""
         self._new_files.append(file)
 
     def prepare_new_files(self) -> Flush:
-        """Return the work that syncs what `also_sync` was told of, if no flush has done so."""
+        """Return the work that syncs the files of `also_sync`, if no flush has done so."""
         files, self._new_files = self._new_files, []
         return Flush(self._log.disk, self._log.folder, files, [], None)
 
     def note_snapshot(self, offset: int) -> None:
-        """Have the producers as they are now, at an offset, written with the next flush."""
+        """Write a snapshot of the current producers, at an offset, with the next flush."""
         self._snapshots.append((self._snapshot_path(offset), self._log.producers.capture()))
 
     def cut(self, end_offset: int, snapshots_up_to: int) -> None:
-        """Take note that the log ends earlier now; snapshots count only up to an offset."""
+        """Adapt to a truncated log; snapshots are valid only up to an offset."""
         limit = self._snapshot_path(snapshots_up_to)
         self._snapshots = [due for due in self._snapshots if due[0] <= limit]
         self._up_to = min(self._up_to, end_offset, snapshots_up_to)
@@ -166,7 +166,7 @@ class Flusher:
         return running
 
     def _take_back(self, work: Flush) -> None:
-        """Have the small files of a flush that failed written by the next one."""
+        """Queue the small files of a failed flush for the next one."""
         self._log.wants_flush = self.are_epochs_dirty = True
         limit = self._snapshot_path(self._up_to)
         self._snapshots[:0] = [due for due in work.snapshots if due[0] <= limit]

@@ -105,13 +105,13 @@ class LogFolder:
         return log
 
     def begin_all(self, asked: Sequence[tuple[TopicPartition, TopicId, LogSettings]]) -> list[Log]:
-        """Make the files of logs that are not there yet; `adopt` each then. May run in a thread.
+        """Create the files of new logs; call `adopt` for each afterwards. May run in a thread.
 
-        Whatever has such a name goes first: the folder of a log before, if it could not be renamed
-        or an attempt failed, and then, durably, its offsets in the checkpoints.
+        Leftovers of the same name are removed first: the folder of an earlier log, if it could not
+        be renamed or an attempt failed, and then, durably, its offsets in the checkpoints.
 
-        The folders are there for sure; what is in them is with the first flush. Until then a crash
-        may leave any of it, and an empty log begins anew.
+        The folders are durable; their contents become so with the first flush. Until then a crash
+        may leave any part of them, and an empty log starts over.
         """
         names = {key: _folder_name(key) for key, _, _ in asked}
         self.set_aside([key for key, name in names.items() if self.disk.exists(name)])
@@ -141,10 +141,10 @@ class LogFolder:
         self.topic_ids[key] = topic_id
 
     def delete(self, topic: TopicName, partition: PartitionIndex) -> str:
-        """Take a log, served or not, away and rename its folder; give the name to remove later.
+        """Remove a log, served or not, and rename its folder; return the name to remove later.
 
-        Renaming is what makes it gone: a crash cannot bring it back, and a topic of the same
-        name can begin at once.
+        The rename is the deletion: a crash cannot bring the log back, and a topic of the same
+        name can start at once.
         """
         key = (topic, partition)
         self.release(key)
@@ -193,7 +193,7 @@ class LogFolder:
         return len(deleted)
 
     def deleted_folders(self) -> list[str]:
-        """Give the names of the folders of deleted logs. May run in a thread."""
+        """Return the names of the folders of deleted logs. May run in a thread."""
         return [name for name in self.disk.list_folders("") if _DELETED_FOLDER.fullmatch(name)]
 
     def truncate(self, topic: TopicName, partition: PartitionIndex, offset: int) -> bool:
@@ -225,10 +225,10 @@ class LogFolder:
         return log.append_replicated(chunk)
 
     async def checkpoint(self) -> None:
-        """Write down how far each log is, so that a start after a crash need not read it all.
+        """Write the offsets of each log, so that a start after a crash need not read all of it.
 
-        What the logs have when this is called is on disk when it returns. Callers who come while
-        one is written share the next.
+        The offsets at the time of the call are on disk on return. Calls during a write share the
+        next one.
         """
         if self._next_checkpoint is None:
             waiting = self._checkpoint(self._checkpointing)
@@ -316,10 +316,10 @@ class LogFolder:
         return log
 
     def _set_strays_aside(self, logs: list[Log]) -> None:
-        """Rename the folders of logs of which nobody knows whose they are.
+        """Rename the folders of logs whose topic is unknown.
 
-        Nothing in them was ever flushed, as the topic's id is synced with the first flush. They may
-        be of a topic that was deleted while another one of the same name is there.
+        They were never flushed, as the topic's id is synced with the first flush. They may belong
+        to a deleted topic while another one of the same name exists.
         """
         for log in logs:
             for segment in log.segments:
@@ -334,7 +334,7 @@ class LogFolder:
         self.disk.sync_folder("")
 
     def _load_topic_id(self, name: str, *, is_clean: bool) -> TopicId | None:
-        """Give the id in a log's folder; None if there is none, or a crash has torn it."""
+        """Return the topic id in a log's folder; None if there is none, or a crash has torn it."""
         path = f"{name}/{PARTITION_METADATA}"
         if not self.disk.exists(path):
             return None

@@ -40,7 +40,7 @@ from headrace.records.validation import validate_batch
 
 NO_LEADER_EPOCH: Final = -1
 SPACE_MARGIN_BYTES: Final = 1024 * 1024
-"""How much must be free, beyond the batch at hand, before a full disk is tried again."""
+"""How much must be free, beyond the current batch, before a full disk is retried."""
 _SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 _EMPTY: Final = memoryview(b"")
 
@@ -53,7 +53,7 @@ class Appended(Struct, frozen=True, gc=False):
     append_time_ms: int
     """The time that the records were given; NO_TIMESTAMP if they keep their producer's."""
     is_duplicate: bool
-    """Whether the batch was there already, and nothing was written now."""
+    """Whether the batch is a duplicate and nothing was written."""
 
 
 class Log:
@@ -84,7 +84,7 @@ class Log:
         self.first_dirty_offset = start_offset
         """Compaction has seen everything below."""
         self.was_compacted = settings.is_compacted
-        """Whether offsets may be missing, now or since the topic was a compacted one."""
+        """Whether offsets may be missing because the topic is or was compacted."""
         self.cuts = 0
         """How often the end was cut off, by which a compaction that runs sees that it must stop."""
         self.is_compacting = False
@@ -95,7 +95,7 @@ class Log:
         self.failure: str | None = None
         """Why the log takes no appends, if it does not."""
         self.is_out_of_space = False
-        """Whether that is because the disk is full, and may pass."""
+        """Whether that is because the disk is full, which may be temporary."""
         self._active = segments[-1]
         self._leader_epoch = NO_LEADER_EPOCH if epochs.latest_epoch is None else epochs.latest_epoch
         self.flusher = Flusher(self)
@@ -106,7 +106,7 @@ class Log:
         self.dropped: list[int] = []
         """Base offsets of segments that are not part of the log and whose files are to go."""
         self.has_deleted_files = False
-        """Whether there may be renamed files that wait for their removal."""
+        """Whether there may be renamed files to remove."""
         self.deleted_since_ms: dict[str, int] = {}
         """When each file that awaits its removal was first seen to be deleted."""
 
@@ -121,7 +121,7 @@ class Log:
         return max(unstable, self.start_offset)
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Take note that all in-sync replicas have what is below `offset`."""
+        """Advance the high watermark: all in-sync replicas have what is below `offset`."""
         self.high_watermark = offset
         self.producers.on_high_watermark_updated(offset)
 
@@ -235,7 +235,7 @@ class Log:
             self.wants_flush = True
 
     def _apply(self, header: BatchHeader, control: ControlRecord | None) -> None:
-        """Let the producers know of a batch in the log; note what it aborted."""
+        """Apply a batch in the log to the producers; index what it aborted."""
         if header.producer_id < 0:
             return
         if not header.is_control:
@@ -316,11 +316,11 @@ class Log:
         is_first_whole: bool = True,
         may_block: bool = False,
     ) -> memoryview | None:
-        """Read the bytes of batches from the one with `offset` on, none that begins at `up_to`.
+        """Read the bytes of batches from the one with `offset` on, none that starts at `up_to`.
 
         Empty at the end of the log. None if they are not in the page cache and the call may not
-        wait for the disk: `read_cold` does that. OffsetOutOfRange if the log does not reach from
-        before to behind the offset.
+        wait for the disk: `read_cold` does that. Raise OffsetOutOfRange if the offset is outside
+        the log.
         """
         if not self.start_offset <= offset <= self.end_offset:
             self.check_offset(offset)
@@ -341,7 +341,7 @@ class Log:
         return _EMPTY
 
     def check_offset(self, offset: int) -> None:
-        """Raise OffsetOutOfRange if the log does not reach from before to behind an offset."""
+        """Raise OffsetOutOfRange if an offset is outside the log."""
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(self.folder, offset, self.start_offset, self.end_offset)
 
@@ -380,7 +380,7 @@ class Log:
     async def read_cold(
         self, offset: int, bytes_max: int, *, up_to: int, is_first_whole: bool = True
     ) -> memoryview:
-        """Read as `read` does; a thread waits for the disk, while the loop goes on."""
+        """Read like `read`; a thread waits for the disk while the loop continues."""
         loop = asyncio.get_running_loop()
         for _ in range(self.settings.cold_read_attempts_max):
             found = self.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
@@ -398,11 +398,11 @@ class Log:
         return found
 
     def segment_index(self, offset: int) -> int:
-        """Give the index of the segment that has `offset`, or the first if all begin later."""
+        """Return the index of the segment that has `offset`, or the first if all start later."""
         return max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
 
     def _position_in(self, index: int, up_to: int) -> int:
-        """Say where in a segment the batches end that begin before `up_to`."""
+        """Return the end position of a segment's batches that start before `up_to`."""
         is_last = index + 1 == len(self.segments)
         segment_end = self.end_offset if is_last else self.segments[index + 1].base_offset
         segment = self.segments[index]
@@ -430,9 +430,9 @@ class Log:
         return found
 
     def aborted_in(self, records: memoryview, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that what a read of `offset` returned may be of.
+        """Return the aborted transactions that may overlap the result of a read of `offset`.
 
-        Those of a few batches behind it may be among them: its end is found by the index.
+        A few later ones may be among them: the end of the read is found by the index.
         """
         first = max(offset, int.from_bytes(records[:8]))
         index = self.segment_index(first)
@@ -444,18 +444,18 @@ class Log:
     # Durability
 
     async def flush(self) -> None:
-        """Return when all that was appended before the call is on disk.
+        """Return when everything appended before the call is on disk.
 
-        Callers who come while a flush runs share the next one. ReadOnlyLog if the disk failed.
+        Calls during a flush share the next one. Raise ReadOnlyLog if the disk failed.
         """
         await self.flusher.flush()
 
     async def finish_flush(self) -> None:
-        """Return when no flush runs any more, however it ended: the files may go then."""
+        """Wait until no flush is running, whatever its outcome: then files may be removed."""
         await self.flusher.finish()
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Say whether `flush` should be called: for `wants_flush`, or as flush.ms has passed."""
+        """Return whether to call `flush`: `wants_flush` is set, or flush.ms has passed."""
         if self.recovery_point >= self.end_offset:
             return False
         return self.wants_flush or now_ms - self._dirty_since_ms >= self.settings.flush_ms
@@ -483,16 +483,16 @@ class Log:
         return self.flusher.prepare()
 
     def end_close(self) -> None:
-        """Give the files back."""
+        """Close the files."""
         if self._extent() != self._opened_extent:
             self.recovery_point = self.end_offset
         for segment in self.segments:
             segment.close()
 
     def retire(self) -> None:
-        """Touch no file any more: the log is deleted, and its name may soon be another's.
+        """Stop using files: the log is deleted, and its name may soon be reused.
 
-        Who still has it, a fetch that waited for the disk for example, gets FileNotFoundError.
+        Code that still uses it, such as a fetch that waited for the disk, gets FileNotFoundError.
         """
         self.failure, self.is_out_of_space = "it was deleted", False
         self.disk = GONE
@@ -500,9 +500,9 @@ class Log:
             segment.retire()
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Take note that this node leads from the end of the log on.
+        """Start a leader epoch of this node at the end of the log.
 
-        It is written down with the first record: an epoch without any is forgotten by an opening.
+        It is persisted with the first record: an epoch without records is lost on a reopen.
         """
         self.epochs.assign(leader_epoch, self.end_offset)
 
@@ -512,13 +512,13 @@ class Log:
         self.was_compacted |= settings.is_compacted
 
     def note_epochs_changed(self) -> None:
-        """Have the epochs written with the next flush."""
+        """Write the epochs with the next flush."""
         self.flusher.are_epochs_dirty = True
         latest = self.epochs.latest_epoch
         self._leader_epoch = NO_LEADER_EPOCH if latest is None else latest
 
     def _extent(self) -> tuple[int, ...]:
-        """Give what differs once something was written, made durable, cut off or taken away."""
+        """Return a value that changes with every append, flush, truncation or removal."""
         return (
             *(self.start_offset, self.end_offset, self.recovery_point),
             *(len(self.segments), self.cuts),
@@ -527,14 +527,14 @@ class Log:
     # A disk that is full or fails
 
     def fail(self, error: OSError) -> ReadOnlyLog:
-        """Take no more appends; give the error that says so."""
+        """Refuse further appends; return the error."""
         self.failure = str(error)
         self.is_out_of_space = is_out_of_space(error)
         return ReadOnlyLog(self.folder, self.failure)
 
     @property
     def is_writable(self) -> bool:
-        """Whether the disk takes what is written here, as far as is known; it may be asked."""
+        """Return whether the disk accepts writes, as far as known; may check the disk."""
         if self.failure is None:
             return True
         return self.is_out_of_space and self.disk.free_bytes() >= SPACE_MARGIN_BYTES

@@ -1,9 +1,9 @@
-"""Offsets by timestamp, and by the names that ListOffsets has for some.
+"""Offsets by timestamp, and by the special timestamps of ListOffsets.
 
-To look a time up, indexes say where in a file to begin, and headers and records from there on where
-it is. The first is the loop's; the second reads the disk and inflates, which may take long, and
-touches the file alone: `find_off_loop` has threads do it. A batch that nobody can read is passed
-over, and the node's log has a line about it.
+Indexes give the position in a file where the search for a time starts; headers and records from
+there on give the offset. The first runs on the loop; the second reads the disk and decompresses,
+which may take long, and uses only the file: `find_off_loop` runs it in threads. An unreadable batch
+is skipped, with a line in the node's log.
 """
 
 import logging
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class SpecialTimestamp(IntEnum):
-    """What a client may ask for instead of a time."""
+    """Values that a client may send instead of a time."""
 
     LATEST = -1
     EARLIEST = -2
@@ -119,7 +119,7 @@ async def find_off_loop(log: Log, timestamp: int, run: Run) -> Found | None:
 
 
 def _has_changed(log: Log, cuts: int, segments: tuple[Segment, ...]) -> bool:
-    """Return whether a file that was looked at may not be part of the log any more."""
+    """Return whether a file that was read may no longer be part of the log."""
     return log.cuts != cuts or tuple(log.segments[: len(segments)]) != segments
 
 
@@ -130,7 +130,7 @@ def _begin(log: Log, timestamp: int) -> Steps:
 
 
 def _find_first(log: Log, timestamp: int) -> Steps:
-    """Find the first record, at or behind the log's start, that is as late as `timestamp`."""
+    """Find the first record, at or after the log's start, that is as late as `timestamp`."""
     for segment in tuple(log.segments):
         if segment.largest_timestamp < timestamp:
             continue
@@ -185,7 +185,7 @@ class _Batch(NamedTuple):
 
 
 def _stretch(log: Log, segment: Segment, offset: int) -> _Stretch:
-    """Return the part of a segment that has the batch with an offset and all behind it."""
+    """Return the part of a segment from the batch with an offset on."""
     inflated_bytes_max = log.settings.rules.inflated_bytes_max
     return _Stretch(segment.file, segment.locate(offset)[0], segment.size_bytes, inflated_bytes_max)
 
@@ -196,7 +196,7 @@ def _stretch(log: Log, segment: Segment, offset: int) -> _Stretch:
 def _first_in(
     stretch: _Stretch, timestamp: int, start_offset: int, unreadable: list[str]
 ) -> Found | None:
-    """Find the first record that is as late; name the batches that nobody can read."""
+    """Find the first record that is as late; return the unreadable batches too."""
     for batch in _batches(stretch):
         if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
             continue

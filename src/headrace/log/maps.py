@@ -14,7 +14,7 @@ class Mapped(Protocol):
     """Something that holds a map of a file."""
 
     def unmap(self) -> None:
-        """Let the map go; use brings it back."""
+        """Drop the map; the next use creates it again."""
 
 
 class Maps:

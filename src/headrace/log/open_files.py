@@ -1,12 +1,12 @@
-"""The files of a disk that somebody has open, by their paths.
+"""The open files of a disk, by path.
 
     files = OpenFiles()
     files.add(file)                       # file.path says where it is
     files.rename("orders-0", "gone")      # file.path follows
 
-A rename or a removal concerns those at its path and below. They are kept as a tree, so that it
-costs what is there, not what is open. Only weak references are held: files that nobody has any more
-are taken off with the next one that comes, folders when they are renamed or removed.
+A rename or a removal affects the files at its path and below. They form a tree, so that the cost
+depends on what is there, not on what is open. Only weak references are held: unused files are
+removed with the next addition, folders when they are renamed or removed.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ File = TypeVar("File", bound=HasPath)
 
 
 class _Reference(ref[File]):
-    """A file that somebody has, or had; where it is listed."""
+    """A weak reference to a file, and where it is listed."""
 
     __slots__ = ("folder", "name")
     folder: "_Folder[File]"
@@ -90,7 +90,7 @@ class OpenFiles(Generic[File]):
             parent.folders.pop(name, None)
 
     def rename(self, old: str, new: str) -> None:
-        """Let the files of a file, or of all files in a folder, be where those are now."""
+        """Update the paths after a rename of a file or folder."""
         moved = self.at(old) + self.below(old)
         self.discard(old)
         for file in moved:

@@ -1,9 +1,9 @@
-"""Open a log: trust what was closed cleanly, else read again what may not be whole.
+"""Opening a log: trust it after a clean shutdown, else read again what may be incomplete.
 
-The recovery point is the promise: below it everything was synced. Damage there is a CorruptLog,
-and the log does not open. Beyond it a crash may have torn anything; the log then ends before the
-damage, and a log line names the file, the position and what was cut. If whole batches lie behind
-the damage, the bytes that are cut off are kept in a file beside, so that nothing goes silently.
+Everything below the recovery point was synced. Damage there is a CorruptLog, and the log does not
+open. Beyond it a crash may have torn anything; the log then ends before the damage, and a log line
+names the file, the position and what was truncated. If whole batches follow the damage, the
+truncated bytes are kept in a separate file, so that nothing is lost silently.
 """
 
 import logging
@@ -94,9 +94,9 @@ def _first_segment(disk: Disk, folder: str, settings: LogSettings, base_offset: 
 def _restart(
     disk: Disk, folder: str, settings: LogSettings, segments: list[Segment], start_offset: int
 ) -> Segment:
-    """Begin anew where the log was deleted up to: it lost records beyond that as well.
+    """Start over at the log's start offset: the log lost records beyond it as well.
 
-    Their offsets, some of which were given to readers, are not given to other records.
+    Their offsets, some of which readers have seen, are not reused for other records.
     """
     end_offset = segments[-1].read_end_offset()
     logger.error(
@@ -129,10 +129,10 @@ def _tidy(disk: Disk, folder: str) -> dict[str, int]:
 
 
 def _count_trusted(segments: list[Segment], sizes: dict[str, int], recovery_point: int) -> int:
-    """Say how many segments, from the first on, need not be read again.
+    """Return how many segments, from the first on, need not be read again.
 
-    Those are synced whole, and their indexes look so. Not one that ends at the recovery point:
-    its indexes may have been completed, or rewritten by a recovery, after the flush that got there.
+    Those are fully synced, and their indexes look so. Not one that ends at the recovery point: its
+    indexes may have been completed, or rewritten by a recovery, after the flush that got there.
     """
     for index, segment in enumerate(segments):
         is_last = index + 1 == len(segments)
@@ -178,7 +178,7 @@ def _recover(
 
 
 def _rebuild(segment: Segment, walk: Walk, epochs: LeaderEpochs) -> None:
-    """Write the indexes of a segment anew as its batches are read and checked."""
+    """Rebuild the indexes of a segment while its batches are read and checked."""
     segment.clear_indexes()
     for _, header in walk:
         segment.note(header.size_bytes, header.last_offset, header.max_timestamp)

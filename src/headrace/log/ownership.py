@@ -13,7 +13,7 @@ class WrongDirectory(HeadraceError):
 
 
 def own(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
-    """Read whose directory this is, or make it ours if it is nobody's."""
+    """Read the owner of this directory, or claim it if it has none."""
     try:
         meta = checkpoints.load(disk, META_PROPERTIES, checkpoints.parse_meta_properties)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The `.snapshot` file: what a partition knew of its producers at an offset of its log.
+"""The `.snapshot` file: a partition's producers at an offset of its log.
 
-A log that is opened or truncated replays only the batches behind it. Of each producer it has only
-the last batch, as in Kafka: an older one that comes again after that is out of order.
+A log that is opened or truncated replays only the batches after it. It has only the last batch of
+each producer, as in Kafka: a retry of an older one is then out of order.
 """
 
 from collections.abc import Iterable

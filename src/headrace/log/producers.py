@@ -23,16 +23,16 @@ from headrace.records.control import ControlRecord, ControlType, coordinator_epo
 from headrace.records.header import BatchHeader
 
 BATCHES_KEPT: Final = 5
-"""As many batches as a producer has in flight at most, so that each can be told when repeated."""
+"""The most batches that a producer has in flight, so that every retry can be recognized."""
 NO_COORDINATOR_EPOCH: Final = -1
 EXPIRED_AT_ONCE_MAX: Final = 5_000
-"""How many producers are looked at in one turn of the loop."""
+"""How many producers are checked in one turn of the loop."""
 BUMPING_TRANSACTIONS: Final = 2
-"""The version of transactions (KIP-890) from which on each one ends with an epoch of its own."""
+"""The transaction version (KIP-890) from which on each transaction has its own epoch."""
 
 
 class Origin(Enum):
-    """Who brings a batch, and with that, what is checked."""
+    """The origin of a batch, which determines the checks."""
 
     CLIENT = "client"
     """Everything: a producer that may repeat, lose or overtake itself."""
@@ -75,7 +75,7 @@ class ProducerState(Struct):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def duplicate_of(self, header: BatchHeader) -> RecordedBatch | None:
-        """Give the recorded batch that this one repeats, or None."""
+        """Return the recorded batch that this one repeats, or None."""
         if header.producer_epoch != self.epoch:
             return None
         last_sequence = last_sequence_of(header)
@@ -125,7 +125,7 @@ class ProducerStates:
 
     @property
     def first_open_offset(self) -> int | None:
-        """Where the oldest transaction begins of which nobody knows yet how it ends."""
+        """The first offset of the oldest undecided transaction."""
         return next((first for first, end in self._unstable.items() if end is None), None)
 
     def check(self, header: BatchHeader, origin: Origin) -> RecordedBatch | None:
@@ -189,7 +189,7 @@ class ProducerStates:
             )
 
     def apply(self, header: BatchHeader) -> None:
-        """Take note of a batch of records that is in the log at its offsets."""
+        """Apply a batch of records that is in the log at its offsets."""
         state = self._state(header)
         batches = state.batches
         if len(batches) == BATCHES_KEPT:
@@ -210,9 +210,9 @@ class ProducerStates:
     def apply_marker(
         self, header: BatchHeader, control: ControlRecord
     ) -> AbortedTransaction | None:
-        """Take note of a marker in the log; what it aborted belongs into the transaction index.
+        """Apply a marker in the log; return what it aborted, for the transaction index.
 
-        A control batch that compaction has emptied says nothing and is not to be brought here.
+        Do not pass a control batch that compaction has emptied.
         """
         state = self._state(header)
         state.coordinator_epoch = coordinator_epoch(control)
@@ -270,11 +270,12 @@ class ProducerStates:
             yield count
 
     def restore(self, states: Iterable[ProducerState]) -> None:
-        """Begin anew with the states of a snapshot, or none.
+        """Start over with the states of a snapshot, or none.
 
-        Then let what has expired go, apply the batches behind the snapshot and tell the high
-        watermark. So is a log opened, and so truncated: markers may be gone, and with them what
-        ended transactions. As in Kafka, a transaction that ended before the snapshot is stable.
+        Afterwards drop expired producers, apply the batches after the snapshot and set the high
+        watermark. Opening and truncating a log both do this: markers may be gone, and with them
+        the ends of transactions. As in Kafka, a transaction that ended before the snapshot is
+        stable.
         """
         self._states = {state.producer_id: state for state in states}
         self._ended = {}
@@ -296,7 +297,7 @@ class ProducerStates:
         return list(self._states.values())
 
     def _state(self, header: BatchHeader) -> ProducerState:
-        """Return the producer's state in the epoch of a batch, in which sequences begin anew."""
+        """Return the producer's state in the epoch of a batch; a new epoch restarts sequences."""
         state = self._states.get(header.producer_id)
         if state is None:
             state = ProducerState(header.producer_id, captures=self._captures)
@@ -311,7 +312,7 @@ class ProducerStates:
 
 
 def last_sequence_of(header: BatchHeader) -> int:
-    """Give the sequence of a batch's last record, -1 if its records have none."""
+    """Return the sequence of a batch's last record, -1 if its records have none."""
     if header.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
     return sequence_after(header.base_sequence, header.last_offset_delta)
@@ -332,7 +333,7 @@ def _check_epoch(state: ProducerState, header: BatchHeader) -> None:
 
 
 def _check_sequence(state: ProducerState, header: BatchHeader) -> None:
-    """A new epoch begins with 0, an old one goes on without a gap."""
+    """Check a sequence: a new epoch starts with 0, an old one continues without a gap."""
     if state.epoch == NO_PRODUCER_EPOCH:
         return
     expected = 0

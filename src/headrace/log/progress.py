@@ -1,4 +1,4 @@
-"""How far each log of a directory is, in Kafka's checkpoint files: four offsets by topic name.
+"""Kafka's checkpoint files: four offsets of each log of a directory, by topic name.
 
     files = ProgressFiles(disk)
     files.offset(RECOVERY_POINTS, key)
@@ -6,12 +6,12 @@
     files.forget(keys)                              # before a log of that name begins
 
 A row has a name and no topic id. So a row of a deleted topic must be gone, durably, before a new
-log of that name has records: a start would else begin the new log where the old one began, and call
-its records lost. `forget` does that; what the files may hold is known here, so it costs nothing if
-they hold nothing. A start finds rows without a log if a crash came before: those go the same way.
+log of that name has records: otherwise a restart would start the new log at the old one's offset,
+and treat its records as lost. `forget` removes it; the files' contents are cached here, so it costs
+nothing if there is no row. After a crash a start may find rows without a log: they are removed too.
 
-Everything may be called from threads. A checkpoint is looked up on the loop and written later by a
-thread; what has become of a log meanwhile is asked for each row right before it is written.
+Everything may be called from threads. A checkpoint is collected on the loop and written later by a
+thread; each row is checked against the current state of its log right before it is written.
 """
 
 import threading
@@ -30,12 +30,12 @@ FILES: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)
 
 
 class Row(NamedTuple):
-    """How far a log was when it was looked up."""
+    """The offsets of a log when they were collected."""
 
     key: TopicPartition
     log: Log
     cuts: int
-    """How often the log had been cut: what was looked up before a cut does not hold after it."""
+    """How often the log had been truncated: a row from before a truncation is invalid after."""
     recovery_point: int
     start_offset: int
     high_watermark: int
@@ -83,11 +83,11 @@ class ProgressFiles:
         is_current: Callable[[Row], bool],
         is_present: Callable[[tuple[str, int]], bool],
     ) -> None:
-        """Write a checkpoint; files that would not change are left alone.
+        """Write a checkpoint; files that would not change are not written.
 
-        Rows that are not current any more are passed over. What stands in the files stays for
-        partitions that are present and have no row: logs that did not open, or were cut meanwhile
-        and say so themselves. The rest goes.
+        Rows that are no longer current are skipped. The files keep the old rows of partitions that
+        are present and have no new row: logs that did not open, or that were truncated in the
+        meantime and write their own. Other rows are removed.
         """
         with self._lock:
             fresh: dict[str, Offsets] = {name: {} for name in FILES}

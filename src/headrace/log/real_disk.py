@@ -1,9 +1,9 @@
-"""The `Disk` of a node that runs: files of the kernel, below one folder.
+"""The `Disk` of a running node: real files, below one folder.
 
-A node may have many more files than the kernel gives it descriptors, so files share a bounded
-number of them (`_Descriptors`), and a file that lies idle loses its own. Which one goes is decided
-by a second chance: use sets a flag, and who needs a descriptor walks round, clears flags and takes
-from the first file whose flag is clear. So a hit costs an append a few attributes and no list.
+A node may have many more files than file descriptors, so files share a bounded number of them
+(`_Descriptors`), and an idle file loses its own. The victim is chosen by the second-chance
+algorithm: use sets a flag, and a file that needs a descriptor walks round, clears flags and takes
+that of the first file whose flag is clear. So a hit costs a few attributes and no list.
 """
 
 import builtins
@@ -66,9 +66,9 @@ class RealDisk:
         self._lock_descriptor = NO_DESCRIPTOR
 
     def lock(self) -> None:
-        """Take the folder for this disk until `close`, or raise FolderInUse and say who has it.
+        """Lock the folder for this disk until `close`, or raise FolderInUse with its owner.
 
-        The kernel gives the lock back when the process ends, however it ends.
+        The kernel releases the lock when the process ends, however it ends.
         """
         descriptor = os.open(self._root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -85,7 +85,7 @@ class RealDisk:
         self._lock_descriptor = descriptor
 
     def close(self) -> None:
-        """Give every descriptor and the lock back."""
+        """Release every descriptor and the lock."""
         self._descriptors.close_all()
         if self._lock_descriptor != NO_DESCRIPTOR:
             os.close(self._lock_descriptor)
@@ -168,7 +168,7 @@ class RealDisk:
         return shutil.disk_usage(self._root).total
 
     def _forget(self, path: str, files: "builtins.list[RealFile]") -> None:
-        """Make sure that nobody reaches another file of the same name through an old DiskFile."""
+        """Prevent an old DiskFile from reaching another file of the same name."""
         for file in files:
             file.is_gone = True
             self._descriptors.give_back(file)
@@ -196,7 +196,7 @@ class RealFile:
         self.size = 0
         self.descriptor = NO_DESCRIPTOR
         self.is_used = False
-        """Whether it was used since the last walk round the descriptors."""
+        """Whether it was used since the last walk over the descriptors."""
         self.is_busy = False
         """Whether its owner is using `descriptor` right now, so that it must not be closed."""
         self.is_gone = False
@@ -314,16 +314,16 @@ class RealFile:
 class _Descriptors:
     """At most `maximum` descriptors for any number of files.
 
-    A descriptor is closed only while nobody is inside a system call with it. Calls from threads
-    use a duplicate. The owner of a file does not, for speed; it says `is_busy` and then looks at
-    `descriptor`, while whoever takes a descriptor away clears it and then looks at `is_busy`: in
-    whatever order this happens, one of the two sees the other.
+    A descriptor is closed only while no system call uses it. Calls from threads use a duplicate.
+    The owner of a file does not, for speed; it sets `is_busy` and then reads `descriptor`, while
+    the code that takes a descriptor away clears it and then reads `is_busy`: in any order, one of
+    the two sees the other.
     """
 
     def __init__(self, root: Path, maximum: int) -> None:
         self.lock = threading.RLock()
         self.is_no_wait_supported = True
-        """Whether the file system knows RWF_NOWAIT, as far as was tried."""
+        """Whether the file system supports RWF_NOWAIT, as far as tried."""
         self._root = str(root)
         self._maximum = maximum
         self._held: OrderedDict[RealFile, None] = OrderedDict()
@@ -332,7 +332,7 @@ class _Descriptors:
         return f"{self._root}/{file.path}"
 
     def take(self, file: RealFile, flags: int = 0) -> int:
-        """Give the file's descriptor, opening the file if it has none."""
+        """Return the file's descriptor, opening the file if it has none."""
         with self.lock:
             if file.descriptor < 0:
                 if file.is_gone:
@@ -347,7 +347,7 @@ class _Descriptors:
 
     @contextmanager
     def borrow(self, file: RealFile) -> Iterator[int]:
-        """Give a descriptor that nobody closes in the meantime; errors name the file."""
+        """Return a descriptor that is not closed in the meantime; errors name the file."""
         try:
             with self.lock:
                 descriptor = os.dup(self.take(file))
@@ -378,15 +378,15 @@ class _Descriptors:
                 self.give_back(file)
 
     def __del__(self) -> None:
-        """Close what is left when a disk goes that nobody closed, as Python's own files do."""
+        """Close the descriptors of a disk that was not closed, as Python's own files do."""
         for file in self._held:
             os.close(file.descriptor)
 
     def _make_room(self) -> None:
-        """Take a descriptor away if there are as many as there may be.
+        """Take a descriptor away if the maximum is reached.
 
-        Twice round finds one: the first time clears flags. Only if all are busy in other threads
-        there is one too many for a while.
+        Two rounds find one: the first clears flags. Only if all are busy in other threads is there
+        one too many for a while.
         """
         for _ in range(2 * len(self._held)):
             if len(self._held) < self._maximum:
@@ -398,15 +398,15 @@ class _Descriptors:
 
 
 def _explained(number: int | None, explanation: str) -> OSError:
-    """Give an error of the kernel's that says more; who passes it on adds the file."""
+    """Return an OSError with a clearer message; the caller adds the file."""
     return OSError(number, f"{os.strerror(number or 0)} ({explanation})")
 
 
 def _drop_from_cache(descriptor: int) -> None:
-    """Let later reads see what the disk has, as far as the kernel goes along.
+    """Make later reads see the disk's contents, as far as the kernel cooperates.
 
-    It keeps pages that it failed to write, marked as written; a recovery that found them intact
-    would promise them.
+    It keeps pages that it failed to write, marked as clean; a recovery that found them intact
+    would trust them.
     """
     with suppress(OSError, AttributeError):  # not every platform and file system can
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

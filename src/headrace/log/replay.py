@@ -1,4 +1,4 @@
-"""Bring the producers' state up to date from a snapshot and the batches behind it."""
+"""Restoring the producers' state from a snapshot and the batches after it."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -23,11 +23,11 @@ def restore_producers(
     limit: int,
     unindexed: Collection[Segment] = (),
 ) -> None:
-    """Take the newest snapshot up to `limit` that can be read, and apply the batches behind it.
+    """Load the newest readable snapshot up to `limit`, and apply the batches after it.
 
-    Later snapshots are removed, and so are earlier ones with which no segment begins. One from
-    before the first segment is of no use: the batches behind it are gone. Aborted transactions go
-    into the indexes of those segments that are `unindexed`.
+    Later snapshots are removed, and so are earlier ones at which no segment starts. One from
+    before the first segment is useless: the batches after it are gone. Aborted transactions go
+    into the indexes of the `unindexed` segments.
     """
     producers.restore(())
     first_base = begin = segments[0].base_offset

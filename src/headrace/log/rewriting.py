@@ -1,8 +1,8 @@
-"""The work of a compaction on files: read the dirty part, write segments anew.
+"""The file work of a compaction: read the dirty part, rewrite segments.
 
-Generators, because this runs in a thread in slices: from one yield to the next about one chunk is
-read, and never more than a chunk and a batch are in memory. Nothing here touches the Log, and of
-its old segments only what does not change.
+These are generators, because this runs in a thread in slices: from one yield to the next about one
+chunk is read, and never more than a chunk and a batch are in memory. Nothing here touches the Log,
+and only immutable parts of its old segments.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ def fill(
     *,
     inflated_bytes_max: int,
 ) -> Slices[int]:
-    """Note the keys from one offset up to another; return the end, or where the map was full."""
+    """Add the keys from one offset up to another; return the end, or where the map was full."""
     transactions = TransactionWalk(aborted)
     for index, segment in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1].base_offset <= begin_offset:

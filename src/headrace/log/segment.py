@@ -67,16 +67,16 @@ class Segment:
         index_interval_bytes: int,
         ending: str = "",
     ) -> None:
-        """Take over the files of a segment; `sizes` has those of the folder that exist.
+        """Use the files of a segment; `sizes` has the existing files of the folder.
 
-        With an `ending` the files have it on top of their own, as those of compaction do.
+        With an `ending` the files have that additional suffix, as those of compaction do.
         """
         self.disk = disk
         self._ending = ending
         self._folder = folder
         self._file: DiskFile | None = None
         self._is_new = file_name(base_offset, ".log") not in sizes
-        """Whether the log's file is yet to be made; one that was there must not be made again."""
+        """Whether the log's file must be created; an existing one must not be created again."""
         self._index_interval_bytes = index_interval_bytes
         self._unindexed_bytes = 0
         self._largest_timestamp: int | None = None
@@ -129,7 +129,7 @@ class Segment:
         self.note(len(batch), last_offset, max_timestamp)
 
     def note(self, batch_bytes: int, last_offset: int, max_timestamp: int) -> None:
-        """Take note of a batch that the file has at the end of what was noted before it."""
+        """Index a batch that the file has after the previously indexed one."""
         position = self.size_bytes
         if position == 0:
             self.first_timestamp = max_timestamp
@@ -154,7 +154,7 @@ class Segment:
         assert self.largest_timestamp >= NO_TIMESTAMP
 
     def cut_torn(self) -> None:
-        """Cut off what a failed append may have left behind the last batch."""
+        """Truncate what a failed append may have left after the last batch."""
         if self.file.size > self.size_bytes:
             self.file.truncate(self.size_bytes)
 
@@ -184,7 +184,7 @@ class Segment:
     # Finding
 
     def locate(self, offset: int) -> tuple[int, int]:
-        """Give two positions between which the batch with `offset`, or the first beyond, begins."""
+        """Return two positions between which the batch with `offset`, or the next one, starts."""
         entries = self.offset_index
         index = entries.find(offset - self.base_offset)
         begin = entries[index][1] if index >= 0 else 0
@@ -192,9 +192,9 @@ class Segment:
         return begin, end
 
     def offset_behind(self, offset: int, byte_count: int) -> int | None:
-        """Return an offset behind so many bytes of batches, from the one with `offset` on.
+        """Return an offset after so many bytes of batches, from the one with `offset` on.
 
-        The next one that the index knows; None if that is the end of the segment.
+        The next one in the index; None if that is the end of the segment.
         """
         entries = self.offset_index
         low, high = entries.find(offset - self.base_offset) + 1, len(entries)
@@ -212,7 +212,7 @@ class Segment:
         return None
 
     def position_of(self, offset: int) -> int:
-        """Say where the batch with `offset`, or the first beyond, begins; the end if none does."""
+        """Return where the batch with `offset`, or the next one, starts; the end if none does."""
         found = self.find(offset)
         return self.size_bytes if found is None else found[0]
 
@@ -243,9 +243,9 @@ class Segment:
         self._reset_timestamps()
 
     def read_end_offset(self) -> int:
-        """Give the offset behind the last batch, found from the last entry of the index on.
+        """Return the offset after the last batch, found from the last entry of the index on.
 
-        CorruptLog if the file ends within a batch.
+        Raise CorruptLog if the file ends within a batch.
         """
         end_offset, end_position = self.base_offset, 0
         if self.size_bytes:
@@ -257,7 +257,7 @@ class Segment:
         return end_offset
 
     def has_torn_indexes(self, sizes: dict[str, int]) -> bool:
-        """Say whether an index cannot be whole, by the sizes of the files in the folder."""
+        """Return whether an index must be incomplete, by the sizes of the files in the folder."""
         if self.size_bytes == 0:
             return False
         sizes_bytes = [sizes.get(file_name(self.base_offset, own), 0) for own in INDEX_SUFFIXES]
@@ -288,7 +288,7 @@ class Segment:
     # Files
 
     def opened_files(self) -> list[DiskFile]:
-        """Give the files that may have changed since they were synced."""
+        """Return the files that may have changed since they were synced."""
         indexes = (self.offset_index, self.time_index, self.transaction_index)
         files = [self._file, *(index.opened_file for index in indexes)]
         return [file for file in files if file is not None]
@@ -314,7 +314,7 @@ class Segment:
         self.transaction_index = TransactionIndex(GONE, self.path(".txnindex"))
 
     def rename(self, suffix: str) -> None:
-        """Give every file of the segment another ending on top of its own."""
+        """Append a suffix to the name of every file of the segment."""
         self.close()
         for own in SUFFIXES:
             if self.disk.exists(self.path(own)):

@@ -1,4 +1,4 @@
-"""The settings of one log, by Kafka's topic configs; made anew when they change."""
+"""The settings of one log, from Kafka's topic configs; replaced when they change."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar

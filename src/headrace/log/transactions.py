@@ -115,7 +115,7 @@ class AbortedRanges:
 
 
 def first_ending_at(index: Buffer, offset: int) -> int:
-    """Give the number of the first entry whose marker is at `offset` or beyond."""
+    """Return the number of the first entry whose marker is at `offset` or later."""
     return bisect_left(
         range(len(index) // ENTRY_BYTES),
         offset,
@@ -151,12 +151,12 @@ class TransactionIndex:
         self._map: Buffer | None = None
         self._is_missing = False
         self._minima: dict[int, int] = {}
-        """The smallest first offset of whole blocks of entries, as far as they were looked at."""
+        """The smallest first offset of each whole block of entries, as far as read."""
         self._pending = bytearray()
 
     @property
     def is_known_empty(self) -> bool:
-        """Whether there is no entry, as was found out before."""
+        """Whether it is known that there is no entry."""
         return self._is_missing and not self._pending
 
     def append(self, transaction: AbortedTransaction) -> None:
@@ -170,7 +170,7 @@ class TransactionIndex:
             self.write_out()
 
     def write_out(self) -> None:
-        """Hand what is pending to the file, behind the last entry that is whole."""
+        """Write pending entries to the file, after the last whole entry."""
         if not self._pending:
             return
         file = self._opened()
@@ -246,7 +246,7 @@ class TransactionIndex:
         self._map = None
 
     def _opened(self) -> DiskFile | None:
-        """Give the file, or None if there is none; that is looked up once."""
+        """Return the file, or None if there is none; that is checked once."""
         if self._file is None and not self._is_missing:
             if self._disk.exists(self.path):
                 self._file = self._disk.open(self.path)

@@ -24,7 +24,7 @@ NO_END: Final = INT64_MAX
 
 
 class Fault(NamedTuple):
-    """Where a walk could not go on, which offset was due there, and why."""
+    """Where a walk had to stop, the expected offset there, and why."""
 
     position: int
     next_offset: int
@@ -45,9 +45,9 @@ def headers(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, Batc
 
 
 class Walk:
-    """Every batch of a file, read whole and checked.
+    """Iterator over the batches of a file, read whole and checked.
 
-    Iterate, then look at `position` and `next_offset`, behind the last good batch, and at `fault`,
+    Afterwards `position` and `next_offset` are those after the last good batch, and `fault` is
     None if the file ends there.
     """
 
@@ -107,7 +107,7 @@ class Walk:
             )
 
     def _bytes(self, count: int) -> memoryview:
-        """Give `count` bytes at the position, from a chunk that is read ahead."""
+        """Return `count` bytes at the position, from a chunk that is read ahead."""
         begin = self.position - self._chunk_at
         if begin + count > len(self._chunk):
             self._chunk = memoryview(self._file.read(self.position, max(count, CHUNK_BYTES)))
@@ -116,9 +116,9 @@ class Walk:
 
 
 def find_good_batch(file: DiskFile, position: int, next_offset: int) -> int | None:
-    """Find a batch with a right checksum and a later offset anywhere behind `position`.
+    """Find a batch with a valid checksum and a later offset anywhere after `position`.
 
-    That there is one tells damage in the middle of a file from a tail that was never whole.
+    This distinguishes damage in the middle of a file from an incomplete tail.
     """
     while position + HEADER_BYTES <= file.size:
         chunk = file.read(position, CHUNK_BYTES)
@@ -138,7 +138,7 @@ def _is_good_batch(file: DiskFile, position: int, next_offset: int) -> bool:
 
 
 def _good_header(file: DiskFile, position: int) -> BatchHeader | None:
-    """Give the header of a whole batch with a right checksum, or None if there is none."""
+    """Return the header of a whole batch with a valid checksum, or None."""
     try:
         header = read_header(file.read(position, HEADER_BYTES))
         if position + header.size_bytes > file.size:
