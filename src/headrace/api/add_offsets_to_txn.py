@@ -21,7 +21,7 @@ from headrace.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnRe
 
 
 def handle(broker: Broker, request: Request) -> Answer:
-    """Let the partition of `__consumer_offsets` that a group is in join a transaction."""
+    """Add a group's partition of `__consumer_offsets` to a transaction."""
     body: AddOffsetsToTxnRequest = request.body
     producer = Producer(body.transactional_id, body.producer_id, body.producer_epoch)
 

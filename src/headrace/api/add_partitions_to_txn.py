@@ -127,7 +127,7 @@ def _places(topics: Iterable[AddPartitionsToTxnTopic]) -> list[Place]:
 
 
 def _refused(image: Image, places: Iterable[Place]) -> dict[Place, ErrorCode]:
-    """Give the partitions that do not exist: if there is one, none joins."""
+    """Return the partitions that do not exist: if there is one, none is added."""
     return {
         (topic, index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for topic, index in places

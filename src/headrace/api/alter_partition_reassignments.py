@@ -91,7 +91,7 @@ def _plan_each(
 def plan_reassignment(
     image: Image, name: str, asked: ReassignablePartition, *, may_change_factor: bool
 ) -> ChangePartition | None:
-    """Give the change that begins, ends or cancels a reassignment; None if nothing changes."""
+    """Return the change that starts, ends or cancels a reassignment; None if nothing changes."""
     topic = image.topic(TopicName(name))
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shorten(name)}")
@@ -120,7 +120,7 @@ def plan_reassignment(
 def _towards(
     row: Partition, target: tuple[BrokerId, ...], change: ChangePartition
 ) -> ChangePartition:
-    """Give the change by which a partition gets other replicas, or begins to."""
+    """Return the change that moves a partition to other replicas, or starts to."""
     settled = [each for each in row.replicas if each not in row.adding]
     adding = tuple(each for each in target if each not in settled)
     removing = tuple(each for each in settled if each not in target)

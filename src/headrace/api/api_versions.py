@@ -29,7 +29,7 @@ FIRST_WITH_ZERO_LEVELS: Final = 4
 SOFTWARE_CHARACTERS_MAX: Final = 128
 """How much is kept of what a client says it is."""
 TELEMETRY: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
-"""Named once somebody wants clients' metrics; before, clients would only ask in vain."""
+"""Listed only while there are metrics subscriptions; otherwise clients would ask in vain."""
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 

@@ -121,7 +121,7 @@ def _find(image: Image, topic: Any, *, is_by_id: bool) -> Topic | None:
 
 # The answer
 class OffsetRows(NamedTuple):
-    """The types of an answer's rows."""
+    """The types of a response's rows."""
 
     topic: Callable[..., Any]
     partition: Callable[..., Any]

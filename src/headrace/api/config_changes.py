@@ -134,7 +134,7 @@ def plan_change(
 def change_loggers(
     broker: Broker, name: str, alterations: Iterable[Alteration], *, is_validated_only: bool
 ) -> None:
-    """Give loggers of this node other levels, all of them or, with a KafkaError, none."""
+    """Change levels of this node's loggers, all of them or, with a KafkaError, none."""
     require_this_node(broker, name)
     levels: dict[str, str | None] = {}
     for logger, operation, level in alterations:
@@ -221,9 +221,9 @@ def _check_broker(broker: Broker, name: str, changes: Changes, after: Mapping[st
 
 
 def _check_dynamic(name: str, value: str, *, is_default: bool) -> None:
-    """Raise InvalidSetting unless it may change; a name that nobody knows may, as in Kafka.
+    """Raise InvalidSetting unless it may change; an unknown name may, as in Kafka.
 
-    What would protect a Kafka broker may not: nobody is to believe that it does so here.
+    Settings that would protect a Kafka broker may not: they have no effect here.
     """
     if asks_for_protection(name, value):
         raise InvalidSetting(

@@ -64,7 +64,7 @@ def _plan_each(
     plan: Callable[[AskedResource], SetConfigs | None],
     answers: list[KafkaError | None],
 ) -> Slices[dict[int, SetConfigs]]:
-    """Return the changes by position; what is refused is put among the answers."""
+    """Return the changes by position; refusals are added to the results."""
     times = Counter((each.resource_type, each.name) for each in asked)
     changes: dict[int, SetConfigs] = {}
     current = Slice()

@@ -42,9 +42,9 @@ class ConfigRows:
         self._cost = 0
 
     def of(self, resource_type: int, name: str) -> list[Row]:
-        """Return every config of a resource in the order of their names; not to be changed.
+        """Return every config of a resource sorted by name; do not modify the result.
 
-        KafkaError if there is no such resource, or another node must be asked.
+        Raise KafkaError if there is no such resource, or if another node has it.
         """
         broker, layers = self._broker, self._layers
         match resource_type:

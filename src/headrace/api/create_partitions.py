@@ -86,7 +86,7 @@ def _plan_each(
 def plan_growth(
     image: Image, asked: CreatePartitionsTopic, partitions_max: int, current_slice: Slice
 ) -> Slices[AddPartitions]:
-    """Return the change that grows a topic; KafkaError if it cannot grow as it is asked to.
+    """Return the change that grows a topic; raise KafkaError if the request is invalid.
 
     `partitions_max` is how many more partitions the request may create.
     """

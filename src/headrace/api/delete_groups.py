@@ -76,4 +76,4 @@ def _delete_group(broker: Broker, group_id: str, reply: Reply[None]) -> None:
 
 
 def _ignore(_: object) -> None:
-    """Nobody waits."""
+    """Drop a reply that no request waits for."""

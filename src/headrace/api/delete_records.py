@@ -86,7 +86,7 @@ def _delete(
 
 
 def _delete_before(broker: Broker, topic: TopicName, index: int, offset: int) -> int:
-    """Let a partition begin at an offset; give where it begins."""
+    """Move a partition's start to an offset; return the new start."""
     row = broker.image.topic(topic)
     if row is not None and row.is_internal:
         raise KafkaError(

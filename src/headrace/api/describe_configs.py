@@ -35,7 +35,7 @@ def handle(
 def describe_configs(
     broker: Broker, body: DescribeConfigsRequest
 ) -> Slices[DescribeConfigsResponse]:
-    """Describe each resource that is asked for; what is asked twice is answered once."""
+    """Describe each requested resource; a duplicate gets one result."""
     current = Slice()
     asked: set[object] = set()
     rows = ConfigRows(
@@ -64,4 +64,4 @@ def describe_configs(
 
 
 _NAMES_PER_UNIT: Final = 6
-"""How many names are looked at in a unit of work."""
+"""How many names are checked in a unit of work."""

@@ -37,7 +37,7 @@ async def handle(broker: Broker, request: Request) -> DescribeLogDirsResponse:
 def describe_log_dirs(
     broker: Broker, body: DescribeLogDirsRequest
 ) -> Slices[list[DescribeLogDirsTopic]]:
-    """Describe the partitions that are asked for and are here, by topic."""
+    """Describe the requested partitions that are on this node, by topic."""
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     current = Slice()
     asked = yield from _asked(broker, body, current)
@@ -59,7 +59,7 @@ def describe_log_dirs(
 def _asked(
     broker: Broker, body: DescribeLogDirsRequest, current: Slice
 ) -> Slices[Iterable[tuple[TopicName, int]]]:
-    """Return the partitions that are asked for, each once; null is all that there are."""
+    """Return the requested partitions, each once; null means all."""
     if body.topics is None:
         return [(partition.topic, partition.index) for partition in broker.replicas]
     asked: dict[tuple[TopicName, int], None] = {}

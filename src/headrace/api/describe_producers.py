@@ -37,7 +37,7 @@ def handle(
 def _describe_all(
     broker: Broker, body: DescribeProducersRequest
 ) -> Slices[DescribeProducersResponse]:
-    """Describe partitions, one that is asked for twice once: it may have very many producers."""
+    """Describe partitions; a duplicate is described once: it may have very many producers."""
     current = Slice()
     wanted: dict[str, dict[int, None]] = {}
     for topic in body.topics:

@@ -70,7 +70,7 @@ def handle(broker: Broker, request: Request) -> DescribeQuorumResponse:
 
 
 def _refuse(asked: list[tuple[str, list[int]]]) -> DescribeQuorumResponse:
-    """Say that there is no quorum for what was asked; as in Kafka one wrong name spoils all."""
+    """Respond that there is no such quorum; as in Kafka one wrong name fails all."""
     return DescribeQuorumResponse(
         topics=[
             TopicData(
@@ -90,7 +90,7 @@ def _refuse(asked: list[tuple[str, list[int]]]) -> DescribeQuorumResponse:
 
 
 def _describe(broker: Broker, request: Request, node: BrokerId) -> ReplicaState:
-    """Say how far a member is, as the leader knows it."""
+    """Return a member's progress, as the leader knows it."""
     now_ms, quorum = broker.clock.now_ms(), broker.quorum.driver.state
     replica = ReplicaState(
         replica_id=node,

@@ -78,7 +78,7 @@ def _plan_each(
 
 
 def plan_election(image: Image, name: str, index: int, election_type: int) -> ChangePartition:
-    """Give the change that elects a leader; KafkaError if none is needed or can be had."""
+    """Return the change that elects a leader; raise KafkaError if none is needed or possible."""
     topic = image.topic(TopicName(name))
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shorten(name)}")

@@ -242,7 +242,7 @@ class Fetch:
         )
 
     def _watch(self) -> None:
-        """Be told of changes from now on: before anything else gets a turn."""
+        """Watch for changes from now on: before anything else runs."""
         found = self._reader.found
         for wanted, partition in found:
             self._watched[partition] = wanted
@@ -309,7 +309,7 @@ class Fetch:
         return 1
 
     async def _read_cold(self) -> None:
-        """Let threads read what is not in the page cache, and go on with that."""
+        """Read in threads what is not in the page cache, and continue with that."""
         reader = self._reader
         try:
             cold, reader.cold = reader.cold, []
@@ -352,7 +352,7 @@ class Fetch:
         rows: Iterable[tuple[WantedPartition, PartitionData]],
         topics: list[FetchableTopicResponse],
     ) -> list[FetchableTopicResponse]:
-        """Add rows to a response, neighbours of one topic together, and remember what is told."""
+        """Add rows to a response, adjacent ones of a topic together, and remember what was sent."""
         has_session = self._session is not None
         current = topics[-1] if topics else None
         for wanted, row in rows:

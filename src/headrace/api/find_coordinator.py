@@ -45,10 +45,10 @@ FIRST_BATCHED: Final = 4
 FIRST_WITH_SHARE: Final = 6
 NO_NODE: Final = -1
 READY_SECONDS_MAX: Final = 1.0
-"""How long is waited for a coordinator that loads, from when it began: a client may as well hear it
-from there, and what it sent behind this request waits too."""
+"""How long to wait for a loading coordinator, from the start of the load: the client can get the
+error from the coordinator as well, and its later requests on this connection wait too."""
 NO_ERROR: Final = "NONE"
-"""The message that Kafka has in answers without an error before they were batched."""
+"""Kafka's message in successful responses before batched lookups."""
 
 
 class KeyType(IntEnum):
@@ -101,14 +101,14 @@ async def _answer_when_ready(broker: Broker, request: Request) -> FindCoordinato
 
 
 def _is_ready(broker: Broker, request: Request) -> bool:
-    """Whether those of the coordinators that are here serve, or take too long to be waited for."""
+    """Return whether the coordinators on this node are loaded, or take too long to wait for."""
     return all(
         shard is not None and not _may_serve_soon(shard) for shard in _shards(broker, request)
     )
 
 
 def _may_serve_soon(shard: Shard[Any]) -> bool:
-    """Whether a coordinator loads, and began to not long ago."""
+    """Return whether a coordinator is loading, and started recently."""
     now = asyncio.get_running_loop().time()
     return shard.state is State.LOADING and now < shard.loading_since + READY_SECONDS_MAX
 
@@ -186,7 +186,7 @@ def _nobody(key: str, code: ErrorCode, message: str = "") -> Coordinator:
 
 
 def _has_legal_key(request: Request, start: int) -> bool:
-    """Whether one of the next `NAMES_AT_ONCE` keys is legal."""
+    """Return whether one of the next `NAMES_AT_ONCE` keys is legal."""
     return any(_is_legal(request, key) for key in _keys(request)[start : start + NAMES_AT_ONCE])
 
 
@@ -196,7 +196,7 @@ def _keys(request: Request) -> list[str]:
 
 
 def _is_legal(request: Request, key: str) -> bool:
-    """Whether a key is one of its type: of share partitions not every text is."""
+    """Return whether a key is valid for its type: not every text names a share partition."""
     if request.body.key_type != KeyType.SHARE:
         return True
     if request.version < FIRST_WITH_SHARE:
@@ -215,5 +215,5 @@ _TOPICS: Final[dict[int, TopicName]] = {
 }
 _MESSAGES: Final[dict[int, str]] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    ErrorCode.INVALID_REQUEST: "This key has no coordinator that this version can ask for.",
+    ErrorCode.INVALID_REQUEST: "This key has no coordinator that this version can request.",
 }

@@ -26,7 +26,7 @@ D = TypeVar("D", bound="Described")
 def parked(request: Request, answer: Reply[A]) -> Reply[A]:
     """Return the reply of a request that a coordinator may keep waiting.
 
-    A node that stops answers it, and the coordinator's own answer, if it still comes, is dropped.
+    A node that stops responds to it, and a later reply of the coordinator is dropped.
     """
     is_answered = False
 
@@ -82,7 +82,7 @@ def answer_descriptions(
     refused: Callable[[int, str, str], D],
     response: Callable[..., Message],
 ) -> Answer | Coroutine[Any, Any, Message]:
-    """Answer with a row for each group, in the order in which they were asked for.
+    """Respond with a row for each group, in the order of the request.
 
     `refused` returns the row of a group that cannot be described, by code, message and name.
     """

@@ -22,7 +22,7 @@ from headrace.wire.messages.join_group_response import JoinGroupResponse
 FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_WITH_FETCHED_IDS: Final = 4
 FIRST_WITH_NO_PROTOCOL: Final = 7
-"""The version of JoinGroup from which an answer that names no protocol says null."""
+"""The version of JoinGroup from which on a response without a protocol has null."""
 FIRST_WITH_SKIPPED_ASSIGNMENT: Final = 9
 
 

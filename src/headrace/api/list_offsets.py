@@ -41,14 +41,14 @@ from headrace.wire.messages.list_offsets_response import (
 )
 
 CONSUMER: Final = -1
-"""The replica id of who is no replica."""
+"""The replica id that clients send."""
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 EARLIEST_PENDING_UPLOAD: Final = -6
 FIRST_WITH_LEADER_EPOCH: Final = 4
 FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
 ROWS_A_TURN: Final = 500
-"""How many partitions are answered for before others have their turn."""
+"""How many partitions are looked up in one turn of the loop."""
 FIRST_VERSION_OF_NAME: Final = {
     SpecialTimestamp.LATEST: 1,
     SpecialTimestamp.EARLIEST: 1,
@@ -107,7 +107,7 @@ async def _list_in_turns(broker: Broker, request: Request) -> ListOffsetsRespons
 
 
 def _once(topic: ListOffsetsTopic) -> list[ListOffsetsPartition]:
-    """Give the partitions that are asked for once."""
+    """Return the partitions that are requested exactly once."""
     counts = Counter(asked.partition_index for asked in topic.partitions)
     return [asked for asked in topic.partitions if counts[asked.partition_index] == 1]
 
@@ -117,9 +117,9 @@ def _add_topic(
     topic: ListOffsetsTopic,
     rows: list[ListOffsetsPartitionResponse],
 ) -> None:
-    """Answer for a topic, with rows for those partitions too that were asked for repeatedly.
+    """Add a topic to the response, with rows for its duplicate partitions too.
 
-    A topic of which no partition is asked for is left out.
+    A topic without requested partitions is omitted.
     """
     answered = {row.partition_index for row in rows}
     repeated = {asked.partition_index for asked in topic.partitions} - answered
@@ -188,7 +188,7 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 def _look_up(
     partition: Partition, request: Request, timestamp: int, found_by_time: Found | None
 ) -> Found:
-    """Return what a timestamp stands for; KafkaError if that cannot be known yet."""
+    """Return the offset of a timestamp; raise KafkaError if it is not known yet."""
     if timestamp == EARLIEST_PENDING_UPLOAD:
         return NOT_FOUND
     latest_offset = readable_up_to(partition, request.body.replica_id, request.body.isolation_level)
@@ -205,7 +205,7 @@ def _look_up(
 
 
 def readable_up_to(partition: Partition, replica_id: int, isolation_level: int) -> int:
-    """Give the offset up to which the asker may read."""
+    """Return the offset up to which the client may read."""
     log = partition.log
     if replica_id != CONSUMER:
         return log.end_offset
@@ -219,6 +219,6 @@ def readable_up_to(partition: Partition, replica_id: int, isolation_level: int) 
 
 
 def _epoch_start(partition: Partition) -> int:
-    """Give the offset at which the present leader began."""
+    """Return the start offset of the current leader epoch."""
     entries = partition.log.epochs.entries()
     return entries[-1].start_offset if entries else 0

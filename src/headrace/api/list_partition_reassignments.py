@@ -29,7 +29,7 @@ def handle(
 def list_reassignments(
     broker: Broker, body: ListPartitionReassignmentsRequest
 ) -> Slices[ListPartitionReassignmentsResponse]:
-    """List the partitions that are asked for and are on the move."""
+    """List the requested partitions that are being reassigned."""
     image = broker.image
     if body.topics is None:
         asked = [(topic.name, range(len(topic.partitions))) for topic in image.topics()]

@@ -18,7 +18,7 @@ from headrace.wire.messages import list_transactions_response as listed
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
 
 TRANSACTIONS_AT_ONCE: Final = 1000
-"""How many transactional ids are looked at in one turn of the loop."""
+"""How many transactional ids are checked in one turn of the loop."""
 
 
 async def handle(broker: Broker, request: Request) -> listed.ListTransactionsResponse:
@@ -59,7 +59,7 @@ async def handle(broker: Broker, request: Request) -> listed.ListTransactionsRes
 
 
 def _filter(body: ListTransactionsRequest) -> Filter:
-    """Give what is asked for; INVALID_REGULAR_EXPRESSION if the pattern is none."""
+    """Return the request's filter; raise INVALID_REGULAR_EXPRESSION for a bad pattern."""
     statuses = frozenset(
         STATUS_BY_LABEL[label] for label in body.state_filters if label in STATUS_BY_LABEL
     )

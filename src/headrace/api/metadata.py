@@ -53,10 +53,10 @@ FIRST_WITH_NULL_TOPICS: Final = 1
 FIRST_WITH_LISTENER_ERROR: Final = 6
 FIRST_BY_ID: Final = 12
 CREATION_TIMEOUT_MS: Final = 15_000
-"""How long an answer waits for a topic created on demand: half of what clients wait for."""
+"""How long a response waits for an auto-created topic: half of the client's timeout."""
 
 _NAMES_PER_UNIT: Final = 2
-"""How many names are looked at in a unit of work."""
+"""How many names are checked in a unit of work."""
 _NO_OPERATIONS: Final = MetadataResponseTopic().topic_authorized_operations
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def _is_answerable(
 
 
 def _refused(topics: Iterable[MetadataRequestTopic], version: int) -> MetadataResponse:
-    """Say of each topic that it cannot be asked for like this; no more than that, as Kafka."""
+    """Return an error for each topic and nothing else, as Kafka does."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(
@@ -233,7 +233,7 @@ def _topics(
 
 
 def _asked_topics(image: Image, request: Request) -> "list[Topic | str | bytes]":
-    """Return the topics that are asked for, each once; of one that is not there its name or id."""
+    """Return the requested topics, each once; a missing one as its name or id."""
     asked: list[MetadataRequestTopic] | None = request.body.topics
     if asked is None or (not asked and request.version < FIRST_WITH_NULL_TOPICS):
         return list(image.topics())

@@ -45,7 +45,7 @@ from headrace.wire.schema import Message
 FIRST_WITH_GROUPS: Final = 8
 FIRST_BY_ID: Final = 10
 OFFSETS_AT_ONCE: Final = 500
-"""How many topics and partitions are looked up, and answered, in one turn of the loop."""
+"""How many topics and partitions are looked up in one turn of the loop."""
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 

@@ -156,7 +156,7 @@ def _admit(
 
 
 def _check(records: Buffer | None, version: int) -> memoryview:
-    """Refuse what Kafka refuses before it looks at the log."""
+    """Refuse what Kafka refuses before it accesses the log."""
     if records is None or len(records) < HEADER_BYTES:
         size_bytes = 0 if records is None else len(records)
         raise RefusedBatch(

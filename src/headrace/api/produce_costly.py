@@ -19,10 +19,10 @@ class Costly(NamedTuple):
     topic: TopicProduceData
     data: PartitionProduceData
     rows: list[PartitionProduceResponse]
-    """Where its answer belongs, at `position`."""
+    """The response list of its row, at `position`."""
     position: int
     header: BatchHeader | None
-    """None if nobody has looked at it yet."""
+    """None if it was not checked yet."""
 
     @classmethod
     def behind(
@@ -32,7 +32,7 @@ class Costly(NamedTuple):
         rows: list[PartitionProduceResponse],
         header: BatchHeader | None = None,
     ) -> "Costly":
-        """Put a batch behind those of its topic that have their rows; its own comes to be last."""
+        """Queue a batch after those of its topic with rows; its own row comes last."""
         rows.append(PartitionProduceResponse(index=data.index))
         return cls(topic, data, rows, len(rows) - 1, header)
 

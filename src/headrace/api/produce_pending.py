@@ -1,4 +1,4 @@
-"""A produce that is not answered yet: it waits for a coordinator, for replicas or for the disk."""
+"""A pending produce: it waits for a coordinator, for replicas or for the disk."""
 
 import asyncio
 from typing import Final
@@ -31,11 +31,11 @@ class PendingProduce:
             self._begin(wait)
 
     def hold(self, count: int) -> None:
-        """Do not answer before as many partitions are released."""
+        """Delay the response until as many partitions are released."""
         self._held += count
 
     def release(self, count: int) -> None:
-        """Take note that partitions that were held have been appended to, or refused."""
+        """Release partitions that have been appended to, or refused."""
         self._held -= count
         if not self._held:
             self._request.release()

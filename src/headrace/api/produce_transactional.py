@@ -1,4 +1,4 @@
-"""Records of transactions on their way into the log: who has to be asked first (KIP-890)."""
+"""Transactional batches before they are appended: verification by the coordinator (KIP-890)."""
 
 from typing import Final, NamedTuple
 
@@ -26,17 +26,17 @@ class Joining(NamedTuple):
     batch: memoryview
     """Validated already."""
     rows: list[PartitionProduceResponse]
-    """Where its answer belongs, at `position`."""
+    """The response list of its row, at `position`."""
     position: int
 
 
 def joining_producer(
     broker: Broker, request: Request, partition: Partition, records: memoryview
 ) -> Producer | None:
-    """Give whose coordinator is to be asked before a transactional batch is appended.
+    """Return the producer whose coordinator must verify a transactional batch before the append.
 
-    None if nobody is: the partition has the transaction open already, as it has for all batches
-    but the first. KafkaError if the batch cannot be part of a transaction.
+    None if no verification is needed: the partition has the transaction open already, as for all
+    batches but the first. Raise KafkaError if the batch cannot be part of a transaction.
     """
     if records[MAGIC_AT] != MAGIC:
         return None  # the bit has another meaning there
@@ -68,7 +68,7 @@ def joining_producer(
 
 
 def check_first_sequence(joined: Joining, version: int) -> None:
-    """Refuse a transaction that begins in the middle: each has an epoch of its own from 12 on."""
+    """Refuse a transaction that does not start at sequence 0: each has its own epoch from 12 on."""
     header = joined.header
     if version < FIRST_JOINING or header.base_sequence == 0:
         return
@@ -81,7 +81,7 @@ def check_first_sequence(joined: Joining, version: int) -> None:
 
 
 def refusal_of(error: KafkaError, version: int) -> Unverified:
-    """Say what the coordinator said in the words of Produce."""
+    """Translate the coordinator's error for Produce."""
     return as_answered(
         error,
         is_abortable_known=version >= FIRST_WITH_ABORTABLE,

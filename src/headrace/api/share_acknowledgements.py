@@ -40,7 +40,7 @@ class TopicRow(Protocol):
 
 
 class Acknowledging:
-    """Acknowledgements under way. `errors` is whole once `is_done`."""
+    """Acknowledgements in progress. `errors` is complete once `is_done`."""
 
     __slots__ = ("_on_done", "_pending", "errors")
 
@@ -70,7 +70,7 @@ class Acknowledging:
             self._begin_one(broker, session, partition_id, rows, is_renew_allowed)
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when everything is durable: only if it is not yet."""
+        """Call `callback` when everything is durable, unless it is already."""
         self._on_done = callback
 
     def _begin_one(
@@ -107,7 +107,7 @@ class Acknowledging:
 def acknowledged_partitions(
     topics: Sequence[TopicRow],
 ) -> dict[PartitionId, Sequence[AcknowledgementRow]]:
-    """Give what is said of each partition; what is said twice counts as the second."""
+    """Return the acknowledgements of each partition; the second of a duplicate counts."""
     return {
         (TopicId(topic.topic_id), partition.partition_index): partition.acknowledgement_batches
         for topic in topics
@@ -117,7 +117,7 @@ def acknowledged_partitions(
 
 
 def explain_missing(broker: Broker, partition_id: PartitionId) -> KafkaError | None:
-    """Say why a partition is not led here; None if it is."""
+    """Return why a partition is not led here; None if it is."""
     topic_id, index = partition_id
     partition = broker.replicas.find_by_id(topic_id, index)
     if partition is None:
@@ -131,11 +131,11 @@ def explain_missing(broker: Broker, partition_id: PartitionId) -> KafkaError | N
 
 _TOO_MANY: Final = KafkaError(
     ErrorCode.INVALID_REQUEST,
-    f"more than {BATCHES_MAX} batches of one partition: nobody holds so many records",
+    f"more than {BATCHES_MAX} batches of one partition: no member holds so many records",
 )
 _RENEW: Final = int(AckType.RENEW)
 _NOT_HOSTED: Final = KafkaError(
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nobody of this group has fetched from this partition"
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no member of this group has fetched from this partition"
 )
 _UNANNOUNCED_RENEWAL: Final = KafkaError(
     ErrorCode.INVALID_REQUEST, "only a request with IsRenewAck may renew"

@@ -38,7 +38,7 @@ from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from headrace.wire.share_types import AcquireMode
 
 LOOKS_MAX: Final = 16
-"""How often a fetch looks on at once after records that nobody may have."""
+"""How often a fetch continues at once after withheld records."""
 READS_MAX: Final = 128
 """How many partitions give records to one fetch."""
 BATCHES_MAX: Final = 1000
@@ -46,7 +46,7 @@ BATCHES_MAX: Final = 1000
 COLD_PARTITIONS_MAX: Final = 16
 """How many partitions threads read together for one fetch."""
 LOAD_COST: Final = 16
-"""What it costs to ask for the state of a share partition, as `Turns` counts."""
+"""The cost of requesting the state of a share partition, in units of `Turns`."""
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Errors that can wait for the records of other partitions, as nothing comes of them."""
 _MODES: Final = {int(mode): mode for mode in AcquireMode}
@@ -91,8 +91,8 @@ def _session(broker: Broker, request: Request) -> tuple[ShareSession, Collection
 class ShareFetch:
     """One share fetch, which may wait.
 
-    Its partitions are looked at once, in several turns of the loop if they are very many, and then
-    those only that have something.
+    Its partitions are checked once, in several turns of the loop if there are very many, and after
+    that only those with records.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class ShareFetch:
         self._body: ShareFetchRequest = request.body
         self._session = session
         self._new = new
-        """Partitions that the answer names even if there is nothing to say of them."""
+        """Partitions that the response lists even without news."""
         self._acknowledging = Acknowledging()
         self._led: list[LedSharePartition] = []
         self._ready: dict[LedSharePartition, None] = {}
@@ -138,9 +138,9 @@ class ShareFetch:
         self._errors: dict[PartitionId, KafkaError] = {}
         """Of partitions that cannot be read."""
         self._failed: list[LedSharePartition] = []
-        """Those that serve no more."""
+        """Partitions that stopped serving."""
         self._is_urgent = False
-        """Whether there is something that a client must hear at once."""
+        """Whether the client must get a response at once."""
         self._cold: list[tuple[LedSharePartition, int]] = []
         """Partitions whose records a thread has to read, and how many bytes."""
         self._answer = ShareFetchAnswer(broker)
@@ -149,13 +149,13 @@ class ShareFetch:
         # answer: most fetches never come so far.
         self._timer: asyncio.TimerHandle | None
         self._source: Iterator[PartitionId]
-        """Partitions that are still to be looked at."""
+        """Partitions that are still to be checked."""
         self._cold_reads = 0
         self._watched_count: int
         self._is_busy: bool
         """Whether it is being read, or about to be."""
         self._is_woken: bool
-        """Whether there was something new meanwhile."""
+        """Whether there was a change in the meantime."""
 
     def begin(self) -> Answer:
         """Answer if there is enough and nothing is to be written, else wait.
@@ -198,9 +198,9 @@ class ShareFetch:
         return LATER
 
     def _find_partitions(self, source: Iterator[PartitionId], *, is_large: bool) -> bool:
-        """Find partitions, as many as belong into one turn; return whether these are all.
+        """Find partitions, as many as fit into one turn; return whether these are all.
 
-        With `is_large`, those that have no records are not looked at later.
+        With `is_large`, those without records are not checked again later.
         """
         shares, group_id, cost = self._broker.share_partitions, self._session.group_id, 0
         now_ms = self._broker.clock.now_ms() if is_large else 0
@@ -256,9 +256,9 @@ class ShareFetch:
         return self._is_last_look or not self._led or self._is_urgent
 
     def _read(self, now_ms: int) -> tuple[list[ShareRead], bool]:
-        """Read as much as is wanted, of what does not have to wait for the disk.
+        """Read as much as is wanted, without waiting for the disk.
 
-        Also returns whether that is enough to answer.
+        Also return whether that is enough for a response.
         """
         body, reads = self._body, list[ShareRead]()
         records_left, bytes_missing = body.max_records, body.min_bytes
@@ -306,9 +306,9 @@ class ShareFetch:
         return reads, bytes_missing <= 0 or self._is_last_look
 
     def _find_readable(self, now_ms: int) -> list[tuple[LedSharePartition, int]]:
-        """Return partitions that have records, and from which offset on.
+        """Return partitions with records, and the offset to read from.
 
-        Those that have none any more are looked at again when they have some.
+        Those without are checked again when they get some.
         """
         readable: list[tuple[LedSharePartition, int]] = []
         empty: list[LedSharePartition] = []
@@ -349,7 +349,7 @@ class ShareFetch:
     # Waiting
 
     def look_again(self, led: LedSharePartition) -> int:
-        """Take what a partition has now, or note that it serves no more; return the cost."""
+        """Take a partition's records, or record that it stopped serving; return the cost."""
         if led.error is not None:
             self._note_failed(led)
         self._ready[led] = None
@@ -375,7 +375,7 @@ class ShareFetch:
         return self._conclude()
 
     def _conclude(self) -> int:
-        """Look, and answer if that ends the fetch; return what it cost."""
+        """Check the partitions, and respond if that ends the fetch; return the cost."""
         if self._timer is None:
             return 1  # the client is gone
         self._is_busy, self._is_woken = True, False
@@ -404,7 +404,7 @@ class ShareFetch:
             self._is_busy = False
 
     def _watch(self) -> None:
-        """Be told of changes from now on: before anything else gets a turn."""
+        """Watch for changes from now on: before anything else runs."""
         for led in self._led[self._watched_count :]:
             led.wait(self)
         self._watched_count = len(self._led)
@@ -423,7 +423,7 @@ class ShareFetch:
         task.add_done_callback(self._broker.cold_fetches.discard)
 
     async def _warm(self) -> None:
-        """Let threads bring records into the page cache."""
+        """Read records into the page cache in threads."""
         now_ms = self._broker.clock.now_ms()
         reads = [
             led.partition.log.cold_read(
@@ -437,7 +437,7 @@ class ShareFetch:
         await read_together(self._broker.cold_reads, reads)
 
     async def _read_cold(self) -> None:
-        """Bring what is wanted into the page cache, and go on from there."""
+        """Read wanted records into the page cache, and continue from there."""
         try:
             await self._warm()
         except Exception as error:  # nobody above would answer
@@ -449,7 +449,7 @@ class ShareFetch:
     # Answering
 
     def _finish(self) -> Answer:
-        """Give the response, or have it sent once the acknowledgements are durable."""
+        """Return the response, or send it once the acknowledgements are durable."""
         if self._acknowledging.is_done:
             return self._response()
         self._acknowledging.when_done(self._send)

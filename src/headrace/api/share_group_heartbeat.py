@@ -63,7 +63,7 @@ def handle(broker: Broker, request: Request) -> Answer:
 
 
 def _begin_states(broker: Broker, group_id: str, beginnings: Sequence[Beginning]) -> None:
-    """Begin states, and take note of those that have begun."""
+    """Initialize states, and record those that succeeded."""
 
     def on_all(answers: list[StateSummary | KafkaError | None]) -> None:
         begun, failed = list[SharePartitionKey](), dict[SharePartitionKey, KafkaError]()

@@ -34,8 +34,8 @@ def topic_id_of(broker: Broker, name: str) -> TopicId:
 def delete_group_states(broker: Broker, group_id: str, reply: Reply[None]) -> None:
     """Delete all states of a group that is about to be deleted; the answer is None.
 
-    Nothing is done for groups that are no share groups. Else the answer is a KafkaError if it has
-    members, or if one of the states could not be deleted: the group stays then.
+    Does nothing for groups of other types. Replies a KafkaError if the group has members, or if
+    one of the states could not be deleted: then the group stays.
     """
 
     def on_done(answer: Deletions | KafkaError) -> None:
@@ -59,7 +59,7 @@ def delete_states(
     *,
     is_group_deleted: bool = False,
 ) -> None:
-    """Delete the states of topics that a plan gives; the answer is what came of each, by name."""
+    """Delete the states of a plan's topics; reply the outcome of each, by name."""
 
     def on_planned(answers: list[list[KnownTopic] | KafkaError]) -> None:
         (planned,) = answers
@@ -102,7 +102,7 @@ def _note(
     operation: OperationFor[None, GroupsMachine],
     reply: Reply[None],
 ) -> None:
-    """Write what was done; the answer is None, or the KafkaError that it failed with."""
+    """Persist what was done; reply None, or the KafkaError that it failed with."""
 
     def on_noted(answers: list[KafkaError | None]) -> None:
         reply(answers[0])

@@ -1,4 +1,4 @@
-"""What a share fetch and a share acknowledgement are answered with, a partition a row."""
+"""The responses of ShareFetch and ShareAcknowledge, one row per partition."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ _EMPTY: Final = memoryview(b"")
 
 
 class ShareFetchAnswer:
-    """The answer to a share fetch in the making."""
+    """A builder of the response to a share fetch."""
 
     __slots__ = ("_leaders", "_rows", "has_records")
 
@@ -54,13 +54,13 @@ class ShareFetchAnswer:
         return row
 
     def fail(self, partition_id: PartitionId, error: KafkaError) -> None:
-        """Say why a partition cannot be read."""
+        """Set the error of a partition that cannot be read."""
         row = self.row(partition_id)
         row.error_code, row.error_message = error.code, error.message
         self._name_leader(partition_id, row, error)
 
     def acknowledge(self, partition_id: PartitionId, error: KafkaError | None) -> None:
-        """Say what became of the acknowledgements of a partition."""
+        """Set the outcome of a partition's acknowledgements."""
         row = self.row(partition_id)
         if error is not None:
             row.acknowledge_error_code = error.code
@@ -97,7 +97,7 @@ def acknowledge_response(
     listener: str,
     lock_duration_ms: int,
 ) -> acknowledging.ShareAcknowledgeResponse:
-    """Say what became of the acknowledgements of each partition."""
+    """Return the response with the outcome of each partition's acknowledgements."""
     topics: dict[TopicId, acknowledging.ShareAcknowledgeTopicResponse] = {}
     leaders = NamedLeaders(broker)
     for partition_id, error in errors.items():
@@ -123,7 +123,7 @@ def acknowledge_response(
 
 
 class NamedLeaders:
-    """The leaders that an answer sends its client to (KIP-951)."""
+    """The leaders to which a response redirects its client (KIP-951)."""
 
     __slots__ = ("_broker", "_ids")
 
@@ -132,7 +132,7 @@ class NamedLeaders:
         self._ids: set[int] = set()
 
     def find(self, partition_id: PartitionId, error: KafkaError) -> CurrentLeader | None:
-        """Give who leads a partition, if the error is that this node does not."""
+        """Return the leader of a partition, if the error is that this node is not."""
         if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return None
         topic_id, index = partition_id
@@ -144,5 +144,5 @@ class NamedLeaders:
         return leader
 
     def endpoints(self, listener: str) -> list[LeaderEndpoint]:
-        """Give where the leaders that were named listen."""
+        """Return the addresses of the leaders that were named."""
         return endpoints(self._broker.image, self._ids, listener) if self._ids else []

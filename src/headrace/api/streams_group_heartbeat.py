@@ -68,7 +68,7 @@ def handle(broker: Broker, request: Request) -> Answer:
 
 
 def _check_topic_names(topology: Topology) -> None:
-    """STREAMS_INVALID_TOPOLOGY if a topology has names that no topic of its own can have."""
+    """Raise STREAMS_INVALID_TOPOLOGY if a topology has invalid names for its internal topics."""
     names = sorted(set(_topic_names(topology)))
     if reserved := [name for name in names if name in INTERNAL_TOPICS]:
         raise KafkaError(
@@ -88,7 +88,7 @@ def _topic_names(topology: Topology) -> Iterator[str]:
 
 
 def _begin_creation(broker: Broker, group_id: str, topics: Iterable[InternalTopic]) -> None:
-    """Have topics created that nobody is creating yet; heartbeats go on meanwhile."""
+    """Create topics that are not being created yet; heartbeats continue in the meantime."""
     under_way = broker.topic_creations
     if wanted := [topic for topic in topics if topic.name not in under_way]:
         task = asyncio.get_running_loop().create_task(_create(broker, group_id, wanted))
@@ -132,6 +132,6 @@ def _new_topic(topic: InternalTopic) -> NewTopic:
 
 
 def _note(failures: dict[str, str], name: str, error: KafkaError) -> None:
-    """Take note of a failure; a topic that somebody else created is none."""
+    """Record a failure; a topic that exists already is not one."""
     if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
         failures[name] = error.message

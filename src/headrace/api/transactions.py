@@ -29,7 +29,7 @@ def ask_coordinator(
 
 
 def fenced_before(error: KafkaError, version: int) -> ErrorCode:
-    """Give a code that clients of a version know."""
+    """Return a code that clients of a version know."""
     if error.code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error.code

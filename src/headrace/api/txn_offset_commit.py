@@ -94,7 +94,7 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
 
 
 def _before_loading_was_known(error: KafkaError) -> KafkaError:
-    """Say it in a word that does not end producers of that time."""
+    """Return a code that is not fatal for old producers."""
     if error.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return error
     return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)

@@ -16,7 +16,7 @@ from headrace.wire.messages.unregister_broker_request import UnregisterBrokerReq
 from headrace.wire.messages.unregister_broker_response import UnregisterBrokerResponse
 
 UNREGISTER_TIMEOUT_MS: Final = 30_000
-"""The request has none of its own; this is what Kafka's clients wait for an answer."""
+"""The request has no timeout; this is the request timeout of Kafka's clients."""
 
 
 async def handle(broker: Broker, request: Request) -> UnregisterBrokerResponse:
