@@ -41,7 +41,7 @@ PLAINTEXT: Final = 0
 
 
 class ProposerInputs(NamedTuple):
-    """What a proposer decides and the entry carries: the time, and ids that nobody else has."""
+    """Inputs that the proposer chooses and the entry carries: the time, and unique ids."""
 
     now_ms: int
     new_topic_id: Callable[[], TopicId]

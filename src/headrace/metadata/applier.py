@@ -88,16 +88,16 @@ class Outcome(Struct, frozen=True):
     refusals: tuple[Refusal, ...] = ()
 
     def raise_if_refused(self) -> None:
-        """Raise the first refusal, which is the proposer's answer."""
+        """Raise the first refusal, for the proposer."""
         if self.refusals:
             raise self.refusals[0].error
 
 
 class Watchers(Struct, frozen=True):
-    """Who is told of changes, once an index is applied as a whole; each may be absent.
+    """Callbacks for changes, called once an index is completely applied; each may be absent.
 
-    A watcher must not raise: what it raises goes to the caller of `apply`, and those after it are
-    not told.
+    A watcher must not raise: its exception goes to the caller of `apply`, and later watchers are
+    not called.
     """
 
     topology: Callable[[TopologyEvent], None] | None = None
@@ -108,7 +108,7 @@ class Watchers(Struct, frozen=True):
 
 
 class OutcomeForgotten(HeadraceError):
-    """An index whose outcome is not known here any more, or not yet."""
+    """An index whose outcome is not known here any more, or not yet known."""
 
 
 class Applier:
@@ -127,10 +127,10 @@ class Applier:
         self._stopped: MetadataStopped | None = None
 
     def apply(self, entries: Iterable[tuple[int, bytes]]) -> int:
-        """Apply committed entries and give the last index that the image covers.
+        """Apply committed entries and return the last index that the image covers.
 
-        Entries without data are no-ops. MetadataStopped if one cannot be applied, and from then on
-        always: the image must not be used any more, least of all for a snapshot.
+        Entries without data are no-ops. Raise MetadataStopped if one cannot be applied, and from
+        then on always: the image must not be used any more, least of all for a snapshot.
         """
         self.check_is_running()
         for index, data in entries:
@@ -153,7 +153,7 @@ class Applier:
         return self.image.applied_index
 
     def outcome(self, index: int) -> Outcome:
-        """Tell what an index did; OutcomeForgotten if it is not among the last ones applied."""
+        """Return what an index did; raise OutcomeForgotten if it is not among the last applied."""
         found = self._outcomes.get(index)
         if found is None:
             raise OutcomeForgotten(
@@ -212,7 +212,7 @@ class Applier:
 
 
 def _steps(entry: Entry) -> list[Entry | Ddl]:
-    """Give the entries of an index one after the other, DDL read."""
+    """Yield the entries of an index, with decoded DDL."""
     match entry:
         case Batch(entries):
             return [step for each in entries for step in _steps(each)]

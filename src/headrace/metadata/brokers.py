@@ -1,4 +1,4 @@
-"""Registrations of brokers: who is there, where it listens, whether clients may be sent to it."""
+"""Broker registrations: ids, listeners, and whether clients may connect."""
 
 from msgspec.structs import replace
 

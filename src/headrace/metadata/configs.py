@@ -1,7 +1,7 @@
-"""Configs of topics, brokers and groups, features, and what the cluster as a whole is.
+"""Configs of topics, brokers and groups, features, and cluster-wide state.
 
-Whether a config exists and what it may be is asked before the proposal, against `headrace.config`:
-a later version may know more of them, and an older log must stay readable.
+Names and values of configs are checked before the proposal, against `headrace.config`: a later
+version may know more of them, and an older log must stay readable.
 """
 
 from headrace.errors import ErrorCode
@@ -57,7 +57,7 @@ def set_feature(image: Image, ddl: SetFeature) -> list[Event]:
 
 
 def set_cluster_id(image: Image, ddl: SetClusterId) -> list[Event]:
-    """Give the cluster its id; refused if it has another."""
+    """Set the cluster's id; refused if it has another."""
     if image.state.cluster_id == ddl.cluster_id:
         return []
     if image.state.cluster_id or not ddl.cluster_id:

@@ -36,7 +36,7 @@ class _Ddl(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields
 
 
 class Assignment(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who keeps a new partition, which of them are alive and who begins as its leader."""
+    """The replicas of a new partition, its ISR and its first leader."""
 
     replicas: Replicas
     isr: Replicas
@@ -87,7 +87,7 @@ class ChangePartition(_Ddl, frozen=True):
 
 
 class SetClusterId(_Ddl, frozen=True):
-    """Give the cluster its id, once and for all."""
+    """Set the cluster's id, once and for all."""
 
     cluster_id: str
 

@@ -65,7 +65,7 @@ class DescriptorLease(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 def topic_descriptor(name: TopicName) -> DescriptorId:
-    """Give the descriptor of a topic: of the one tenant that Kafka has, a collection."""
+    """Return the descriptor of a topic: a collection of Kafka's single tenant."""
     return DescriptorId(KAFKA_TENANT, DescriptorKind.COLLECTION, name)
 
 

@@ -32,7 +32,7 @@ class CatalogDdl(Struct, frozen=True):
 
 
 class CatalogDdlAudited(Struct, frozen=True):
-    """A change of the catalog, who asked for it and in which words."""
+    """A change of the catalog, with its requester and the text of the request."""
 
     payload: bytes
     auth_user_id: str
@@ -145,7 +145,7 @@ class CaTrustChange(Struct, frozen=True):
 
 
 class SurrogateAlloc(Struct, frozen=True):
-    """Take the blocks of producer ids between the present high-water mark and this one."""
+    """Allocate the blocks of producer ids between the current high-water mark and this one."""
 
     hwm: UInt32
 

@@ -1,6 +1,6 @@
-"""Three ways in which an entry fails: before the log, in it for one, in it for all.
+"""Three ways in which an entry fails: before the log, as a refusal, or fatally.
 
-`InvalidEntry` is raised where bytes are made or read. `Refused` is an answer: the entry is
+`InvalidEntry` is raised where bytes are encoded or decoded. `Refused` is an outcome: the entry is
 committed, every node refuses it alike, and nothing changed. `MetadataStopped` ends the node.
 """
 
@@ -40,5 +40,5 @@ class MetadataStopped(HeadraceError):
 
 
 def refuse(code: ErrorCode, message: str) -> Refused:
-    """Give the refusal to raise; its message names the thing, the value and the way out."""
+    """Return the refusal to raise; its message says what, which value, and what to do."""
     return Refused(code, message)

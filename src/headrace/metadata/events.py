@@ -1,7 +1,7 @@
-"""What changed, for those who watch: each applied entry gives its events in order.
+"""Change events for watchers: each applied entry emits its events in order.
 
-An event names what changed and little more; who needs the rest reads the image, which is newer
-than the event if more entries were applied at once.
+An event names what changed and little more; a watcher reads the rest from the image, which is newer
+than the event if several entries were applied at once.
 """
 
 from msgspec import Struct

@@ -1,8 +1,7 @@
 """The image: the cluster as the applied entries made it, looked up in constant time.
 
-Handlers read it; only the modules that apply entries call what is under "Changes". Nothing waits
-here: that an index is applied is `applied_index >= index`, and who waits for it is the shell's
-matter.
+Handlers read it; only the modules that apply entries call the methods under "Changes". Nothing
+waits here: an index is applied if `applied_index >= index`, and waiting for it is up to the shell.
 """
 
 from collections.abc import Iterator, Mapping
@@ -99,7 +98,7 @@ class Image:
         return self._topics_by_id.get(topic_id)
 
     def topics(self) -> Iterator[Topic]:
-        """Give all topics, in the order in which they were created."""
+        """Return all topics, in the order of creation."""
         return iter(self._topics.values())
 
     def partition(self, name: TopicName, index: PartitionIndex) -> Partition | None:
@@ -109,7 +108,7 @@ class Image:
         return topic.partitions[index]
 
     def partitions_of(self, broker_id: BrokerId) -> Iterator[Slot]:
-        """Give the partitions that a broker keeps. Walks over all: for the loss of a broker."""
+        """Return the partitions of a broker. Scans all partitions: for the loss of a broker."""
         for topic in self._topics.values():
             for index, partition in enumerate(topic.partitions):
                 if broker_id in partition.replicas:
@@ -124,11 +123,11 @@ class Image:
     # Routing
 
     def slot(self, vshard_id: int) -> Slot | None:
-        """Give the partition of a vshard."""
+        """Return the partition of a vshard."""
         return self._slots.get(vshard_id)
 
     def group_id(self, vshard_id: int) -> int:
-        """Give the replication group that serves a vshard: the one after it, unless it moved."""
+        """Return the replication group of a vshard: the one after its number, unless it moved."""
         return self.state.regrouped.get(vshard_id, vshard_id + 1)
 
     def vshard_of_group(self, group_id: int) -> int | None:
@@ -136,7 +135,7 @@ class Image:
         return vshard if vshard in self._slots and self.group_id(vshard) == group_id else None
 
     def group(self, group_id: int) -> ReplicationGroup | None:
-        """Give the replication group of this log or of a partition, as the partition has it."""
+        """Return the replication group of this log or of a partition."""
         if group_id == METADATA_GROUP:
             return self.state.metadata_group
         vshard = self.vshard_of_group(group_id)
@@ -163,17 +162,17 @@ class Image:
         return iter(self.state.brokers.values())
 
     def configs(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
-        """Give what was set for a resource; defaults are in `headrace.config`."""
+        """Return the explicit configs of a resource; defaults are in `headrace.config`."""
         return self.state.configs.get((resource_type, name), _NOTHING)
 
     def feature_level(self, name: str) -> int:
-        """Give the finalized level of a feature, zero if it has none."""
+        """Return the finalized level of a feature, or zero."""
         return self.state.features.get(name, 0)
 
     # Rights
 
     def acls_for(self, resource_type: int, name: str) -> list[Acl]:
-        """Give the ACLs that match a resource: those on its name, on all, and on its prefixes."""
+        """Return the ACLs that match a resource: by name, wildcard and prefix."""
         acls = self.state.acls
         found = list(acls.get(AclPattern(resource_type, LITERAL, name), ()))
         if name != ANY_NAME:
@@ -198,7 +197,7 @@ class Image:
         return self.state.leases.get(descriptor_id, _NO_LEASES).get(node_id)
 
     def leases(self, descriptor_id: DescriptorId) -> Mapping[int, DescriptorLease]:
-        """Give the leases on a descriptor by node; some may have ended, see `leases.holders`."""
+        """Return the leases on a descriptor by node; some may be expired, see `leases.holders`."""
         return self.state.leases.get(descriptor_id, _NO_LEASES)
 
     def drain(self, descriptor_id: DescriptorId) -> Drain | None:
@@ -238,7 +237,7 @@ class Image:
         self._count(partition, 1)
 
     def next_vshard(self) -> int:
-        """Take a vshard whose group no other has moved to."""
+        """Return a new vshard whose group no other has moved to."""
         vshard = self.state.next_vshard
         while vshard + 1 in self._vshards_by_group:
             vshard += 1
@@ -246,7 +245,7 @@ class Image:
         return vshard
 
     def regroup(self, vshard_id: int, group_id: int | None) -> None:
-        """Let another group serve a vshard; None for the one after its number."""
+        """Assign a vshard to another group; None for the one after its number."""
         if (former := self.state.regrouped.pop(vshard_id, None)) is not None:
             del self._vshards_by_group[former]
         if group_id is not None and group_id != vshard_id + 1:

@@ -54,7 +54,7 @@ def issue_token(secret: bytes, node_id: int, expires_at_s: int) -> str:
 
 
 def verify_token(text: str, secret: bytes, now_s: int) -> JoinClaim:
-    """Give what a token says if it is genuine and has not expired, else InvalidJoinToken.
+    """Return a token's contents if it is genuine and has not expired, else raise InvalidJoinToken.
 
     The signature is compared in constant time and before the expiry: only a genuine token learns
     that it has expired. It is valid through the second of its expiry.
@@ -76,7 +76,7 @@ def verify_token(text: str, secret: bytes, now_s: int) -> JoinClaim:
 
 
 def token_hash(text: str) -> bytes:
-    """Give the identity of a token: the hash of its bytes, whatever the case of its digits."""
+    """Return the identity of a token: the hash of its bytes, whatever the case of its digits."""
     return hashlib.sha256(_parse(text)).digest()
 
 

@@ -26,7 +26,7 @@ ANY_VERSION: Final = 2**64 - 1
 def holders(
     image: Image, descriptor_id: DescriptorId, up_to_version: int, now_ms: int
 ) -> list[int]:
-    """Give the nodes whose lease on a version up to this one is valid at `now_ms`."""
+    """Return the nodes whose lease on a version up to this one is valid at `now_ms`."""
     now = Hlc.of_ms(now_ms)
     return [
         lease.node_id
@@ -61,7 +61,7 @@ def grant(image: Image, entry: DescriptorLeaseGrant) -> list[Event]:
 
 
 def release(image: Image, entry: DescriptorLeaseRelease) -> list[Event]:
-    """Give leases of a node back; those that it does not have are none to give back."""
+    """Release leases of a node; those that it does not have are ignored."""
     events: list[Event] = []
     for descriptor_id in entry.descriptor_ids:
         events += _end_lease(image, descriptor_id, entry.node_id)
@@ -69,7 +69,7 @@ def release(image: Image, entry: DescriptorLeaseRelease) -> list[Event]:
 
 
 def release_all(image: Image, node_id: int) -> list[Event]:
-    """Give all leases of a node back, as it is gone."""
+    """Release all leases of a node that is gone."""
     held = [each for each, leases in image.state.leases.items() if node_id in leases]
     return [event for descriptor_id in held for event in _end_lease(image, descriptor_id, node_id)]
 

@@ -1,9 +1,9 @@
-"""The moves of partitions between nodes: their journal, and how an aborted one is undone.
+"""Moves of partitions between nodes: their journal, and how an aborted one is undone.
 
-A row goes forward through the phases one by one; a checkpoint from behind is refused, however late
-it comes. From `Cutover` on there is no way back. An abort is refused where undoing would lose the
-only copy; a compensation that does not belong to its migration stops the node, as half an abort is
-as bad as half a commit.
+A row advances through the phases one by one; a checkpoint of an earlier phase is refused. From
+`Cutover` on there is no way back. An abort is refused if undoing would lose the only copy; a
+compensation that does not belong to its migration stops the node, as half an abort is as bad as
+half a commit.
 """
 
 from typing import Final
@@ -44,7 +44,7 @@ FINISHED_MAX: Final = 1000
 
 
 def checkpoint(image: Image, entry: MigrationCheckpoint) -> list[Event]:
-    """Note that a migration reached a phase; a checkpoint that is there already changes nothing."""
+    """Record that a migration reached a phase; a repeated checkpoint changes nothing."""
     step = open_checkpoint(entry.phase, entry.payload, entry.crc32c)
     row = image.migration(entry.migration_id)
     if row is None:
@@ -69,10 +69,10 @@ def checkpoint(image: Image, entry: MigrationCheckpoint) -> list[Event]:
 
 
 def compensations_for(row: MigrationRow) -> tuple[Compensation, ...]:
-    """Give what undoes a migration in its present phase; refused where there is only forward.
+    """Return what undoes a migration in its current phase; refused past the point of no return.
 
-    Before a learner has caught up nothing but the learner is there to undo, and it is undone in
-    `CatchUp`, too: no orphan stays behind.
+    Before a learner has caught up only the learner must be undone, also in `CatchUp`: no orphan
+    remains.
     """
     group, target = row.group_id, row.target_node
     match row.phase:
@@ -91,7 +91,7 @@ def compensations_for(row: MigrationRow) -> tuple[Compensation, ...]:
 
 
 def abort(image: Image, entry: MigrationAbort) -> list[Event]:
-    """Undo a migration and end it; CompensationFailed if a compensation is not one of its own."""
+    """Undo and end a migration; raise CompensationFailed for a foreign compensation."""
     row = image.migration(entry.migration_id)
     if row is None:
         raise refuse(
@@ -181,7 +181,7 @@ def _check_belongs(migration_id: str, row: MigrationRow, step: Checkpoint) -> No
 
 
 def _check_can_undo(image: Image, row: MigrationRow, entry: MigrationAbort) -> None:
-    """Refuse an abort that came too late, or that would leave the target behind."""
+    """Refuse an abort that is too late, or that would leave the target behind."""
     topic, index = require_slot(image, row.group_id)
     partition = topic.partitions[index]
     target = row.target_node

@@ -104,21 +104,21 @@ _PHASES: Final[dict[type[Checkpoint], Phase]] = {
 
 
 class RemoveLearner(Struct, frozen=True):
-    """Take a learner out of its group."""
+    """Remove a learner from its group."""
 
     group_id: UInt64
     peer: UInt64
 
 
 class RemoveVoter(Struct, frozen=True):
-    """Take a voter out of its group."""
+    """Remove a voter from its group."""
 
     group_id: UInt64
     peer: UInt64
 
 
 class RestoreLeaderHint(Struct, frozen=True):
-    """Let the former leader lead again."""
+    """Restore the former leader."""
 
     group_id: UInt64
     peer: UInt64
@@ -143,7 +143,7 @@ ENUMS[Compensation] = COMPENSATIONS
 
 
 def seal_checkpoint(checkpoint: Checkpoint) -> tuple[Phase, Raw, int]:
-    """Give what a `MigrationCheckpoint` carries: the phase, the payload and its CRC32C."""
+    """Return the contents of a `MigrationCheckpoint`: the phase, the payload and its CRC32C."""
     payload = CHECKPOINTS.encode(checkpoint)
     return _PHASES[type(checkpoint)], Raw(payload), crc32c(payload)
 

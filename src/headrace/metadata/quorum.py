@@ -64,7 +64,7 @@ class MetadataQuorum:
 
     @property
     def image(self) -> Image:
-        """What is applied here. Look it up anew each time: a snapshot may replace it."""
+        """The applied image. Do not keep it: a snapshot may replace it."""
         return self._machine.applier.image
 
     async def start(self, members: Membership | None = None) -> None:
@@ -75,32 +75,32 @@ class MetadataQuorum:
         await self.driver.stop()
 
     async def propose(self, change: Entry | Ddl) -> int:
-        """Give the index at which a change is applied here, or say why it is not.
+        """Return the index at which a change is applied here, or raise.
 
-        Refused if it was committed but is not allowed as the image is; RaftError if it was not
-        committed, or nobody knows (see `RaftDriver.propose`).
+        Refused if it was committed but the image does not allow it; RaftError if it was not
+        committed, or if that is unknown (see `RaftDriver.propose`).
         """
         outcome = await self.propose_for_outcome(change)
         outcome.raise_if_refused()
         return outcome.index
 
     async def propose_for_outcome(self, change: Entry | Ddl) -> Outcome:
-        """Give what a change did, applied here: its events, and what of it was refused.
+        """Return what a change did, applied here: its events and refusals.
 
-        For who needs the events of just this entry (which producer ids an allocation gave), or
-        proposes a batch and answers for each of its parts. RaftError as `propose` has it.
+        For callers that need the events of just this entry (which producer ids an allocation
+        returned), or the outcome of each part of a batch. Raises RaftError like `propose`.
         """
         entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
         index = await self.driver.propose(encode_entry(entry))
         return self._machine.applier.outcome(index)
 
     async def read(self) -> Image:
-        """Give the image with everything in it that was committed before the call, anywhere."""
+        """Return the image with everything that was committed before the call, on any node."""
         await self.driver.read_index()
         return self.image
 
     def explain(self) -> list[str]:
-        """Say in words how the quorum is, as this node sees it."""
+        """Return text on the state of the quorum, as this node sees it."""
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         driver = self.driver
         return explain(

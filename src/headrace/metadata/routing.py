@@ -1,7 +1,7 @@
-"""Replication groups: who leads them, who belongs to them, which one serves a partition.
+"""Replication groups: leaders, members, and the group of each partition.
 
-One vshard is one partition and one group serves it, so that to move a leader never moves another
-partition along. A group is a view of its partition; only group 0, of this log, is a row of its own.
+One vshard is one partition, served by one group, so that moving a leader never moves another
+partition. A group is a view of its partition; only group 0, that of this log, has its own row.
 """
 
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ def change_route(image: Image, change: RouteChange) -> list[Event]:
 
 
 def transfer_leadership(image: Image, group_id: int, node_id: int) -> list[Event]:
-    """Let a member lead its group; refused unless it has all that is committed."""
+    """Make a member the leader of its group; refused unless it has everything committed."""
     if group_id == METADATA_GROUP:
         return _transfer_metadata_leadership(image, node_id)
     topic, index = require_slot(image, group_id)
@@ -49,9 +49,9 @@ def transfer_leadership(image: Image, group_id: int, node_id: int) -> list[Event
 
 
 def remove_member(image: Image, group_id: int, node_id: int) -> list[Event]:
-    """Take a node out of a group, voter or learner; if it led, nobody does until an election.
+    """Remove a voter or learner from a group; if it led, there is no leader until an election.
 
-    Refused if it is the last one that has what is committed.
+    Refused if it is the last one that has everything committed.
     """
     if group_id == METADATA_GROUP:
         return drop_from_metadata_group(image, node_id)
@@ -76,9 +76,9 @@ def remove_member(image: Image, group_id: int, node_id: int) -> list[Event]:
 
 
 def is_last_copy(image: Image, group_id: int, node_id: int) -> bool:
-    """Whether nobody else in a partition's group has what is committed.
+    """Return whether no other member of a partition's group has everything committed.
 
-    Where the ISR is empty, that is who left it last with all of it (KIP-966).
+    If the ISR is empty, that is the member that left it last with everything (KIP-966).
     """
     topic, index = require_slot(image, group_id)
     partition = topic.partitions[index]
@@ -88,7 +88,7 @@ def is_last_copy(image: Image, group_id: int, node_id: int) -> bool:
 
 
 def require_slot(image: Image, group_id: int) -> Slot:
-    """Give the partition that a group serves, or refuse."""
+    """Return the partition that a group serves, or refuse."""
     vshard = image.vshard_of_group(group_id)
     slot = image.slot(vshard) if vshard is not None else None
     if slot is None:
@@ -97,7 +97,7 @@ def require_slot(image: Image, group_id: int) -> Slot:
 
 
 def drop_from_metadata_group(image: Image, node_id: int) -> list[Event]:
-    """Take a node out of group 0; refused if it is the last voter."""
+    """Remove a node from group 0; refused if it is the last voter."""
     group = image.state.metadata_group
     if node_id not in group.members + group.learners:
         return []

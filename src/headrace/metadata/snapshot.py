@@ -1,18 +1,17 @@
-"""Snapshots of the image: what a node starts from in place of the log before them.
+"""Snapshots of the image, from which a node starts instead of the earlier log.
 
 An image from a snapshot and the entries after it equals one from the whole log, and images that
 are equal by the same log have equal snapshots: nodes can compare them by their checksums.
 
-While nodes are upgraded one after the other, those of older software get snapshots from newer ones.
-To skip what one does not know would lose it, so a snapshot says which version its reader must at
-least know, and a reader refuses the rest:
+During a rolling upgrade, older nodes get snapshots from newer ones. Skipping unknown fields would
+lose them, so a snapshot states the minimum version of its reader, and older readers refuse it:
 
-- A field of the state that is new is named in `SINCE`, with a new version. As long as nobody uses
-  it, it is at its default and not in the snapshot, and every node reads that.
-- A field that nothing rests on, a hint, has a name that begins with `HINT`. Who does not know it
-  skips it; it is lost with the next snapshot of such a node.
-- A row is an array, of which nothing can be left out. If one grows, nobody older reads any
-  snapshot: raise `ROWS_SINCE`. Better is a new field of the state, by the key of the row.
+- A new field of the state is listed in `SINCE`, with a new version. While it is unused, it has its
+  default and is not in the snapshot, and every node can read that.
+- A field that nothing depends on, a hint, has a name that starts with `HINT`. A node that does not
+  know it skips it; it is lost with the next snapshot of such a node.
+- A row is an array, in which nothing can be omitted. If one grows, no older node can read any
+  snapshot: raise `ROWS_SINCE`. A new field of the state, by the key of the row, is better.
 """
 
 import struct

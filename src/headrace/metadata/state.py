@@ -30,7 +30,7 @@ METADATA_GROUP: Final = 0
 
 
 class Partition(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """Who keeps a partition and who leads it."""
+    """The replicas and the leader of a partition."""
 
     replicas: tuple[BrokerId, ...]
     """In order of preference: the first leads if it can."""
@@ -49,7 +49,7 @@ class Partition(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_f
     """Replicas outside of the ISR that have all that is committed (KIP-966)."""
     last_known_elr: tuple[BrokerId, ...] = ()
     is_recovering: bool = False
-    """Whether an unclean leader has not said yet that its log is in order (KIP-704)."""
+    """Whether an unclean leader has yet to recover its log (KIP-704)."""
 
 
 class Topic(Struct, array_like=True, forbid_unknown_fields=True):
@@ -109,7 +109,7 @@ class AclPattern(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 
 class Acl(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who may do what from where, by Kafka's numbers."""
+    """An ACL: principal, operation and host, with Kafka's codes."""
 
     pattern: AclPattern
     principal: str
@@ -128,7 +128,7 @@ class ScramCredential(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class DelegationToken(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A token that stands for its owner (KIP-48)."""
+    """A token that represents its owner (KIP-48)."""
 
     token_id: str
     owner: str
@@ -159,7 +159,7 @@ class Node(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class ReplicationGroup(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who replicates something together."""
+    """The nodes that replicate something together."""
 
     leader: int | None
     """None if not known; zero is a node like any other, unlike in seed 004."""
@@ -168,7 +168,7 @@ class ReplicationGroup(Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Drain(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Versions of a descriptor that get no leases any more."""
+    """Versions of a descriptor that get no new leases."""
 
     up_to_version: UInt64
     expires_at: Hlc
@@ -210,11 +210,11 @@ class MigrationRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     started_at: Hlc
     write_pause_budget_us: UInt64
     former_leader: int | None
-    """Who led when the migration began."""
+    """The leader when the migration started."""
 
 
 class GhostStub(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a partition went that its source may still be asked for."""
+    """Where a partition moved to, for requests that still reach its source."""
 
     source_node: UInt64
     target_node: UInt64
@@ -225,7 +225,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class ImageState(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Everything that a snapshot carries; what is as it was at first is left out.
+    """Everything that a snapshot carries; fields with their default are omitted.
 
     See `snapshot` before adding a field here or to a row.
     """
@@ -257,5 +257,5 @@ class ImageState(Struct, forbid_unknown_fields=True, omit_defaults=True):
     join_tokens: dict[bytes, JoinTokenState] = {}
     migrations: dict[str, MigrationRow] = {}
     finished_migrations: dict[str, str] = {}
-    """How the last ones ended, so that a checkpoint that comes late does not begin one anew."""
+    """How the last ones ended, so that a late checkpoint does not start one again."""
     ghosts: dict[int, GhostStub] = {}

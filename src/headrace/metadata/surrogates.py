@@ -1,7 +1,7 @@
 """Blocks of producer ids: the surrogates of seed 004.
 
-The log has one counter, of blocks. Who proposes a higher one owns, once it is applied, the blocks
-from the former counter on: its own entry's `SurrogatesAllocated` says which.
+The log has one counter, of blocks. The proposer of a higher one owns, once it is applied, the
+blocks from the former counter on: its own entry's `SurrogatesAllocated` says which.
 """
 
 from typing import Final
@@ -30,6 +30,6 @@ def allocate(image: Image, entry: SurrogateAlloc) -> list[Event]:
 
 
 def producer_ids(event: SurrogatesAllocated) -> range:
-    """Give the producer ids of the allocated blocks."""
+    """Return the producer ids of the allocated blocks."""
     first = ProducerId(event.first_block * PRODUCER_ID_BLOCK_SIZE)
     return range(first, (event.last_block + 1) * PRODUCER_ID_BLOCK_SIZE)

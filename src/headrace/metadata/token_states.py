@@ -70,7 +70,7 @@ def change_token(image: Image, entry: JoinTokenTransition) -> list[Event]:
 
 
 def forget_tokens(image: Image, now_ms: int) -> list[Event]:
-    """Drop tokens that expired long ago: nobody gets in with them anyway."""
+    """Drop tokens that expired long ago: they are useless anyway."""
     over = [
         key
         for key, token in image.state.join_tokens.items()

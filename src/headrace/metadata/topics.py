@@ -1,7 +1,7 @@
-"""Topics and partitions: what their DDL does to the image, and when it is refused.
+"""Topics and partitions: the effect of their DDL on the image, and its refusals.
 
-What a name or an assignment may be in the first place (legal characters, replication factors,
-policies) is asked before the proposal; here stands what must hold in every image.
+Names and assignments (legal characters, replication factors, policies) are validated before the
+proposal; here are the invariants of every image.
 """
 
 from typing import Final
@@ -121,7 +121,7 @@ def change_partition(image: Image, ddl: ChangePartition) -> list[Event]:
 
 
 def require_topic(image: Image, topic_id: TopicId) -> Topic:
-    """Give the topic of an id, or refuse."""
+    """Return the topic of an id, or refuse."""
     topic = image.topic_by_id(topic_id)
     if topic is None:
         raise refuse(
@@ -154,10 +154,10 @@ def _check_assignments(
 
 
 def _check_registered(image: Image, name: str, brokers: set[BrokerId]) -> None:
-    """Refuse replicas on brokers that are not there, which nobody could move away again.
+    """Refuse replicas on unregistered brokers, which could not be moved away again.
 
-    Here and not only before the proposal, as the broker may have been unregistered in between.
-    Fenced ones are fine: they are expected back.
+    Checked here and not only before the proposal, as the broker may have been unregistered in
+    between. Fenced ones are fine: they are expected back.
     """
     unknown = sorted(each for each in brokers if image.broker(each) is None)
     if unknown:

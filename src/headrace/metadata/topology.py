@@ -81,7 +81,7 @@ def change_topology(image: Image, change: NodeChange) -> list[Event]:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is `host:port` or `[IPv6]:port`, with a port that can be reached."""
+    """Return whether a text is `host:port` or `[IPv6]:port`, with a valid port."""
     host, colon, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host.strip("[]") or (":" in host and not is_bracketed):

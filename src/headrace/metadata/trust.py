@@ -12,7 +12,7 @@ from headrace.metadata.image import Image
 def change_trust(image: Image, entry: CaTrustChange) -> list[Event]:
     """Trust one authority, then stop trusting another.
 
-    Refused if that leaves none: no node could talk to another any more, not even to undo it.
+    Refused if that leaves none: no node could talk to another, not even to undo it.
     """
     added = None if entry.add_ca_cert is None else bytes(entry.add_ca_cert)
     removed = None if entry.remove_ca_fingerprint is None else bytes(entry.remove_ca_fingerprint)

@@ -61,7 +61,7 @@ class Variants(Generic[Variant]):
         return data
 
     def form(self, value: Variant) -> tuple[str, object]:
-        """Give the name and the fields, ready to be packed."""
+        """Return the name and the fields, ready to be packed."""
         name = self._names.get(type(value))
         if name is None:
             raise InvalidEntry(f"{type(value).__name__} is none of {', '.join(self.names)}")
@@ -158,7 +158,7 @@ class _Fields:
 
 
 def _field(type_: Any) -> _Field | None:
-    """Give how a field of this type is written, or None if MessagePack knows it."""
+    """Return how a field of this type is encoded, or None if MessagePack supports it."""
     if (enum := ENUMS.get(type_)) is not None:
         return _Field(Raw, enum.decode, enum.form)
     if isinstance(type_, type):
