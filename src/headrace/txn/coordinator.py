@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 def transaction_coordinator(
     settings: AnySettings, image_of: Callable[[], Image], clock: Clock, writer: MarkerWriter
 ) -> Transactions:
-    """Give the coordinator of transactional ids."""
+    """Return the transaction coordinator."""
     under_way: dict[tuple[int, str], _Completing] = {}
 
     def begin(index: int, completion: Completion | KafkaError) -> None:
@@ -108,14 +108,14 @@ class _Completing:
         self._on_answer()
 
     def cancel(self) -> None:
-        """Write no more: the transaction is over, or this node does not coordinate it any more."""
+        """Stop writing markers: the transaction is over, or this node no longer coordinates it."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
         self._on_over()
 
     def _is_wanted(self) -> bool:
-        """Whether the transaction still waits; a marker too late could end the next one."""
+        """Return whether the transaction still waits; a late marker could end the next one."""
         if self._shard.state is not State.ACTIVE:
             return False
         found = self._shard.machine.state.transactions.get(self._completion.transactional_id)
@@ -137,7 +137,7 @@ class _Completing:
         self._on_answer()
 
     def _is_settled(self, place: Place, error: KafkaError) -> bool:
-        """Whether a partition needs no marker any more."""
+        """Return whether a partition needs no marker any more."""
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return True  # deleted, and the records with it
         if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
@@ -164,4 +164,4 @@ class _Completing:
 
 
 def _ignore(_: object) -> None:
-    """Nobody waits: a transaction that could not be written as complete is loaded as prepared."""
+    """Drop a reply: a transaction that could not be completed is loaded as prepared."""

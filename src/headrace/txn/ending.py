@@ -1,9 +1,9 @@
-"""How transactions end: a producer commits or aborts, time runs out, or somebody takes the id over.
+"""How transactions end: by a commit or abort, a timeout, or another producer with the same id.
 
-First the decision is written (PrepareCommit, PrepareAbort), which can never be taken back. Once it
-is committed the shell writes a marker to each partition (`Completion`) and then has it written that
-all have it (`complete`). From version 2 on the decision comes with a higher epoch: a request of
-this transaction that is late finds another epoch and cannot touch the next one.
+First the decision is written (PrepareCommit, PrepareAbort), which is final. Once it is committed
+the shell writes a marker to each partition (`Completion`) and then records that all have it
+(`complete`). From version 2 on the decision bumps the epoch: a late request of this transaction
+has an old epoch and cannot affect the next one.
 """
 
 from typing import NamedTuple
@@ -31,14 +31,14 @@ from headrace.txn.state import (
 
 
 class Ended(NamedTuple):
-    """What the producer of a transaction that was ended goes on with."""
+    """The producer id and epoch with which the producer continues after a transaction."""
 
     producer_id: int
     producer_epoch: int
 
 
 def needs_producer_id(state: TransactionsState, transactional_id: str) -> bool:
-    """Whether `end_bumping` may want a new producer id."""
+    """Return whether `end_bumping` may need a new producer id."""
     found = state.transactions.get(transactional_id)
     return found is not None and found.is_epoch_exhausted
 
@@ -50,9 +50,9 @@ def end(
     now_ms: int,
     reply: Reply[Ended],
 ) -> Outcome:
-    """End a transaction as clients of version 1 do; answers `Ended` with what there was.
+    """End a transaction for clients of version 1; reply `Ended` with the current id and epoch.
 
-    To say the same again is fine, to say otherwise is INVALID_TXN_STATE.
+    A repeated request is fine, a contradicting one is INVALID_TXN_STATE.
     """
     found = state.find_own(producer)
     if found.status is Status.ONGOING:
@@ -80,10 +80,10 @@ def end_bumping(  # noqa: PLR0917  the request, and what every operation gets
     now_ms: int,
     reply: Reply[Ended],
 ) -> Outcome:
-    """End a transaction as clients of version 2 do; answers `Ended` with the next id and epoch.
+    """End a transaction for clients of version 2; reply `Ended` with the next id and epoch.
 
-    One without records may be aborted too: the client wants the new epoch. A request that comes
-    again has the epoch before and is answered the same, until the next transaction begins.
+    One without records may be aborted too: the client wants the new epoch. A repeated request has
+    the previous epoch and gets the same reply, until the next transaction begins.
     """
     found = state.find(producer)
     if _is_repeated(producer, found):
@@ -141,7 +141,7 @@ def abort(
 
 
 def complete(state: TransactionsState, completion: Completion, now_ms: int) -> Outcome:
-    """Take note that every partition has its marker; nothing if that was known already."""
+    """Record that every partition has its marker; does nothing if that is known already."""
     found = state.transactions.get(completion.transactional_id)
     if found is None or not is_to_complete(found, completion):
         return NOTHING
@@ -164,9 +164,9 @@ def complete(state: TransactionsState, completion: Completion, now_ms: int) -> O
 
 
 def is_to_complete(found: Transaction, completion: Completion) -> bool:
-    """Whether a transaction is the one that was decided, and still waits for its markers.
+    """Return whether a transaction is the decided one and still waits for its markers.
 
-    Who asks is sure not to end a later transaction, which may have the same epoch.
+    This prevents the caller from ending a later transaction, which may have the same epoch.
     """
     return found.status is _prepared(is_commit=completion.is_commit) and (
         found.producer_id,
@@ -175,7 +175,7 @@ def is_to_complete(found: Transaction, completion: Completion) -> bool:
 
 
 def _is_repeated(producer: Producer, found: Transaction) -> bool:
-    """Whether a request names the epoch that its own transaction ended with."""
+    """Return whether a request repeats the one that ended its transaction."""
     if producer.producer_id == found.producer_id:
         return producer.producer_epoch + 1 == found.producer_epoch
     is_rotated = producer.producer_id == found.previous_producer_id and found.producer_epoch == 0

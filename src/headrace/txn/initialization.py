@@ -1,8 +1,8 @@
-"""InitProducerId with a transactional id: a producer takes the id over, and fences who had it.
+"""InitProducerId with a transactional id: a producer takes over the id and fences its predecessor.
 
-Whoever comes gets a higher epoch, so that requests and records of the former one are refused. A
-producer that goes on after an error names what it has (KIP-360) and is refused if somebody else
-took over meanwhile. What was left open is aborted first; the new one is told to ask again.
+The new producer gets a higher epoch, so that requests and records of the previous one are refused.
+A producer that continues after an error sends its id and epoch (KIP-360) and is refused if another
+one took over in the meantime. An open transaction is aborted first; the new producer must retry.
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Initialized(NamedTuple):
 
 
 def needs_producer_id(state: TransactionsState, transactional_id: str) -> bool:
-    """Whether `init_producer_id` will want a new producer id."""
+    """Return whether `init_producer_id` will need a new producer id."""
     found = state.transactions.get(transactional_id)
     return found is None or found.is_epoch_exhausted
 
@@ -48,11 +48,11 @@ def init_producer_id(  # noqa: PLR0917  the request, and what every operation ge
     now_ms: int,
     reply: Reply[Initialized],
 ) -> Outcome:
-    """Give the transactional id to who asks; the answer is `Initialized`.
+    """Hand over the transactional id to the caller; reply `Initialized`.
 
-    `new_producer_id` is one that nobody has, or -1 if none `needs_producer_id`. KafkaError
-    PRODUCER_FENCED for a producer that names an id or epoch that it does not have any more,
-    CONCURRENT_TRANSACTIONS while what was under way is ended.
+    `new_producer_id` is an unused one, or -1 if not `needs_producer_id`. KafkaError
+    PRODUCER_FENCED for a producer with an outdated id or epoch, CONCURRENT_TRANSACTIONS while the
+    open transaction is being ended.
     """
     found = state.transactions.get(asked.transactional_id)
     if found is not None:
@@ -80,9 +80,9 @@ def init_producer_id(  # noqa: PLR0917  the request, and what every operation ge
 
 
 def _check_producer_id(asked: Producer, found: Transaction) -> None:
-    """Refuse who names the id of another producer.
+    """Refuse a caller with another producer's id.
 
-    The id before is right for one that used up its epochs, and did not hear of the new id.
+    The previous id is valid for a producer that used up its epochs and missed the new id.
     """
     is_named = asked.producer_id != NO_PRODUCER_ID
     is_retry = (
@@ -95,7 +95,7 @@ def _check_producer_id(asked: Producer, found: Transaction) -> None:
 def _take(
     state: TransactionsState, asked: Producer, found: Transaction | None, new_producer_id: int
 ) -> tuple[Transaction, int]:
-    """Give the transactional id with its new epoch, and the epoch before it to be remembered."""
+    """Return the transactional id with its new epoch, and the previous epoch to remember."""
     transactional_id = asked.transactional_id
     if found is None:
         _check_new_id(transactional_id, new_producer_id)
@@ -123,7 +123,7 @@ def _take(
 
 
 def _check_new_id(transactional_id: str, new_producer_id: int) -> None:
-    """Have who asks come again if the id got used up between the question and the operation."""
+    """Make the caller retry if the id was used up between the check and the operation."""
     if new_producer_id == NO_PRODUCER_ID:
         raise KafkaError(
             ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -73,7 +73,7 @@ class TransactionsMachine:
         return self.state.deadlines.next_ms()
 
     def on_deadline(self, now_ms: int) -> Outcome:
-        """Abort a transaction that was open too long, or forget an id that nobody uses."""
+        """Abort a transaction that was open too long, or expire an unused id."""
         transactional_id = self.state.deadlines.take_due(now_ms)
         if transactional_id is None:
             return NOTHING
@@ -91,9 +91,9 @@ class TransactionsMachine:
 
 
 def _due_ms(state: TransactionsState, transaction: Transaction) -> int | None:
-    """Say when something is to be done about a transaction if nothing else happens.
+    """Return when a transaction times out or expires if nothing else happens.
 
-    It is looked for that at intervals, so that many are written together.
+    Rounded to intervals, so that many are written together.
     """
     settings = state.settings
     if transaction.status is Status.ONGOING:

@@ -59,7 +59,7 @@ class MarkerWriter:
             partition.produce_waiters[_Uncommitted(partition, appended, on_written)] = None
 
     def leader_epoch(self, topic: TopicName, index: int) -> int:
-        """Give the epoch in which this node leads a partition, -1 if it does not have it."""
+        """Return the epoch in which this node leads a partition, -1 if it does not have it."""
         partition = self._replicas.find(topic, index)
         return NO_LEADER_EPOCH if partition is None else partition.leader_epoch
 

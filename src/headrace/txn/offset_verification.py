@@ -1,4 +1,4 @@
-"""Whether offsets may be committed in a transaction: who coordinates the transaction is asked."""
+"""Verification of transactional offset commits by the transaction coordinator."""
 
 from typing import Protocol
 

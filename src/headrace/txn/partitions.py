@@ -24,7 +24,7 @@ def add_partitions(  # noqa: PLR0917  the request, and what every operation gets
     now_ms: int,
     reply: Reply[None],
 ) -> Outcome:
-    """Let partitions join the producer's transaction, which begins with the first; answers None."""
+    """Add partitions to the producer's transaction, which begins with the first; reply None."""
     found = state.find_own(producer)
     if found.status.is_prepared:
         raise completing(found)
@@ -52,9 +52,9 @@ def verify_partitions(
     places: Collection[Place],
     reply: Reply[dict[Place, ErrorCode]],
 ) -> Outcome:
-    """Say of each partition whether it is part of the producer's transaction.
+    """Reply for each partition whether it is part of the producer's transaction.
 
-    The answer has NONE or TRANSACTION_ABORTABLE for each.
+    The reply has NONE or TRANSACTION_ABORTABLE for each.
     """
     found = state.find_own(producer)
     if found.status.is_prepared:

@@ -1,7 +1,8 @@
-"""Producer ids for who asks: unique in the cluster, in blocks that the metadata log hands out.
+"""Producer ids: unique in the cluster, from blocks that the metadata log allocates.
 
-A block is this node's once its allocation is applied; what is left of it at a stop is lost, which
-costs nothing. The next block is fetched before the last one runs out, so that hardly anybody waits.
+A block belongs to this node once its allocation is applied; the rest of it is lost at a stop, which
+costs nothing. The next block is allocated before the last one runs out, so that callers rarely
+wait.
 """
 
 import asyncio
@@ -17,9 +18,9 @@ from headrace.metadata.surrogates import PRODUCER_ID_BLOCK_SIZE, producer_ids
 from headrace.raft.errors import DiskFull
 
 FETCH_AHEAD_IDS: Final = PRODUCER_ID_BLOCK_SIZE // 10
-"""How many ids are left when the next block is asked for."""
+"""How many ids are left when the next block is requested."""
 ALLOCATION_ATTEMPTS_MAX: Final = 100
-"""How often another node may be faster before the caller is told to try again."""
+"""How often another node may be faster before the caller must retry."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +36,10 @@ class ProducerIds:
         self._allocating: asyncio.Task[None] | None = None
 
     async def next(self) -> ProducerId:
-        """Give an id that nobody has had.
+        """Return an id that was never used.
 
-        COORDINATOR_LOAD_IN_PROGRESS, at which clients try again, if the metadata log cannot give
-        a block now.
+        Raise COORDINATOR_LOAD_IN_PROGRESS, on which clients retry, if the metadata log cannot
+        allocate a block now.
         """
         while not self._ids:
             if self._following:
@@ -52,7 +53,7 @@ class ProducerIds:
         return producer_id
 
     async def _wait_for_block(self) -> None:
-        """Share the one allocation that is under way, or begin it."""
+        """Wait for the allocation in progress, or start one."""
         try:
             # A caller that is cancelled does not take the block away from the others.
             await asyncio.shield(self._start_allocating())

@@ -14,7 +14,7 @@ RECORD_TYPES: Final[RecordTypes] = {
 
 
 def to_record(transaction: Transaction, level: int) -> CoordinatorRecord:
-    """Give the record of a transaction at a level of transaction.version."""
+    """Return the record of a transaction at a level of transaction.version."""
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,

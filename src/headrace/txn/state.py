@@ -1,7 +1,7 @@
-"""What one partition of `__transaction_state` knows: a transaction for each transactional id.
+"""The state of one partition of `__transaction_state`: a transaction for each transactional id.
 
-A `Transaction` is what the last record of its id says. Beside it are deadlines, which follow from
-the records, and what only helps those who repeat a request (`last_epochs`).
+A `Transaction` is the content of its id's last record. In addition there are deadlines, which
+follow from the records, and `last_epochs`, which only help callers that repeat a request.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,10 +19,10 @@ from headrace.ids import NO_PRODUCER_ID
 from headrace.records.builder import NO_PRODUCER_EPOCH
 
 EPOCH_MAX: Final = 32767
-"""The last epoch is for markers only: who has the one before it gets a new producer id next."""
+"""The last epoch is for markers only: a producer with the one before gets a new id next."""
 NOT_STARTED_MS: Final = -1
 BUMPING: Final = 2
-"""The transaction.version from which on each transaction ends with an epoch of its own."""
+"""The transaction.version from which on each transaction has its own epoch."""
 
 Place = tuple[str, int]
 """A topic and a partition."""
@@ -47,12 +47,12 @@ class Status(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided how it ends, and not every partition has been told."""
+        """Whether it is decided, and not every partition has its marker."""
         return self in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no transaction is open or ending."""
         return self in (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 
 
@@ -84,7 +84,7 @@ TRANSITIONS: Final[Mapping[Status, Mapping[Status, str]]] = {
 
 
 class Transaction(Struct, frozen=True):
-    """A transactional id: who has it, and what its producer is at."""
+    """A transactional id: its producer, and the state of its transaction."""
 
     transactional_id: str
     producer_id: int
@@ -107,7 +107,7 @@ class Transaction(Struct, frozen=True):
 
 
 class Producer(NamedTuple):
-    """Who a request says that it is from."""
+    """The producer of a request, as the request states it."""
 
     transactional_id: str
     producer_id: int = NO_PRODUCER_ID
@@ -136,12 +136,12 @@ class TransactionsState:
     """Takes each transaction whose decision is committed: the shell's part."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
     last_epochs: dict[str, int] = field(default_factory=dict)
-    """The epoch before the present one, for a producer that did not hear that it has a new one."""
+    """The previous epoch, for a producer that missed its new one."""
     deadlines: Deadlines[str] = field(default_factory=Deadlines)
     """By transactional id: when an open transaction is aborted, or an unused id forgotten."""
 
     def find(self, producer: Producer) -> Transaction:
-        """Give the transaction that a producer id belongs to; KafkaError if there is none."""
+        """Return the transaction of a producer id; raise KafkaError if there is none."""
         found = self.transactions.get(producer.transactional_id)
         if found is None:
             raise KafkaError(
@@ -151,7 +151,7 @@ class TransactionsState:
         return found
 
     def find_own(self, producer: Producer) -> Transaction:
-        """Give the transaction of a producer; KafkaError if it does not have the id any more."""
+        """Return the transaction of a producer; raise KafkaError if it no longer owns the id."""
         found = self.find(producer)
         if found.producer_id != producer.producer_id:
             raise wrong_id(producer, found)

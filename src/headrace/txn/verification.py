@@ -1,8 +1,8 @@
-"""Whether records may join a transaction (KIP-890): its coordinator is asked before the first.
+"""Verification of transactional records by the coordinator, before the first (KIP-890).
 
-A partition that is not part of the transaction would never hear of its end, and readers of
-committed records would wait at its first offset for ever. What was asked once holds until the
-marker: a partition that has the transaction open asks no more.
+A partition that is not part of the transaction would never get its marker, and read_committed
+consumers would wait at its first offset forever. A verification is valid until the marker: a
+partition that has the transaction open needs no other.
 """
 
 from collections import Counter
@@ -46,12 +46,12 @@ class Verification:
         self._replicas = replicas
         self._image_of = image_of
         self._waiting: Counter[tuple[Place, int]] = Counter()
-        """How many answers are under way for a partition and a producer."""
+        """Verifications in progress for a partition and a producer."""
 
     def is_needed(self, partition: Partition, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the coordinator is to be asked before records of a producer are appended.
+        """Return whether records of a producer need verification before they are appended.
 
-        Also while an earlier batch waits for its answer, which this one must not overtake.
+        Also while an earlier batch waits for it, which this one must not overtake.
         """
         known = partition.log.producers.get(producer_id)
         return (
@@ -122,10 +122,10 @@ class Verification:
 
 
 def as_answered(error: KafkaError, *, is_abortable_known: bool, try_again: ErrorCode) -> Unverified:
-    """Say what the coordinator said in the words of a request that is about records.
+    """Translate the coordinator's error for a request with records.
 
-    Kafka's clients know the coordinator's troubles here as `try_again`, and a fenced producer by
-    its epoch.
+    Kafka's clients know coordinator problems here as `try_again`, and a fenced producer by its
+    epoch.
     """
     code = error.code
     if code in _RETRIED:
