@@ -56,9 +56,9 @@ def to_arrow(
     check_crcs: bool = False,
     inflated_bytes_max: int = INFLATED_BATCH_MAX_BYTES.default,
 ) -> pa.RecordBatch:
-    """The records of a chunk from `start_offset` up to, not including, `stop_offset`.
+    """Return the records of a chunk from `start_offset` up to, not including, `stop_offset`.
 
-    Control batches are left out, and so are the records of the transactions in `aborted`: pairs
+    Control batches are omitted, and so are the records of the transactions in `aborted`: pairs
     of producer id and first offset, as a fetch response lists them. A last batch that is cut off
     is ignored. With log append time every record has its batch's timestamp. A record without
     headers has an empty list. The chunk must not change during the call.

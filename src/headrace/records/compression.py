@@ -1,9 +1,9 @@
-"""The codecs of record batches, with a bound on what a batch may inflate to.
+"""The codecs of record batches, with a bound on the decompressed size.
 
 Sizes that the compressed bytes claim are never trusted: output grows geometrically, and from
 1 MiB on page by page, up to the caller's limit, so memory stays within a small factor of the real
-size. Frames put one behind the other inflate to their contents joined, as Kafka's readers do for
-gzip and zstd. Which codec a topic keeps is not decided here.
+size. Concatenated frames decompress to their concatenated contents, as in Kafka's readers for gzip
+and zstd. Which codec a topic uses is not decided here.
 """
 
 import mmap
@@ -64,9 +64,9 @@ def decompress(codec: Compression, data: ReadableBuffer, limit_bytes: int) -> me
 
 
 def inflated_bytes_bound(codec: Compression, data: memoryview) -> int:
-    """Return what `data` cannot inflate beyond, by its length and first bytes alone.
+    """Return an upper bound of the decompressed size, by the length and first bytes alone.
 
-    0 if it does not begin as data of this codec does, so that nobody could inflate it.
+    0 if it does not start like data of this codec, so that it cannot be decompressed.
     """
     if codec is Compression.SNAPPY and not _is_xerial(data):
         try:

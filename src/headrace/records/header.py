@@ -1,7 +1,7 @@
 """The 61 bytes in front of every record batch: a view of them, and the edits a log makes in place.
 
-Offsets and the leader epoch lie before the checksum's range, so a log assigns them without
-touching a record; everything behind is covered by CRC32C. Records are never looked at here.
+Offsets and the leader epoch are before the checksum's range, so a log assigns them without
+touching a record; everything after them is covered by CRC32C. Records are never read here.
 The layout is that of KIP-98; https://kafka.apache.org/documentation/#recordbatch draws it.
 """
 
@@ -150,7 +150,7 @@ def read_headers(chunk: ReadableBuffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def checksum(batch: ReadableBuffer) -> int:
-    """CRC32C of everything behind the checksum field of one whole batch."""
+    """Return the CRC32C of everything after the checksum field of one whole batch."""
     return crc32c(memoryview(batch)[CHECKSUMMED_FROM:])
 
 
@@ -176,7 +176,7 @@ _MAX_TIMESTAMP_AT: Final = 35
 
 
 def assign_offset(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give a batch its place in a log; its checksum stays right."""
+    """Set a batch's offset in a log; its checksum stays valid."""
     _OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 

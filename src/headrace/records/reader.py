@@ -1,7 +1,7 @@
 """Records out of a batch, one object each: for clients, tools and tests.
 
-Strict: every byte of the payload is accounted for before the first record is handed out. What
-handles many records at once uses `columns` instead; a broker looks at headers only.
+Strict: every byte of the payload is checked before the first record is returned. Code that
+handles many records at once uses `columns` instead; a broker reads headers only.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def read_records(
 def find_records(
     chunk: ReadableBuffer, position: int, header: BatchHeader, inflated_bytes_max: int
 ) -> scan.Segment:
-    """Say where the records of the batch at `position` are, inflating them if they need it."""
+    """Return the bytes of the records of the batch at `position`, decompressed if needed."""
     start = position + HEADER_BYTES
     end = position + header.size_bytes
     if end > len(chunk):

@@ -1,19 +1,19 @@
-"""What a broker checks before it appends a produced batch, with the answers that Kafka gives.
+"""Validation of a produced batch before it is appended, with Kafka's error codes.
 
 Records are never touched one by one in Python. Those of an uncompressed batch are walked by the
-compiled `scan`, which is cheap beside the checksum: what no client could read is refused. A
-compressed batch is judged by its header, its checksum and what it could inflate to. It is inflated
-only where something asks for it: the topic or the node (`TopicRules.looks_inside`), a timestamp
-that is too late, or a claim of more records than the batch has bytes.
+compiled `scan`, which is cheap compared to the checksum: unreadable records are refused. A
+compressed batch is judged by its header, its checksum and its possible decompressed size. It is
+decompressed only if needed: because of the topic or the node (`TopicRules.looks_inside`), a
+timestamp that is too late, or a claim of more records than the batch has bytes.
 
-What takes long is not done here: `validate_batch` raises CostlyBatch, and `finish_validation` does
-it in a thread. Sequences, epochs and transactions are not checked here: they need state.
+Expensive validation is not done here: `validate_batch` raises CostlyBatch, and `finish_validation`
+runs in a thread. Sequences, epochs and transactions are not checked here: they need state.
 
-Stricter than Kafka 4.3.1 where it is lax or fails: bytes behind the one batch are refused (Kafka
-drops an incomplete tail), and so are gaps in offset deltas where records are looked at (Kafka keeps
-them in an uncompressed batch, and readers see them). A codec that does not exist and a payload that
-does not inflate are the client's fault (UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD), where Kafka
-answers UNKNOWN_SERVER_ERROR.
+Stricter than Kafka 4.3.1 where it is lax or fails: bytes after the one batch are refused (Kafka
+drops an incomplete tail), and so are gaps in offset deltas where records are validated (Kafka keeps
+them in an uncompressed batch, and readers see them). An unknown codec and a payload that cannot be
+decompressed are the client's fault (UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD), where Kafka
+responds with UNKNOWN_SERVER_ERROR.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Kafka's APIs: their versions, who may call them, their messages and headers."""
+"""Kafka's APIs: their versions, listeners, messages and headers."""
 
 from functools import cache
 from importlib import import_module
@@ -20,7 +20,7 @@ class Api(msgspec.Struct, frozen=True):
     listeners: tuple[str, ...]
     """Where a request may arrive: `broker` is what clients reach."""
     is_newest_unstable: bool
-    """Whether the newest version may still change and is served on request only."""
+    """Whether the newest version is unstable and served on request only."""
 
     @property
     def request(self) -> type[Message]:
@@ -31,11 +31,11 @@ class Api(msgspec.Struct, frozen=True):
         return message_type(f"{self.name}Response")
 
     def request_header_version(self, version: int) -> int:
-        """Give the version of the header before a request; defined beyond `versions` too."""
+        """Return the version of the header before a request; defined beyond `versions` too."""
         return 2 if version in self.flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """Give the version of the header before a response.
+        """Return the version of the header before a response.
 
         That of ApiVersions never has tagged fields: a client reads it before it can know
         which versions the broker speaks (KIP-511).
@@ -45,7 +45,7 @@ class Api(msgspec.Struct, frozen=True):
 
 @cache
 def message_type(name: str) -> type[Message]:
-    """Give the class of a message by the name that Kafka's schemas have for it."""
+    """Return the class of a message by its name in Kafka's schemas."""
     module = import_module(f"headrace.wire.messages.{MODULES[name]}")
     message: type[Message] = getattr(module, name)
     return message

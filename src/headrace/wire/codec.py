@@ -37,9 +37,9 @@ def decode(message: type[M], buffer: Buffer, version: int) -> M:
 def decode_from(
     message: type[M], buffer: memoryview, version: int, position: int, room: int = -1
 ) -> tuple[M, int]:
-    """Read a message that starts at `position`; return it and the position behind it.
+    """Decode a message that starts at `position`; return it and the position after it.
 
-    `room` is what its objects may take in memory, by default what is allowed for such a frame.
+    `room` is the memory budget of its objects, by default that of such a frame.
     """
     function = _decoders.get((message, version)) or _compile_decoder(message, version)
     end = len(buffer)
@@ -54,7 +54,7 @@ def decode_from(
 
 
 def left_over(message: type[Message], buffer: memoryview, version: int, position: int) -> WireError:
-    """Give the error for a message behind which more bytes follow."""
+    """Return the error for trailing bytes after a message."""
     return WireError(
         f"{len(buffer) - position} bytes are left over",
         message=message.__name__,

@@ -63,7 +63,7 @@ class _Decoder:
         return self.tagged(plan, values) if plan.tagged else self.untagged(plan, values)
 
     def construct(self, plan: StructPlan, values: dict[str, str]) -> str:
-        """Call the class; the fields behind the last one that was read keep their defaults."""
+        """Call the class; fields after the last one that was read keep their defaults."""
         names = [field.name for field in plan.type.FIELDS]
         while names and names[-1] not in values:
             names.pop()

@@ -6,7 +6,7 @@ from headrace.wire.schema import Struct
 
 
 def has_elements(message: Struct, count: int) -> bool:
-    """Say whether the arrays of a message, nested ones included, hold at least `count` elements.
+    """Return whether a message's arrays, nested ones included, have at least `count` elements.
 
     The cost is bounded by `count`, whatever the message holds.
     """

@@ -157,7 +157,7 @@ class _Encoder:
                     source.line(f"{self.add}(x)")
 
     def tagged_field(self, plan: FieldPlan, holder: str, known: str) -> None:
-        """Write a tagged field to a list of its own, as its size comes first."""
+        """Write a tagged field to a separate list, as its size comes first."""
         source, parts = self.source, self.source.variable("s")
         with source.block(f"if {self.differs(f'{holder}.{plan.name}', plan.default)}:"):
             outer, self.add = self.add, f"{parts}.append"
@@ -188,7 +188,7 @@ _NUMBER_WRITERS: Final = {
 
 
 def _null(plan: FieldPlan) -> bytes:
-    """Give the wire form of null: a length of -1, in compact form 0; a struct's marker is -1.
+    """Return the wire form of null: a length of -1, in compact form 0; a struct's marker is -1.
 
     The marker of a tagged struct is 0: there Kafka writes a varint.
     """

@@ -29,9 +29,9 @@ _LARGE_BYTES: Final = 4096
 
 
 def read_request_header(frame: memoryview) -> tuple[Api, RequestHeader, int]:
-    """Read the header of a request; give its API and the position of the body too.
+    """Read the header of a request; return its API and the position of the body too.
 
-    The version is not checked, so that a broker can answer one that it does not serve.
+    The version is not checked, so that a broker can respond to an unsupported one.
     """
     if len(frame) < _KEY_AND_VERSION.size:
         raise WireError(

@@ -1,12 +1,12 @@
-"""Frames out of a stream of bytes: four bytes of size, then that many bytes. No I/O here.
+"""Frames from a stream of bytes: four bytes of size, then that many bytes. No I/O here.
 
-A connection receives straight into `buffer()` and reports how much came with `advance()`; a
-frame is a memoryview of that memory. Memory that a frame was given out of is never written
-again, so frames stay valid for as long as anyone holds them, and need no copy.
+A connection receives directly into `buffer()` and reports the count with `advance()`; a frame is a
+memoryview of that memory. Memory of a returned frame is never written again, so frames stay valid
+as long as they are referenced, and need no copy.
 
-What a peer announces is not believed: memory grows with what has arrived, at most four times
-that, except that a peer who has sent a megabyte of a frame, or a frame of that size before, gets
-all of it at once. The kernel provides that memory page by page, as it is written to.
+A peer's announced size is not trusted: memory grows with what has arrived, at most four times
+that, except that a peer that has sent a megabyte of a frame, or a frame of that size before, gets
+all of it at once. The kernel provides that memory page by page, as it is written.
 """
 
 from mmap import mmap
@@ -22,7 +22,7 @@ CHUNK_BYTES: Final = 64 * 1024
 _GROWTH_FACTOR: Final = 4
 _FILLED_BYTES_MAX: Final = 4 * 1024 * 1024
 _COPIED_BYTES_MAX: Final = 1024 * 1024
-"""Who has sent this much of a frame gets memory for all of it."""
+"""A peer that has sent this much of a frame gets memory for all of it."""
 _SIZE: Final = Layout(">i")
 
 
@@ -44,20 +44,20 @@ class FrameReader:
         return self._end - self._start
 
     def pending(self) -> memoryview:
-        """Give what has arrived of a frame that is not whole yet, its size included."""
+        """Return the received part of an incomplete frame, its size included."""
         return self._memory[self._start : self._end]
 
     def buffer(self) -> memoryview:
-        """Give the memory, never empty, that the next bytes belong in."""
+        """Return the memory, never empty, for the next bytes."""
         if self._end == len(self._memory):
             self._make_room()
         return self._memory[self._end :]
 
     def advance(self, count: int) -> list[memoryview]:
-        """Take note of `count` bytes in `buffer()`; give the frames that they complete.
+        """Record `count` bytes in `buffer()`; return the frames that they complete.
 
-        WireError if a size is negative or above the limit; the stream has no next frame then,
-        and the connection is of no more use.
+        Raise WireError if a size is negative or above the limit; then the stream has no next frame
+        and the connection must be closed.
         """
         self._end += count
         frames: list[memoryview] = []

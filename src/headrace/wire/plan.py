@@ -75,7 +75,7 @@ class FieldPlan(msgspec.Struct, frozen=True):
         return "h" if self.kind == "string" and not self.is_array else "i"
 
     def element(self) -> "FieldPlan":
-        """Give the plan of one element of the array."""
+        """Return the plan of one element of the array."""
         return msgspec.structs.replace(self, is_array=False, is_nullable=False)
 
     @property

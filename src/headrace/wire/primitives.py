@@ -32,15 +32,15 @@ LAYOUT_CODES: Final = {
 
 @cache
 def layout(codes: str) -> Layout:
-    """Give a big-endian layout; a few hundred exist, one for each run of fixed fields."""
+    """Return a big-endian layout; a few hundred exist, one for each run of fixed fields."""
     return Layout(">" + codes)
 
 
 class Runs(dict[int, Callable[..., Any]]):
     """By count, the function that reads or writes that many of a type at once.
 
-    Made on first use. Only counts as large as a replica list or a name usually has are kept, so
-    that a peer who sends arrays of every length does not fill the table.
+    Created on first use. Only counts up to the usual length of a replica list or a name are kept,
+    so that a peer that sends arrays of every length does not fill the table.
     """
 
     COUNT_KEPT_MAX: Final = 256
@@ -59,7 +59,7 @@ class Runs(dict[int, Callable[..., Any]]):
 
 
 def read_varint(buffer: memoryview, position: int) -> tuple[int, int]:
-    """Read an unsigned varint; give it and the position behind it."""
+    """Read an unsigned varint; return it and the position after it."""
     value = shift = 0
     for index in range(position, position + VARINT_BYTES_MAX):
         byte = buffer[index]

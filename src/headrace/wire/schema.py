@@ -25,7 +25,7 @@ class Struct(msgspec.Struct, kw_only=True, gc=False, repr_omit_defaults=True):
     FIELDS: ClassVar[tuple["Field", ...]] = ()
 
     unknown_tags: dict[int, bytes] | None = None
-    """Tagged fields that the schema does not know, kept for whoever does."""
+    """Tagged fields that the schema does not know, kept for re-encoding."""
 
 
 class Message(Struct):
@@ -48,7 +48,7 @@ class Field(msgspec.Struct, frozen=True, gc=False):
     tag: int = -1
     tagged: str = NEVER
     ignorable: bool = False
-    """Whether a version that lacks the field drops its value without a word."""
+    """Whether a version that lacks the field silently drops its value."""
     flexible: str = ""
     """Overrides the message's flexible versions for this field."""
 

@@ -56,7 +56,7 @@ class Source:
         self._path = outer
 
     def variable(self, prefix: str) -> str:
-        """Give a name that this function does not use yet."""
+        """Return a name that this function does not use yet."""
         self._counter += 1
         return f"{prefix}{self._counter}"
 
@@ -66,7 +66,7 @@ class Source:
         return name
 
     def compile(self, function: str) -> Callable[..., Any]:
-        """Give the function; its text comes from our own definitions, never from a peer."""
+        """Return the compiled function; its text comes only from our own definitions."""
         namespace = dict(self._names)
         exec(compile(self.text, self.file_name, "exec"), namespace)
         compiled: Callable[..., Any] = namespace[function]
