@@ -1,7 +1,7 @@
-"""What holds of a node between any two inputs; the core ends every step in this.
+"""The invariants of a node between any two inputs; the core ends every step with them.
 
-On in production: a node that has broken its own rules must not go on to break the quorum's. It
-runs for every proposal, so words are only found for what is broken.
+On in production: a node that has broken its own rules must not break the quorum's. This runs for
+every proposal, so messages are only built for violations.
 """
 
 from typing import NoReturn

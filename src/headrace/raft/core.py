@@ -11,8 +11,8 @@
             restore(ready.snapshot); send(ready.messages)
         answer(ready.reads)
 
-Same state and input, same output: there is no clock, disk, network or chance in here. Inputs may
-come while a Ready is being stored, and so may other Readies be taken, which have nothing to store.
+Same state and input, same output: there is no clock, disk, network or randomness here. Inputs may
+arrive while a Ready is being stored, and other Readies may be taken, which have nothing to store.
 Every input ends in `checks.check`. Read next: `dispatch`, `elections`, `replication`, `snapshots`,
 `reads`, `transfer`.
 """
@@ -76,7 +76,7 @@ class Raft:
     # Inputs
 
     def step(self, message: Message, now_ms: int) -> None:
-        """Take a message of another node; InvalidMessage, and no change, if none would send it."""
+        """Handle a message of another node; raise InvalidMessage, without a change, if invalid."""
         state = self._at(now_ms)
         if message.to != state.node or message.sender == state.node:
             raise InvalidMessage(f"a message from {message.sender} to {message.to} at {state.node}")
@@ -153,7 +153,7 @@ class Raft:
         return self._change_membership(changed)
 
     def remove(self, node: NodeId, now_ms: int) -> Proposed:
-        """Remove a member; refused if of the voters that remain no majority answers.
+        """Remove a member; refused if no majority of the remaining voters responds.
 
         A leader may remove itself, and steps down once that is committed.
         """
@@ -172,11 +172,11 @@ class Raft:
     # Outputs
 
     def ready(self, now_ms: int) -> Ready | None:
-        """Give what is to be done, None if that is nothing.
+        """Return the work to do, or None.
 
-        One that must be persisted is followed by others before `persisted`: they have nothing to
-        store, and no message that promises what is being stored. So a slow disk keeps nobody from
-        hearing that this node is well.
+        A Ready that must be persisted may be followed by others before `persisted`: they have
+        nothing to store, and no message that promises what is being stored. So a slow disk does
+        not keep other nodes from hearing that this node is alive.
         """
         state = self._at(now_ms)
         log = state.log
@@ -223,7 +223,7 @@ class Raft:
         return ready
 
     def persisted(self, ready: Ready, now_ms: int) -> None:
-        """Take note that what a Ready had to be stored is; what that commits is in the next one."""
+        """Record that a Ready is stored; what that commits is in the next one."""
         state = self._at(now_ms)
         assert ready is self._storing, "another Ready is being stored"
         self._storing = None
@@ -239,14 +239,14 @@ class Raft:
         check(state, self._marks)
 
     def take_committed(self) -> list[Entry]:
-        """Give what the next Ready would have as committed; it then has it not.
+        """Return what the next Ready would have as committed, and remove it from there.
 
-        For who has just called `persisted` and wants to wait for nothing else.
+        For a caller that has just called `persisted` and does not want to wait.
         """
         return self.state.log.take_committed(COMMITTED_AT_ONCE_MAX)
 
     def offer_snapshot(self, snapshot: Snapshot) -> None:
-        """Give the snapshot that a Ready wanted: the last one that is durable here."""
+        """Provide the snapshot that a Ready wanted: the last durable one."""
         state = self.state
         state.is_snapshot_wanted = state.is_snapshot_asked_for = False
         # One that is older than the log is asked for again: a later one is on the disk by now.
@@ -265,13 +265,13 @@ class Raft:
         return Snapshot(index, term, log.membership_at(index), data)
 
     def compact(self, snapshot: SnapshotMark) -> None:
-        """Let go of entries that a durable snapshot holds, but for a few."""
+        """Drop entries that a durable snapshot covers, except a few."""
         if snapshot.index > self.state.snapshot.index:
             self.state.log.compact(snapshot, self.state.settings.kept_entries)
         check(self.state, self._marks)
 
     def deadline_ms(self) -> int:
-        """Say when the next tick has something to do."""
+        """Return when the next tick has something to do."""
         state = self.state
         is_leader = state.role is Role.LEADER
         due_ms = state.heartbeat_due_ms if is_leader else state.election_deadline_ms
@@ -286,14 +286,14 @@ class Raft:
         return state
 
     def _has_lost_quorum(self) -> bool:
-        """Say whether for an election timeout no majority has answered this leader."""
+        """Return whether no majority has responded to this leader for an election timeout."""
         state = self.state
         contacts = {member: each.contact_ms for member, each in state.progress.items()}
         contact_ms = state.quorum_value(state.now_ms, contacts)
         return state.now_ms - contact_ms >= state.settings.election_timeout_ms
 
     def _has_lost_disk(self) -> bool:
-        """Say whether the disk of this leader is stuck, and another voter could do better."""
+        """Return whether this leader's disk is stuck, and another voter could do better."""
         state = self.state
         return (
             self._storing is not None
@@ -318,10 +318,10 @@ class Raft:
         )
 
     def _sort_outbox(self) -> tuple[list[Message], list[Message]]:
-        """Give what may be sent at once, and what has to wait for the disk.
+        """Return the messages to send at once, and those that wait for the disk.
 
-        All waits for the hard state: who forgets it could vote or lead twice. That entries
-        are here is only said of those that are durable.
+        All wait for the hard state: a node that forgets it could vote or lead twice. Only durable
+        entries are acknowledged.
         """
         state, log = self.state, self.state.log
         if not state.outbox:

@@ -20,7 +20,7 @@ _RING: Final = b"\0"
 
 
 class DiskThread:
-    """Does what it is given, one after the other; made on the loop that it answers to."""
+    """Runs work in sequence in a thread; results go to the loop that created it."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class DiskThread:
         os.write(self._ring_given, _RING)
 
     def close(self) -> None:
-        """End behind what was given."""
+        """Stop after the queued work."""
         self._is_open = False
         os.close(self._ring_given)
         if self._unanswered == 0:

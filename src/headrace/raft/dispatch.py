@@ -29,7 +29,7 @@ from headrace.raft.state import Role, State
 
 
 def handle(state: State, message: Message) -> None:
-    """Let the part of the core that a message is for take it, unless its term is over."""
+    """Pass a message to its part of the core, unless its term is over."""
     if not is_of_this_term(state, message):
         return
     if isinstance(message, FromLeader):
@@ -41,7 +41,7 @@ def handle(state: State, message: Message) -> None:
 
 
 def is_of_this_term(state: State, message: Message) -> bool:
-    """Step up to a later term; answer those who are behind; say whether to go on."""
+    """Adopt a later term; respond to outdated senders; return whether to continue."""
     if message.term == state.term or isinstance(message, PreVote):
         return True
     if isinstance(message, PreVoteAnswer) and message.is_granted:
@@ -106,4 +106,4 @@ LEADERS_HANDLERS: Final[dict[type[Message], Callable[[State, Any], None]]] = {
     SnapshotProgress: snapshots.handle_progress,
 }
 del LEADERS_HANDLERS[TimeoutNow]
-"""What has no handler is over: an answer to who leads no more, a NewerTerm that was heeded."""
+"""Messages without a handler are obsolete: responses to a former leader, a handled NewerTerm."""

@@ -1,18 +1,19 @@
-"""Core and storage on the loop: proposals are awaited, syncs wait in a thread.
+"""Core and storage on the loop: proposals are awaitable, syncs run in a thread.
 
     driver = RaftDriver(node, disk, "metadata", machine=image, transport=network)
     await driver.start(bootstrap=Membership((node,)))
     index = await driver.propose(data)     # committed, and applied here
 
-The loop owns the core, a thread the log's files. While that waits for the disk, the core goes on:
-it hears and answers, keeps leadership, and gathers proposals that share the next sync. Only what
-promises entries that are being stored waits (see `Raft.ready`). Snapshots have a thread of their
-own, so that the log does not wait for them.
+The loop owns the core, a thread the log's files. While that thread waits for the disk, the core
+continues: it handles messages, keeps leadership, and gathers proposals that share the next sync.
+Only messages that promise entries being stored wait (see `Raft.ready`). Snapshots have their own
+thread, so that the log does not wait for them.
 
-Whatever the disk or the state machine refuses stops the node, with a reason that every caller gets:
-a node that cannot keep its promises must not go on making them. But for a disk that is full: what
-found no room is kept and stored when there is some. To the core the disk is slow meanwhile, and
-changes are refused. Clock and threads can be replaced, so a simulation drives the same code.
+Any failure of the disk or the state machine stops the node, with a reason that every caller gets: a
+node that cannot keep its promises must not make more of them. A full disk is the exception: writes
+without room are kept and stored when there is some. In the meantime the disk looks slow to the
+core, and changes are refused. Clock and threads can be replaced, so a simulation drives the same
+code.
 """
 
 import asyncio
@@ -76,7 +77,7 @@ class RaftDriver:
         self._jitter = jitter or new_random().randrange
         self._given_host = host
         self.full_disk = FullDisk(node, self._settings.full_disk_retry_ms_max)
-        """Whether the disk has no room for the log; to look at."""
+        """Whether the disk has no room for the log; read-only."""
         self._inbox: deque[Message] = deque()
         self._waiting = Waiting(node, self._jitter(READ_ORIGINS))
         self._unsaved_bytes = 0
@@ -85,7 +86,7 @@ class RaftDriver:
         self._postponed: Ready | None = None
         """One with a snapshot that cannot be stored before the node's own is."""
         self._retry: asyncio.TimerHandle | None = None
-        """When what found no room on the disk is tried again."""
+        """When a write that found no room is retried."""
         self._turn_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER_MS
@@ -126,23 +127,23 @@ class RaftDriver:
         self._wake()
 
     async def stop(self) -> None:
-        """Stop; who waits is told so. When this returns, nothing touches the files any more."""
+        """Stop; pending callers get an error. On return nothing uses the files any more."""
         if self.failure is None:
             self._end("it was told to stop")
         if hasattr(self, "_closed"):
             await asyncio.shield(self._closed)
 
     async def wait_stopped(self) -> str:
-        """Return when the node has stopped, by itself or because it was told to, and say why."""
+        """Wait until the node has stopped, by itself or by `stop`, and return the reason."""
         await asyncio.shield(self._closed)
         assert self.failure is not None
         return self.failure
 
     async def propose(self, data: bytes) -> int:
-        """Give the index at which `data` is committed and applied here.
+        """Propose `data` and return the index at which it is committed and applied here.
 
-        RaftError says what is known otherwise: refused (NotLeader names the leader, DiskFull), lost
-        for sure (ProposalLost), or nobody knows (ProposalUncertain). To cancel does not take back.
+        Otherwise raise a RaftError: refused (NotLeader names the leader, DiskFull), lost for sure
+        (ProposalLost), or unknown (ProposalUncertain). A cancellation does not undo the proposal.
         """
         self._check_takes_changes()
         now_ms = self._host.now_ms()
@@ -189,14 +190,14 @@ class RaftDriver:
         self._wake()
 
     def receive(self, messages: list[Message]) -> None:
-        """Take what other nodes sent; beyond the bound it is dropped, and sent again by them."""
+        """Queue messages of other nodes; beyond the bound they are dropped, and sent again."""
         room = self._settings.inbox_messages_max - len(self._inbox)
         self._inbox.extend(messages[:room])
         self._wake()
 
     @property
     def state(self) -> State:
-        """To look at, for `explain` and metrics."""
+        """The state, read-only, for `explain` and metrics."""
         return self._raft.state
 
     # One turn: what came in, then what the core wants done
@@ -291,7 +292,7 @@ class RaftDriver:
     # A disk that is full
 
     def _wait_for_room(self, ready: Ready, error: OutOfSpace) -> None:
-        """Keep a Ready that found no room for another try, and let nobody wait for it."""
+        """Keep a Ready that found no room for a retry, and fail its waiters."""
         now_ms, state = self._host.now_ms(), self._raft.state
         retry_ms = self.full_disk.note_full(error, now_ms)
         self._retry = self._host.call_at(retry_ms, partial(self._try_again, ready))
@@ -309,7 +310,7 @@ class RaftDriver:
             self._store(ready)
 
     def _is_new_leader(self) -> bool:
-        """Say whether this node leads, but no read can be served before its first entry is."""
+        """Return whether this node leads but cannot serve reads before its first commit."""
         state = self._raft.state
         return state.role is Role.LEADER and not state.has_committed_in_term
 

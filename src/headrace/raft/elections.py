@@ -1,8 +1,8 @@
 """Becoming a leader: pre-votes, votes, and what makes a voter refuse.
 
-A node that hears no leader first asks whether it could win (pre-vote), without a change of term
-anywhere: so a node that was cut off does not disturb the others when it is back. Voters that hear
-a leader refuse both kinds of vote, but for an election which that leader itself asked for.
+A node without a leader first asks whether it could win (pre-vote), without changing any term: so a
+node that was partitioned does not disturb the others when it returns. Voters with a live leader
+refuse both kinds of vote, except for an election that the leader itself requested.
 """
 
 from headrace.ids import BrokerId as NodeId
@@ -36,7 +36,7 @@ def start_pre_vote(state: State) -> None:
 
 
 def start_election(state: State, *, is_transfer: bool) -> None:
-    """Stand in a new term; the own vote is durable before anybody is asked for theirs."""
+    """Stand in a new term; our own vote is durable before others are asked for theirs."""
     state.postpone_election()
     state.set_role(Role.CANDIDATE)
     state.set_leader(None)
@@ -115,7 +115,7 @@ def _granted(state: State) -> bool:
 
 
 def _refused(state: State) -> bool:
-    """Say whether so many refused that the rest is not a majority."""
+    """Return whether so many refused that the rest is not a majority."""
     voters = state.membership.voters
     refused = sum(bool(state.votes.get(voter, Refusal.NONE)) for voter in voters)
     return refused > len(voters) - state.membership.quorum

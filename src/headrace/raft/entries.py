@@ -1,4 +1,4 @@
-"""What is kept for ever: entries, the hard state, snapshots, and who the members are."""
+"""Durable data: entries, the hard state, snapshots and the membership."""
 
 from enum import IntEnum
 from functools import cached_property
@@ -37,12 +37,12 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class HardState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a node must not forget: its term, who got its vote in it, and its last promise."""
+    """What a node must not forget: its term, its vote in it, and its last promise."""
 
     term: int = 0
     vote: NodeId | None = None
     hold_ms: int = 0
-    """How long after a heartbeat, at most, it promised to help nobody else to lead."""
+    """The longest time after a heartbeat for which it promised not to help elect another leader."""
 
 
 class SnapshotMark(msgspec.Struct, frozen=True):
@@ -54,9 +54,9 @@ class SnapshotMark(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True, dict=True):
-    """The applied state as of an index, in place of the entries up to there.
+    """The applied state as of an index, replacing the entries up to there.
 
-    One at index 0 has no data and only says who the first members are.
+    One at index 0 has no data and only lists the first members.
     """
 
     index: int

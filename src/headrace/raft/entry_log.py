@@ -1,8 +1,8 @@
-"""The log as the core sees it: every entry behind the last compaction, in memory.
+"""The core's view of the log: every entry after the last compaction, in memory.
 
-Three marks run along it: `applied` <= `commit`, and `persisted`, up to which this node's disk has
-it. What is committed is handed out only up to `persisted`, so that what is applied here survives
-here. The driver compacts by size, which bounds the memory.
+It has three marks: `applied` <= `commit`, and `persisted`, up to which this node's disk has it.
+Committed entries are returned only up to `persisted`, so that what is applied here survives here.
+The driver compacts by size, which bounds the memory.
 """
 
 from headrace.raft.entries import Entry, EntryKind, Snapshot, SnapshotMark
@@ -14,7 +14,7 @@ class EntryLog:
     """Entries from `base_index + 1` on, the marks, and the members as of each."""
 
     def __init__(self, snapshot: SnapshotMark, base: tuple[int, int], entries: list[Entry]) -> None:
-        """Take what storage had: all of it is durable, and committed up to the snapshot."""
+        """Start with the stored log: all of it is durable, and committed up to the snapshot."""
         self.snapshot = snapshot
         """The latest; the log may reach back further, for followers that lag a little."""
         self.installing: Snapshot | None = None
@@ -53,18 +53,18 @@ class EntryLog:
         return next(each for at, each in reversed(self.memberships) if at <= index)
 
     def term_at(self, index: int) -> int | None:
-        """Give the term of an entry, None if it is not here."""
+        """Return the term of an entry, None if it is not here."""
         position = index - self.base_index
         if position == 0:
             return self.base_term
         return self.entries[position - 1].term if 0 < position <= len(self.entries) else None
 
     def is_covered_by(self, last_index: int, last_term: int) -> bool:
-        """Say whether a log that ends so has all that this one has, if that is committed."""
+        """Return whether a log with this end has every committed entry of this one."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def read(self, first: int, bytes_max: int) -> list[Entry]:
-        """Give entries from `first` on: at least one if there is one, then up to `bytes_max`."""
+        """Return entries from `first` on: at least one if there is one, then up to `bytes_max`."""
         found: list[Entry] = []
         size = 0
         for position in range(first - self.base_index - 1, len(self.entries)):
@@ -76,7 +76,7 @@ class EntryLog:
         return found
 
     def append(self, entries: list[Entry]) -> None:
-        """Put entries behind the last one."""
+        """Append entries."""
         last_index = self.last_index
         for entry in entries:
             if entry.index != last_index + 1:
@@ -89,10 +89,10 @@ class EntryLog:
                 self.memberships.append((entry.index, decode_membership(entry.data)))
 
     def merge(self, entries: list[Entry]) -> None:
-        """Take a leader's entries, the first of which follows one that both have.
+        """Merge a leader's entries, the first of which follows one that both have.
 
-        Those that are here stay, even if there are more behind them: an old message must not
-        take back what a later one brought. The first that differs cuts off its successors.
+        Equal entries stay, even if more follow them: an old message must not undo a later one. The
+        first that differs truncates its successors.
         """
         for position, entry in enumerate(entries):
             term = self.term_at(entry.index)
@@ -103,7 +103,7 @@ class EntryLog:
                 return
 
     def _cut(self, index: int) -> None:
-        """Remove the entry at `index` and all behind it."""
+        """Remove the entry at `index` and all later ones."""
         if index <= self.commit:
             raise BrokenInvariant(f"entry {index} is committed (up to {self.commit}), not to cut")
         position = index - self.base_index - 1
@@ -128,13 +128,13 @@ class EntryLog:
         return self.entries[self.persisted - self.base_index :]
 
     def persisted_to(self, index: int, term: int) -> None:
-        """Note that the disk has the log up to an entry, unless that was replaced meanwhile."""
+        """Record that the disk has the log up to an entry, unless it was replaced since."""
         if index > self.persisted and self.term_at(index) == term:
             self.persisted = index
 
     @property
     def has_committed(self) -> bool:
-        """Whether `take_committed` has something to give."""
+        """Whether `take_committed` has something to return."""
         return self.applied < self.commit and self.applied < self.persisted
 
     def take_committed(self, count_max: int) -> list[Entry]:
@@ -147,10 +147,10 @@ class EntryLog:
         return taken
 
     def install(self, snapshot: Snapshot) -> None:
-        """Begin anew behind a leader's snapshot.
+        """Start over after a leader's snapshot.
 
-        It counts as durable at once: it is in the next Ready, and nothing that depends on it
-        leaves before that is.
+        It counts as durable at once: it is in the next Ready, and nothing that depends on it is
+        sent before that is stored.
         """
         self.snapshot, self.installing = snapshot.mark(), snapshot
         self.base_index, self.base_term = snapshot.index, snapshot.term
@@ -160,7 +160,7 @@ class EntryLog:
         self.commit = self.applied = self.persisted = snapshot.index
 
     def compact(self, snapshot: SnapshotMark, kept_entries: int) -> None:
-        """Let a snapshot of our own take the place of all but the last entries up to it."""
+        """Replace all but the last entries up to our own snapshot."""
         self.snapshot = snapshot
         self.memberships = [
             (snapshot.index, snapshot.membership),

@@ -9,7 +9,7 @@ class RaftError(KafkaError):
 
 
 class NotLeader(RaftError):
-    """Only the leader takes proposals; `leader` is who that is, None if nobody is known to be."""
+    """Only the leader accepts proposals; `leader` is None if unknown."""
 
     def __init__(self, node: BrokerId, leader: BrokerId | None) -> None:
         way_out = (
@@ -33,7 +33,7 @@ class TransferInProgress(RaftError):
 
 
 class TooManyProposals(RaftError):
-    """The quorum is slower than those who propose."""
+    """The quorum is slower than the proposers."""
 
     def __init__(self, what: str, waiting: int, maximum: int, setting: str) -> None:
         super().__init__(
@@ -118,11 +118,11 @@ class RaftStopped(RaftError):
 
 
 class DiskFull(RaftError):
-    """A node whose disk has no room for what was asked: for sure nothing of it is in the log.
+    """A node whose disk has no room for a proposal: nothing of it is in the log.
 
-    A storage error, as a data log on the same disk answers. Kafka counts it among the retriable
-    ones, and its admin clients show the message at once; at NOT_CONTROLLER they would ask the same
-    node again for a minute, and then tell their user of a timeout.
+    A storage error, as from a data log on the same disk. Kafka counts it as retriable, and its
+    admin clients show the message at once; on NOT_CONTROLLER they would retry the same node for a
+    minute and then report a timeout.
     """
 
     def __init__(self, node: BrokerId, reason: str) -> None:

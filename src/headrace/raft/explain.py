@@ -1,4 +1,4 @@
-"""The quorum in words, as one of its nodes sees it: who leads, who lags, why nobody leads."""
+"""A description of the quorum, from one node's view: its leader, lagging members, problems."""
 
 from headrace.ids import BrokerId as NodeId
 from headrace.raft import reads
@@ -17,10 +17,10 @@ _REFUSALS = {
 def explain(
     state: State, now_ms: int, *, failure: str | None = None, full_disk: str | None = None
 ) -> list[str]:
-    """Say how the quorum is, a sentence a line, the most important one first.
+    """Return the state of the quorum, one sentence per line, the most important one first.
 
     `now_ms` is the time that the core was last told, or later; `failure` is why the driver has
-    stopped, if it has; `full_disk` is what its disk said when it last had no room.
+    stopped, if it has; `full_disk` is the disk's error when it last had no room.
     """
     lines: list[str] = []
     if failure is not None:

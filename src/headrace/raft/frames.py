@@ -1,11 +1,11 @@
 """The bytes of the log's files: frames, each of which is one write and one sync.
 
-A frame holds what one Ready has to store: hard state, where its entries follow on, the entries.
-It names its file and position and has a CRC32C, so a frame is whole or is none.
+A frame holds what one Ready has to store: hard state, the entries' position in the log, the
+entries. It contains its file and position and a CRC32C, so a frame is either whole or invalid.
 
-As a frame is only written when the one before is durable, any good frame proves all bytes before
-it to have been durable. So a fault with a good frame behind it is damage; one without is the tail
-of a write that was never confirmed (or, which nobody can tell, damage to the very last frame).
+As a frame is only written when the previous one is durable, any good frame proves that all bytes
+before it were durable. So a fault followed by a good frame is damage; otherwise it is the tail of a
+write that was never confirmed (or, indistinguishably, damage to the very last frame).
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _CHECKED_FROM: Final = _MAGIC_AND_CRC.size
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True):
-    """One write: entries behind the one named, in place of whatever was there."""
+    """One write: entries after the named one, replacing any there."""
 
     hard_state: HardState
     """As it is after this frame, so that no older frame is needed for it."""
@@ -34,7 +34,7 @@ class Frame(msgspec.Struct, array_like=True, frozen=True):
     previous_term: int
     entries: list[Entry]
     is_start: bool = False
-    """Whether the log begins here: what came before is forgotten."""
+    """Whether the log starts here: earlier frames are obsolete."""
 
 
 class Fault(NamedTuple):
@@ -42,7 +42,7 @@ class Fault(NamedTuple):
 
     reason: str
     is_whole: bool = False
-    """Whether one is there, by its checksum: it was promised, but newer software wrote it."""
+    """Whether the checksum is valid: the frame was promised, but newer software wrote it."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -56,9 +56,9 @@ def encode_frame(frame: Frame, *, number: int, position: int) -> bytes:
 
 
 class FrameWalk:
-    """Every frame of a file; then `position` is behind the last good one and `fault` says why.
+    """Iterator over the frames of a file; afterwards `position` is after the last good one.
 
-    `fault` is None if the file ends there.
+    `fault` is why it stopped there, None if the file ends.
     """
 
     def __init__(self, data: bytes, number: int) -> None:
@@ -78,7 +78,7 @@ class FrameWalk:
             yield frame
 
     def good_frame_behind(self) -> int | None:
-        """Give where a good frame lies behind the fault, None if there is none."""
+        """Return the position of a good frame after the fault, or None."""
         at = self._data.find(MAGIC, self.position + 1)
         while at >= 0:
             found = read_frame(self._data, at, self._number)

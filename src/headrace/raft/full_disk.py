@@ -1,8 +1,8 @@
-"""A disk without room for the metadata log: what is told, and when the disk is tried again.
+"""A disk without room for the metadata log: its errors, and retries of the disk.
 
-A write that finds no room has changed nothing, so the same may be written again once there is. A
-sync that fails is another matter, whatever its reason: the kernel forgets what it could not write,
-so that never comes through here and stops the node.
+A write that finds no room has changed nothing, so it can be retried once there is. A failed sync is
+different, whatever its reason: the kernel forgets what it could not write, so that is not handled
+here and stops the node.
 """
 
 import errno
@@ -16,14 +16,14 @@ from headrace.raft.errors import DiskFull
 
 SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 RETRY_MS_FIRST: Final = 100
-"""After how long the disk is first tried again; each further wait is twice as long."""
+"""The first wait before the disk is retried; each further wait doubles."""
 _LONG_AGO_MS: Final = -(2**53)
 
 logger = logging.getLogger(__name__)
 
 
 class OutOfSpace(OSError):
-    """What was to be stored is not, and the storage is as it was: the same may be tried again."""
+    """A write found no room, and the storage is unchanged: it can be retried."""
 
 
 @contextmanager
@@ -38,10 +38,10 @@ def naming_lack_of_space() -> Iterator[None]:
 
 
 class FullDisk:
-    """Whether the disk of a node is full, with a line in the log when that begins and ends.
+    """Tracks whether the disk of a node is full, with a log line when that starts and ends.
 
-    A disk that is full again as soon as it had room is one on which others write: the waits go on
-    from where they were, so that it is neither tried nor logged at a high rate.
+    If a disk is full again right after it had room, others write to it: the waits continue from
+    where they were, so that it is neither retried nor logged at a high rate.
     """
 
     def __init__(self, node: NodeId, retry_ms_max: int) -> None:
@@ -54,7 +54,7 @@ class FullDisk:
         self._room_since_ms = _LONG_AGO_MS
 
     def note_full(self, error: OutOfSpace, now_ms: int) -> int:
-        """Take note of a write that found no room, and give the time at which to try again."""
+        """Record a write that found no room, and return when to retry."""
         if self.reason is None:
             self._full_since_ms = now_ms
             if now_ms - self._room_since_ms >= self._retry_ms_max:
@@ -71,7 +71,7 @@ class FullDisk:
         return now_ms + self._wait_ms
 
     def note_room(self, now_ms: int) -> None:
-        """Take note that what found no room is stored."""
+        """Record that a write that had found no room is stored."""
         self.reason = None
         self._room_since_ms = now_ms
         logger.info(
@@ -81,6 +81,6 @@ class FullDisk:
         )
 
     def refusal(self) -> DiskFull:
-        """Give what somebody is told whose request needs room; only while the disk is full."""
+        """Return the error for requests that need room; only while the disk is full."""
         assert self.reason is not None
         return DiskFull(self._node, self.reason)

@@ -1,13 +1,13 @@
-"""Who belongs to the quorum, and the changes that may be made to that.
+"""The members of the quorum, and changes of the membership.
 
-A change is an entry that holds the whole new membership. It holds from the moment that the entry
-is *appended*, on the leader and on every follower, and is taken back where the entry is cut off.
-One member changes at a time, so that any majority before overlaps any majority after: a change is
-refused while the one before is not committed, and until the leader has committed an entry of its
-own term (else two leaders could each count on a majority that the other does not know).
+A change is an entry that holds the whole new membership. It takes effect when the entry is
+*appended*, on the leader and on every follower, and is undone where the entry is truncated. One
+member changes at a time, so that any majority before overlaps any majority after: a change is
+refused while the previous one is not committed, and until the leader has committed an entry of its
+own term (otherwise two leaders could each count on a majority that the other does not know).
 
-A node that is removed may never hear of it, as nobody sends it the entry. It then asks for
-pre-votes in vain, which harms nobody.
+A removed node may never learn of it, as no member sends it the entry. It then requests pre-votes in
+vain, which is harmless.
 """
 
 import msgspec
@@ -17,7 +17,7 @@ from headrace.raft.errors import InvalidMessage, MembershipRefused
 
 
 class Membership(msgspec.Struct, array_like=True, frozen=True):
-    """Voters decide; learners only receive. Both in order, nobody in both."""
+    """Voters decide; learners only receive. Both sorted, without overlap."""
 
     voters: tuple[NodeId, ...] = ()
     learners: tuple[NodeId, ...] = ()
@@ -85,7 +85,7 @@ def decode_membership(data: bytes) -> Membership:
 
 
 def check_membership(membership: Membership) -> None:
-    """Raise InvalidMessage if nobody votes, or somebody is a member twice."""
+    """Raise InvalidMessage if there is no voter, or a member is listed twice."""
     if len(set(membership.members)) != len(membership.members) or not membership.voters:
         raise InvalidMessage(f"a membership that cannot be: {membership}")
 

@@ -41,7 +41,7 @@ class PreVote(Header, tag=0, array_like=True, frozen=True):
 
 
 class PreVoteAnswer(Header, tag=1, array_like=True, frozen=True):
-    """If granted, `term` is the one that was asked for, else the answerer's."""
+    """If granted, `term` is that of the request, else that of the responder."""
 
     refusal: Refusal
 
@@ -54,7 +54,7 @@ class RequestVote(Header, tag=2, array_like=True, frozen=True):
     last_index: int
     last_term: int
     is_transfer: bool
-    """Whether the leader asked for this election, so that having a leader is no reason."""
+    """Whether the leader requested this election, so that a live leader is no reason to refuse."""
 
 
 class VoteAnswer(Header, tag=3, array_like=True, frozen=True):
@@ -96,13 +96,13 @@ class Heartbeat(Header, tag=7, array_like=True, frozen=True):
 
     commit: int
     round: int
-    """Counts heartbeats, so that an answer tells which of them the sender led at."""
+    """Numbers heartbeats, so that a response shows at which of them the sender led."""
 
 
 class HeartbeatAnswer(Header, tag=8, array_like=True, frozen=True):
     round: int
     hold_ms: int = 0
-    """For how long the sender helps nobody else to lead, even if it starts again meanwhile."""
+    """How long the sender will not help elect another leader, even across a restart."""
 
 
 class InstallSnapshot(Header, tag=9, array_like=True, frozen=True):

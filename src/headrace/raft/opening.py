@@ -1,7 +1,7 @@
-"""A node's files as they are found: what they have, and a storage that goes on behind it.
+"""Opening a node's files: their contents, and a storage that continues after them.
 
-A tail that was never confirmed is cut off. Whatever else is wrong is damage, which is named, and
-then the files are left as they are. Read next: `storage`, `frames`.
+A tail that was never confirmed is truncated. Any other fault is damage, which is reported, and the
+files are not changed. Read next: `storage`, `frames`.
 """
 
 from headrace.log.disk import TEMPORARY_SUFFIX, Disk, folder_of
@@ -23,12 +23,12 @@ from headrace.raft.storage import (
 def open_storage(
     disk: Disk, folder: str, *, bootstrap: Membership, segment_bytes: int
 ) -> tuple[RaftStorage, Stored]:
-    """Open a node's files, or make them, and give what they have.
+    """Open or create a node's files, and return their contents.
 
-    `bootstrap` is who the members are if there is nothing yet: the same on every first voter,
-    and empty on a node that is to be added. A tail that was never confirmed is cut off;
-    CorruptRaftLog names other damage, and then nothing is changed. A node that lost its files must
-    not come back under its number with an empty folder as a voter: it could vote twice.
+    `bootstrap` is the membership if there are no files yet: the same on every first voter, and
+    empty on a node that is to be added. A tail that was never confirmed is truncated; other damage
+    raises CorruptRaftLog without a change. A node that lost its files must not come back under its
+    id with an empty folder as a voter: it could vote twice.
     """
     disk.make_folder(folder)
     above = folder
@@ -78,10 +78,10 @@ class _Opening:
         return self._fit(snapshot or Snapshot(0, 0, bootstrap, b""))
 
     def _is_begun(self, name: str) -> bool:
-        """Say whether a file has its first frame, or had one that was confirmed.
+        """Return whether a file has its first frame, or had one that was confirmed.
 
-        Without room for that frame, the log went on in the file before. So a file that is not
-        begun does not prove the one before it to be whole.
+        Without room for that frame, the log continued in the previous file. So a file without a
+        first frame does not prove that the previous one is complete.
         """
         walk = FrameWalk(self._disk.read(self._prefix + name), _number_of(name))
         is_empty = next(iter(walk), None) is None
@@ -131,7 +131,7 @@ class _Opening:
         self._entries += frame.entries
 
     def _fit(self, snapshot: Snapshot) -> Stored:
-        """Join log and snapshot: the log goes on from it, or began again behind it."""
+        """Join log and snapshot: the log continues from it, or restarted after it."""
         base_index, base_term = self._base
         last_index = base_index + len(self._entries)
         if base_index > snapshot.index:
@@ -157,7 +157,7 @@ class _Opening:
         return Stored(snapshot, self._hard_state, base_index, base_term, self._entries)
 
     def hand_over(self, storage: RaftStorage) -> None:
-        """Tidy up, and let the storage go on where the files end."""
+        """Clean up, and return a storage that continues where the files end."""
         for path in self._empty:
             self._disk.remove(path)
         temporary = self._prefix + SNAPSHOT_FILE + TEMPORARY_SUFFIX
@@ -179,7 +179,7 @@ class _Opening:
 
 
 def _proof(walk: FrameWalk) -> str | None:
-    """Say what shows that the fault of a file was promised once; None if nothing does."""
+    """Return the proof that a faulty part of a file was once promised; None if there is none."""
     if walk.fault is not None and walk.fault.is_whole:
         return "its checksum is right: newer software may have written it"
     behind = walk.good_frame_behind() if walk.fault is not None else None

@@ -12,10 +12,10 @@ class StateMachine(Protocol):
     """What the log is of. An exception from here stops the node: nothing is skipped."""
 
     def apply(self, index: int, data: bytes) -> None:
-        """Take a committed proposal. Indices grow, with gaps."""
+        """Apply a committed proposal. Indices grow, with gaps."""
 
     def snapshot(self) -> bytes:
-        """Give the state as of the last `apply`; on the loop, so it should be quick."""
+        """Return the state as of the last `apply`; on the loop, so it should be quick."""
 
     def restore(self, index: int, data: bytes) -> None:
         """Be what `snapshot` gave at an index, whatever the state was."""
@@ -42,20 +42,20 @@ class DiskWorker(Protocol):
         """Do `work`, then call `then` on the loop with what it raised, None if it went well."""
 
     def close(self) -> None:
-        """Take nothing more; what was given is still done."""
+        """Accept no more work; queued work is still done."""
 
 
 class Host(Protocol):
     """The clock and the threads of a node."""
 
     def now_ms(self) -> int:
-        """Give the time, which never goes back."""
+        """Return the monotonic time."""
 
     def call_at(self, at_ms: int, ring: Callable[[], None]) -> asyncio.TimerHandle:
         """Call back when `now_ms` has reached a time."""
 
     def make_worker(self, name: str) -> DiskWorker:
-        """Give somebody else to wait for the disk."""
+        """Return a worker that waits for the disk."""
 
 
 class LoopHost:

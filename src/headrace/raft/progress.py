@@ -1,8 +1,8 @@
-"""What a leader knows of another member: what it has, and what is on its way to it.
+"""A leader's view of another member: what it has, and what is in flight to it.
 
-A member is *probed* with one message at a time until the leader knows where their logs meet,
-then entries *stream* to it, a bounded number ahead of its answers. One that lacks entries which
-were compacted gets the *snapshot*, a piece at a time. Silence turns streaming into probing.
+A member is *probed* with one message at a time until the leader knows where their logs match,
+then entries *stream* to it, a bounded number ahead of its responses. One that lacks compacted
+entries gets the *snapshot*, a piece at a time. Silence turns streaming into probing.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ class Mode(Enum):
 
 
 class Sent(NamedTuple):
-    """A message with entries that is not answered."""
+    """A message with entries in flight."""
 
     last_index: int
     size_bytes: int
@@ -52,16 +52,16 @@ class Progress:
         """Up to here its log is ours, and durable."""
         self.next_index = next_index
         self.contact_ms = now_ms
-        """When it last answered in this term; a new leader gives everybody a first chance."""
+        """When it last responded in this term; under a new leader, the start of the term."""
         self.has_answered = False
         self.acked_round = 0
         self.hold_ms = 0
-        """How long it promised to hold still when it answered that round."""
+        """How long it promised not to elect another leader when it responded to that round."""
         self.sent_commit = 0
         self.in_flight: deque[Sent] = deque()
         self.in_flight_bytes = 0
         self.waiting_since_ms: int | None = None
-        """When the probe or piece of a snapshot was sent that is not answered."""
+        """When the probe or snapshot piece in flight was sent."""
         self.snapshot: Snapshot | None = None
         self.snapshot_offset = 0
 
@@ -90,7 +90,7 @@ class Progress:
             self.next_index = entries[-1].index + 1
 
     def note_match(self, index: int) -> bool:
-        """Take an answer that its log is ours up to `index`; say whether that is news."""
+        """Record that its log matches ours up to `index`; return whether that is news."""
         while self.in_flight and self.in_flight[0].last_index <= index:
             self.in_flight_bytes -= self.in_flight.popleft().size_bytes
         is_news = index > self.match_index
@@ -101,7 +101,7 @@ class Progress:
         return is_news
 
     def is_stale_rejection(self, previous_index: int) -> bool:
-        """Say whether a rejection answers something older than what is known by now."""
+        """Return whether a rejection is older than what is known by now."""
         if self.mode is Mode.PROBE:
             return previous_index != self.next_index - 1
         return self.mode is Mode.SNAPSHOT or previous_index <= self.match_index
@@ -129,7 +129,7 @@ class Progress:
         self.snapshot_offset = 0
 
     def give_up_waiting(self, before_ms: int) -> None:
-        """Take what was sent before then for lost, so that it is sent again."""
+        """Treat messages sent before then as lost, so that they are retried."""
         if self.in_flight and self.in_flight[0].sent_ms <= before_ms:
             self.probe(self.match_index + 1)
         if self.waiting_since_ms is not None and self.waiting_since_ms <= before_ms:

@@ -1,13 +1,13 @@
 """Reads that see everything that was committed before them, without an entry in the log.
 
-The leader notes its commit index, then makes sure that it still leads: by a round of heartbeats
-that a majority answers, which many reads share, or by its lease. Once this node has applied up to
-that index, its state may be read. A follower asks the leader for the index.
+The leader records its commit index, then makes sure that it still leads: by a round of heartbeats
+that a majority acknowledges, which many reads share, or by its lease. Once this node has applied up
+to that index, its state may be read. A follower asks the leader for the index.
 
-A lease runs from the moment a round began that a majority answered: each of them said for how long
-it would not help to elect another leader (`State.promise_hold`). So nodes may differ in their
-settings, and change them with a restart. That trusts clocks to run alike, within
-`clock_drift_ms_max`, and is off unless asked for.
+A lease runs from the start of a round that a majority acknowledged: each of them promised for how
+long it would not help elect another leader (`State.promise_hold`). So nodes may differ in their
+settings, and change them with a restart. This relies on clocks running at the same rate, within
+`clock_drift_ms_max`, and is off by default.
 """
 
 from headrace.ids import BrokerId as NodeId
@@ -32,7 +32,7 @@ def request(state: State, read_id: int) -> None:
 
 
 def handle_request(state: State, message: ReadRequest) -> None:
-    """Begin a follower's read. One too many is forgotten: the follower asks again."""
+    """Start a follower's read. Beyond the limit it is dropped: the follower retries."""
     waiting = len(state.reads) + len(state.early_reads)
     if state.role is Role.LEADER and waiting < state.settings.pending_reads_max:
         _begin(state, PendingRead(message.read_id, message.sender))
@@ -65,14 +65,14 @@ def confirm(state: State) -> None:
 
 
 def end_lease(state: State) -> None:
-    """Have the lease confirmed anew, by a majority of other voters than so far."""
+    """Require a new confirmation of the lease, by a majority of the changed voters."""
     state.lease_until_ms = state.now_ms
 
 
 def _lengthen_lease(state: State, confirmed: int, began_ms: int) -> None:
-    """Let the lease run for as long as a majority holds still that has answered a round.
+    """Extend the lease for as long as the promises of a majority last.
 
-    At most for this leader's own election timeout, which the drift of clocks is given for.
+    At most for this leader's own election timeout, for which the clock drift is specified.
     """
     settings = state.settings
     holds = {
@@ -86,7 +86,7 @@ def _lengthen_lease(state: State, confirmed: int, began_ms: int) -> None:
 
 
 def drop_expired(state: State) -> None:
-    """Give up the reads that the leader did not answer."""
+    """Fail the reads that got no response from the leader."""
     for read_id, deadline_ms in list(state.forwarded_reads.items()):
         if state.now_ms >= deadline_ms:
             del state.forwarded_reads[read_id]

@@ -1,4 +1,4 @@
-"""The log from the leader to the others: what is sent, taken, answered and so committed."""
+"""Replication from the leader to the others: sending, appending, acknowledging, committing."""
 
 from headrace.raft import membership as members
 from headrace.raft import reads, snapshots, transfer
@@ -19,7 +19,7 @@ from headrace.raft.state import Role, State
 
 
 def start_leading(state: State) -> None:
-    """Lead the term: with an entry of it, as only that commits what others left behind."""
+    """Start to lead with an entry of this term, as only that commits earlier leaders' entries."""
     state.set_role(Role.LEADER)
     state.set_leader(state.node)
     state.votes.clear()
@@ -45,10 +45,10 @@ def append(state: State, kind: EntryKind, data: bytes) -> int:
 
 
 def change_membership(state: State, membership: Membership) -> int:
-    """Append a membership, which holds from here on; one that is pending refuses the next.
+    """Append a membership, which takes effect at once; refused while another one is pending.
 
-    So does one that its own voters could not commit, as far as this leader knows: there would be no
-    leader until those are back who are gone.
+    Also refused if its own voters could not commit it, as far as this leader knows: there would be
+    no leader until the missing ones are back.
     """
     if state.log.membership_index > state.log.commit:
         raise MembershipRefused(
@@ -124,7 +124,7 @@ def send_appends(state: State) -> None:
 
 
 def send_heartbeats(state: State) -> None:
-    """Begin a round, and take for lost what was not answered for long."""
+    """Start a round, and treat messages without a response for long as lost."""
     state.round += 1
     state.is_round_wanted = False
     state.heartbeat_due_ms = state.now_ms + state.settings.heartbeat_ms
@@ -192,7 +192,7 @@ def advance_commit(state: State) -> None:
 
 
 def handle_append(state: State, message: Append) -> None:
-    """Take a leader's entries, or say where the logs may meet."""
+    """Append a leader's entries, or respond with where the logs may match."""
     _check_entries(message)
     log = state.log
     if message.previous_index < log.commit:
@@ -217,7 +217,7 @@ def handle_heartbeat(state: State, message: Heartbeat) -> None:
 
 
 def _skip_committed(state: State, message: Append) -> int:
-    """Take what lies behind the commit index; what is committed is equal anyhow."""
+    """Return the entries after the commit index; committed ones are equal anyway."""
     rest = [entry for entry in message.entries if entry.index > state.log.commit]
     if rest:
         state.log.merge(rest)

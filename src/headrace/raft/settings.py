@@ -51,7 +51,7 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hold_ms(self) -> int:
-        """How long a follower promises, with each heartbeat, to help nobody else to lead."""
+        """How long a follower promises, with each heartbeat, not to help elect another leader."""
         return self.election_timeout_ms if self.has_lease_reads else 0
 
     @property

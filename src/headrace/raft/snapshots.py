@@ -1,7 +1,7 @@
-"""Snapshots from the leader to a member whose next entries are gone: a piece at a time.
+"""Snapshots from the leader to a member whose next entries were compacted, piece by piece.
 
-The receiver says how much it has, so a lost piece is sent again and a new leader with the same
-snapshot goes on where the old one ended.
+The receiver reports how much it has, so a lost piece is retried and a new leader with the same
+snapshot continues where the old one stopped.
 """
 
 from crc32c import crc32c
@@ -54,7 +54,7 @@ def handle_progress(state: State, message: SnapshotProgress) -> None:
 
 
 def handle_install(state: State, message: InstallSnapshot) -> None:
-    """Take a piece; with the last one, the snapshot takes the place of the log."""
+    """Add a piece; with the last one, the snapshot replaces the log."""
     log = state.log
     _check_piece(state, message)
     if message.index <= log.commit or log.term_at(message.index) == message.snapshot_term:

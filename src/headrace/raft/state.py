@@ -82,7 +82,7 @@ class State:
         self.role_since_ms = now_ms
         self.leader: NodeId | None = None
         self.leader_since_ms = now_ms
-        """Since when `leader` is what it is, nobody included."""
+        """Since when `leader` has its value, None included."""
         self.heard_ms = now_ms
         """When a leader last spoke; at the start as if it just had."""
         self.heard_from: dict[NodeId, int] = {}
@@ -102,14 +102,14 @@ class State:
         self.round = 0
         self.is_round_wanted = False
         self.round_times: deque[tuple[int, int]] = deque(maxlen=ROUNDS_MAX)
-        """Rounds of heartbeats and when they began, back to the last that a quorum answered."""
+        """Rounds of heartbeats and their start, back to the last that a quorum acknowledged."""
         self.lease_until_ms = now_ms
         self.transfer_target: NodeId | None = None
         self.transfer_deadline_ms = now_ms
         self.has_handed_over = False
-        """Whether a TimeoutNow of this term is about, which ends every lease of the term."""
+        """Whether a TimeoutNow of this term was sent, which ends every lease of the term."""
         self.offered: Snapshot | None = None
-        """One that was read for the members who wait for it."""
+        """The snapshot that was read for members that need it."""
         self.is_snapshot_wanted = False
         self.is_snapshot_asked_for = False
         # Reads
@@ -117,7 +117,7 @@ class State:
         """Those that came before this leader's first commit."""
         self.reads: deque[PendingRead] = deque()
         self.forwarded_reads: dict[int, int] = {}
-        """Reads that the leader was asked for, and until when that is waited for."""
+        """Reads requested from the leader, and their deadlines."""
         self.served_reads: list[tuple[int, int]] = []
         self.dropped_reads: list[int] = []
         # A follower's
@@ -137,11 +137,11 @@ class State:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this node may try to lead.
+        """Return whether this node may try to lead.
 
-        One that is removed by an entry which may not be committed still may: nobody else might be
-        able to win, if only this node has that entry. What counts are the members just before that
-        entry. The commit index says nothing: after a restart it is the snapshot's.
+        One that is removed by a possibly uncommitted entry still may: no other node might be able
+        to win, if only this node has that entry. The members just before that entry count. The
+        commit index does not help: after a restart it is the snapshot's.
         """
         log = self.log
         is_removal_pending = log.membership_index > log.commit
@@ -152,7 +152,7 @@ class State:
         return self.role is Role.LEADER and self.log.commit >= self.term_start_index
 
     def hears_leader(self) -> bool:
-        """Say whether this node must not help to replace the leader."""
+        """Return whether this node must not help replace the leader."""
         if self.role is Role.LEADER or self.is_held:
             return True
         if self.leader is None:
@@ -161,7 +161,7 @@ class State:
 
     @property
     def is_held(self) -> bool:
-        """Whether a promise to help nobody else to lead is running, which a leader counts on."""
+        """Return whether a promise not to elect another leader is active."""
         return self.now_ms < self.hold_until_ms
 
     def promise_hold(self) -> int:
@@ -215,7 +215,7 @@ class State:
             self.heard_from[node] = self.now_ms
 
     def quorum_value(self, own: int, others: dict[NodeId, int]) -> int:
-        """Give the largest value that a majority of the voters has reached."""
+        """Return the largest value that a majority of the voters has reached."""
         membership = self.membership
         values = [
             own if voter == self.node else others.get(voter, 0) for voter in membership.voters

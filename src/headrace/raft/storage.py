@@ -1,16 +1,16 @@
-"""A node's log, hard state and snapshot on a disk: what the core is told is durable.
+"""A node's durable log, hard state and snapshot.
 
     <folder>/00000000000000000001.raft   frames (see `frames`), appended and synced one by one
     <folder>/snapshot                    the last one, replaced atomically
 
-A file of frames begins with one that has the hard state and where the log goes on, so older files
-can go as soon as a snapshot holds their entries. Entries that a new leader replaced are not cut
-off; the later frame counts. OutOfSpace leaves everything as it was, so the same may be stored once
-there is room. Any other OSError leaves the storage unusable: what it was to store is not promised,
-and only opening it again tells what the disk has.
+A file of frames starts with one that has the hard state and the position in the log, so older files
+can be removed as soon as a snapshot covers their entries. Entries that a new leader replaced are
+not truncated; the later frame counts. OutOfSpace changes nothing, so the write can be retried once
+there is room. Any other OSError leaves the storage unusable: the write is not promised, and only
+reopening shows what the disk has.
 
 One call at a time, from any thread; only `read_snapshot`, and `store_snapshot` of the node's own
-snapshot, may run beside the others.
+snapshot, may run concurrently with others.
 """
 
 import logging
@@ -41,7 +41,7 @@ class LogFile(NamedTuple):
 
     number: int
     last_index: int
-    """No entry in it is behind this one."""
+    """No entry in it is after this one."""
 
 
 class RaftStorage:
@@ -57,10 +57,10 @@ class RaftStorage:
         self._file: DiskFile | None = None
         self._synced_bytes = 0
         self._may_be_torn = False
-        """Whether an append failed, of which some may be behind what is synced."""
+        """Whether an append failed and may have left bytes after the synced part."""
         self._is_roll_late = False
         self._installed: Snapshot | None = None
-        """A leader's snapshot that is stored, but not the frame that begins the log behind it."""
+        """A leader's snapshot that is stored, but not the frame that restarts the log after it."""
         self._last_index = stored.base_index + len(stored.entries)
         self._last_term = stored.entries[-1].term if stored.entries else stored.base_term
         self._highest_index = self._last_index
@@ -117,13 +117,13 @@ class RaftStorage:
             self._roll_if_there_is_room()
 
     def read_snapshot(self) -> Snapshot:
-        """Give the snapshot that is stored; one call at a time with `store_snapshot`."""
+        """Return the stored snapshot; not concurrently with `store_snapshot`."""
         return load_snapshot(self._disk, self._path(SNAPSHOT_FILE))
 
     def store_snapshot(self, snapshot: Snapshot) -> None:
         """Replace the snapshot; after a crash it is the old or the new one.
 
-        All of it is written anew each time, so OutOfSpace may come of any step, a sync included.
+        All of it is rewritten each time, so any step, a sync included, may raise OutOfSpace.
         """
         body = msgspec.msgpack.encode(snapshot)
         data = SNAPSHOT_MAGIC + crc32c(body).to_bytes(4, "big") + body
@@ -151,14 +151,14 @@ class RaftStorage:
         self._roll()
 
     def resume(self, old_files: list[LogFile], current: LogFile, file: DiskFile) -> None:
-        """Go on behind what was read."""
+        """Continue after what was read."""
         self._old_files = old_files
         self._number, self._highest_index = current
         self._file = file
         self._synced_bytes = file.size
 
     def restart_log(self) -> None:
-        """Say in the log that it begins behind the snapshot."""
+        """Write a frame that restarts the log after the snapshot."""
         self._append(Frame(self.hard_state, self._last_index, self._last_term, [], is_start=True))
         self.sync()
 
@@ -208,11 +208,11 @@ class RaftStorage:
             self._is_roll_late = False
 
     def _roll(self) -> None:
-        """Begin a new file. The one before is synced, so a fault in it is always damage.
+        """Start a new file. The previous one is synced, so a fault in it is always damage.
 
-        It takes the place of the one before when it is durable. Without room for its first frame it
-        is as good as not there, so that one may be written to again; not so once that frame is
-        whole: whoever finds it, takes it for the end of the file before.
+        It replaces the previous one when it is durable. Without room for its first frame it does
+        not count, and the previous one may be written to again; but not once that frame is whole:
+        an opening takes it as the end of the previous file.
         """
         number = self._number + 1
         path = self._path(file_name(number))

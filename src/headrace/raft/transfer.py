@@ -1,8 +1,8 @@
-"""Handing leadership to another voter: it is brought up to date, then told to stand at once.
+"""Leadership transfer: a voter is brought up to date, then told to stand at once.
 
-Proposals are refused meanwhile, else it would never be up to date. If nothing comes of it within
-an election timeout, the leader goes on as before, but without leases in its term: the word to
-stand may still be on its way.
+Proposals are refused in the meantime, or it would never be up to date. If it fails within an
+election timeout, the leader continues as before, but without leases in its term: the TimeoutNow may
+still be in flight.
 """
 
 from headrace.ids import BrokerId as NodeId
@@ -25,9 +25,9 @@ def start(state: State, target: NodeId) -> None:
 
 
 def heir(state: State) -> NodeId | None:
-    """Give the voter that can best take this leader's place, None if nobody can.
+    """Return the voter that can best replace this leader, or None.
 
-    That is so, too, if those who answer are no majority without this node: without its vote none of
+    Also None if the responding voters are no majority without this node: without its vote none of
     them would be elected.
     """
     if state.role is not Role.LEADER:

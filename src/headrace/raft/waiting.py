@@ -1,4 +1,4 @@
-"""Those who wait for the log: for a proposal to be applied here, or for a read to be true."""
+"""Callers that wait for the log: for a proposal to be applied, or for a read to be valid."""
 
 import asyncio
 from heapq import heapify, heappop, heappush
@@ -29,10 +29,10 @@ class Waiting:
     """Futures by index and by read; each is resolved once, and a cancelled one is passed over."""
 
     def __init__(self, node: NodeId, read_origin: int) -> None:
-        """`read_origin` is where read ids begin: by chance, another place in every life.
+        """`read_origin` is the first read id: random, so different after every restart.
 
-        An answer that was slow may come after its node has started again. Its id must not be that
-        of another read, whose index it would understate.
+        A slow response may arrive after its node has restarted. Its id must not be that of another
+        read, whose index it would understate.
         """
         self._node = node
         self._proposals: dict[int, _Proposal] = {}
@@ -74,7 +74,7 @@ class Waiting:
             self._serve(index)
 
     def note_restored(self, index: int) -> None:
-        """A snapshot took the place of entries, so nobody knows what was among them."""
+        """Handle that a snapshot replaced entries, so that their outcomes are unknown."""
         for at in [at for at in self._proposals if at <= index]:
             proposal = self._proposals.pop(at)
             reason = "a snapshot took the place of the entries there"
@@ -95,7 +95,7 @@ class Waiting:
         self._serve(applied_index)
 
     def give_up(self, now_ms: int) -> None:
-        """Tell those who waited too long."""
+        """Fail callers that waited too long."""
         while self.deadline_ms() <= now_ms:
             index, proposal = next(iter(self._proposals.items()))
             del self._proposals[index]
@@ -103,7 +103,7 @@ class Waiting:
             _fail(proposal.future, ProposalUncertain(index, proposal.term, reason))
 
     def refuse_unstored(self, persisted_index: int, refusal: DiskFull) -> None:
-        """Tell those who wait for what is behind an index that the disk has no room for it."""
+        """Fail callers that wait for entries after an index for which the disk has no room."""
         for at in [at for at in self._proposals if at > persisted_index]:
             proposal = self._proposals.pop(at)
             _fail(proposal.future, ProposalUncertain(at, proposal.term, refusal.message))
@@ -114,7 +114,7 @@ class Waiting:
             _fail(future, refusal)
 
     def refuse_reads(self, refusal: DiskFull) -> None:
-        """Tell those who wait for a read to be true that nobody can say so now."""
+        """Fail callers that wait for a read which cannot be confirmed now."""
         futures = list(self._reads.values())
         self._reads.clear()
         for future in futures:
