@@ -60,7 +60,7 @@ async def handle(broker: Broker, request: Request) -> AlterShareGroupOffsetsResp
 
 
 async def _ask_group(broker: Broker, group_id: str, operation: OperationFor[A, GroupsMachine]) -> A:
-    """Do an operation in a group's shard and return its answer, or raise its KafkaError."""
+    """Run an operation in a group's shard; return its result, or raise its KafkaError."""
 
     def ask(operation: OperationFor[A, GroupsMachine], reply: Reply[A]) -> None:
         ask_shard(partial(group_shard, broker, group_id), operation, reply)

@@ -72,7 +72,7 @@ def _asked(
 
 
 def _space(disk: Disk) -> tuple[int, int]:
-    """Return how large a disk is, and how much of it can be used."""
+    """Return the size of a disk, and its usable space."""
     try:
         return disk.total_bytes(), disk.free_bytes()
     except OSError:

@@ -32,7 +32,7 @@ def topic_id_of(broker: Broker, name: str) -> TopicId:
 
 
 def delete_group_states(broker: Broker, group_id: str, reply: Reply[None]) -> None:
-    """Delete all states of a group that is about to be deleted; the answer is None.
+    """Delete all states of a group that is about to be deleted; reply None.
 
     Does nothing for groups of other types. Replies a KafkaError if the group has members, or if
     one of the states could not be deleted: then the group stays.

@@ -68,7 +68,7 @@ def _ask(
 
 
 def _shard(broker: Broker, key: SharePartitionKey) -> Shard[ShareStatesMachine]:
-    """Return the shard of a share partition; KafkaError if it is not here."""
+    """Return the shard of a share partition; raise KafkaError if it is not here."""
     topic = broker.image.topic(SHARE_STATES_TOPIC)
     found = None
     if topic is not None:

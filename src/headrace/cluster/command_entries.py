@@ -49,14 +49,14 @@ class ProposerInputs(NamedTuple):
 
 
 def entry_for(image: Image, command: MetadataCommand, inputs: ProposerInputs) -> Entry:
-    """Return the entry to propose; KafkaError if the present image does not allow the command."""
+    """Return the entry to propose; raise KafkaError if the current image forbids the command."""
     if isinstance(command, Noop):
         return Batch(())
     return CatalogDdl(ddl.encode_ddl(_ddl_for(image, command, inputs)))
 
 
 def broker_id_of(image: Image, node_id: str) -> BrokerId:
-    """Return the broker that is registered under a text, or whose number it is."""
+    """Return the broker with this registered name or id."""
     broker = image.broker_by_name(node_id)
     if broker is not None:
         return broker.broker_id

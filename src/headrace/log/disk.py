@@ -90,17 +90,17 @@ class Disk(Protocol):
         """Return how much can be written before the disk is full."""
 
     def total_bytes(self) -> int:
-        """Return how large the disk is."""
+        """Return the size of the disk."""
 
 
 class OwnedDisk(Disk, Protocol):
     """A disk that one node at a time may use."""
 
     def lock(self) -> None:
-        """Take the folder until `close`, or raise FolderInUse and say who has it."""
+        """Lock the folder until `close`, or raise FolderInUse with its owner."""
 
     def close(self) -> None:
-        """Give the lock back, and whatever else is held."""
+        """Release the lock and all other resources."""
 
 
 class DiskFile(Protocol):

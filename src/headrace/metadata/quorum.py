@@ -46,7 +46,7 @@ class MetadataQuorum:
         host: Host | None = None,
         outcomes_max: int = METADATA_OUTCOMES_MAX.default,
     ) -> None:
-        """`on_restored` is told of an image that came as a whole and not entry by entry.
+        """`on_restored` is called with an image that came from a snapshot.
 
         `host` is what has the clock and the threads, else it is the loop's. Of the last
         `outcomes_max` entries it is remembered what they did.

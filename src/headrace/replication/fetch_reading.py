@@ -33,7 +33,7 @@ ABORTED_SHIFT: Final = 3
 """This power of two of aborted transactions in a row costs as much as a partition."""
 _EMPTY: Final = memoryview(b"")
 _NOT_HERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-"""Errors of what is not looked for in a log."""
+"""Errors that need no lookup in a log."""
 
 
 class ColdPartition(NamedTuple):

@@ -79,7 +79,7 @@ class Partition:
         self._replica_count = 1
         self._min_insync_configured = 1
         self.min_insync_replicas = 1
-        """How many replicas acks=all needs: never more than there are."""
+        """How many in-sync replicas acks=all needs: never more than there are replicas."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.produce_waiters: dict[ProduceWaiter, None] = {}
         self.flushing: asyncio.Task[None] | None = None
@@ -171,7 +171,7 @@ class Partition:
         )
         self.on_appended(len(batch))
         if batch[FLAGS_AT] & CONTROL_BIT:
-            # It moves the last stable offset past records that were counted when they came.
+            # It moves the last stable offset past records that were counted when appended.
             for waiter in tuple(self.fetch_waiters):
                 waiter.on_change(self)
         return appended

@@ -48,7 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: dict[Callable[[], None], None] = {}
         self._monotonic_ns = traffic.monotonic_ns
         self.active_ns = self._monotonic_ns()
-        """When it last sent something."""
+        """When the client last sent something."""
         self._dispatcher = dispatcher
         self._traffic = traffic
         self._reader = FrameReader(traffic.request_bytes_max)

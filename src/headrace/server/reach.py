@@ -1,4 +1,4 @@
-"""The brokers and replicas that a client can reach through the listener that it came through."""
+"""The brokers and replicas that a client can reach through its listener."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final

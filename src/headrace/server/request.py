@@ -46,7 +46,7 @@ class Peer(Protocol):
     """The client's software name and version (KIP-511); empty if it sent none."""
     is_closed: bool
     on_close: dict[Callable[[], None], None]
-    """Called once when the connection ends."""
+    """Called once when the connection closes."""
 
     def on_answered(self, request: "Request") -> None:
         """Send the responses that are ready, in the order of their requests."""

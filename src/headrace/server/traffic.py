@@ -54,13 +54,13 @@ class Traffic:
         self.connections_max = connections_max
         self.connections_per_ip_max = connections_per_ip_max
         self.connections_max_of: Mapping[str, int] = {}
-        """Other limits for some addresses."""
+        """Limits for particular addresses."""
         self.connections: dict[Connection, None] = {}
-        """In the order in which they came, as all that is woken or closed one by one."""
+        """In order of arrival, as everything that is woken or closed one by one."""
         self.in_flight_bytes = 0
-        """Of requests that are not answered; if bounded, of those too that are still coming."""
+        """Bytes of requests in flight; if bounded, including those still being received."""
         self.starved: OrderedDict[Connection, None] = OrderedDict()
-        """Those that do not read as the node holds too much already; the first is next."""
+        """Connections not read from because the node holds too many bytes; the first is next."""
         self.unsent_bytes_max = unsent_bytes_max
         self.unsent_bytes = 0
         """Bytes of responses that clients have not read, as of the last check."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.share.led_partitions import SharePartitions
 
 FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
-"""Another leader, or another state: what is known here counts no more."""
+"""Another leader, or another state: the state here is obsolete."""
 PASSED_ON: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

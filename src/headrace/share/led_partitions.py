@@ -135,7 +135,7 @@ class SharePartitions:
         self._image_of = image_of
         self._groups: dict[str, _ShareGroup] = {}
         self._by_partition: dict[PartitionId, dict[LedSharePartition, None]] = {}
-        """Of all groups."""
+        """Share partitions of all groups."""
 
     def __iter__(self) -> Iterator[LedSharePartition]:
         for group in self._groups.values():

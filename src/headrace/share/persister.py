@@ -72,7 +72,7 @@ class Peers(Protocol):
 
 
 class _Call(msgspec.Struct, Generic[P, A], eq=False):
-    """What was asked, until it is answered."""
+    """A pending call."""
 
     kind: Kind[P, A]
     key: SharePartitionKey
@@ -116,9 +116,9 @@ class StatePersister:
         self._create_topic = create_topic
         self._patience = patience
         self._lines: dict[SharePartitionKey, deque[_AnyCall]] = {}
-        """Calls that could not be done at once: the first is under way, the others wait for it."""
+        """Calls that could not complete at once: the first is in progress, the others wait."""
         self._outgoing: dict[BrokerId, list[_AnyCall]] = {}
-        """What goes to other nodes at the end of this turn."""
+        """Calls to send to other nodes at the end of this turn."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._creation: asyncio.Task[None] | None = None
@@ -133,21 +133,21 @@ class StatePersister:
     def read_state(
         self, key: SharePartitionKey, leader_epoch: int, reply: Reply[DurableState]
     ) -> None:
-        """Answer the state; who led with a smaller epoch may not write any more."""
+        """Reply the state; fence writers with a smaller leader epoch."""
         self._begin(_Call(READ, key, leader_epoch, reply))
 
     def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply[None]) -> None:
-        """Merge a change; answers None once it is durable."""
+        """Merge a change; reply None once it is durable."""
         self._begin(_Call(WRITE, key, write, reply))
 
     def read_summary(
         self, key: SharePartitionKey, leader_epoch: int, reply: Reply[StateSummary]
     ) -> None:
-        """Answer the summary."""
+        """Reply the summary."""
         self._begin(_Call(READ_SUMMARY, key, leader_epoch, reply))
 
     def delete(self, key: SharePartitionKey, reply: Reply[None]) -> None:
-        """Forget a share partition; answers None, also if there was none, or no such topic."""
+        """Delete a share partition; reply None, also if it or its topic does not exist."""
 
         def on_deleted(answer: KafkaError | None) -> None:
             is_gone = answer is not None and answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -232,7 +232,7 @@ class StatePersister:
     # Calls of one share partition, one after the other
 
     def _hold(self, call: _AnyCall) -> bool:
-        """Let later calls wait for this one; say whether it is its turn."""
+        """Queue a call of its share partition; return whether it is its turn."""
         line = self._lines.setdefault(call.key, deque())
         if call not in line:
             line.append(call)

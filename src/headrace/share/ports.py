@@ -23,24 +23,24 @@ class Persister(Protocol):
     def read_state(
         self, key: SharePartitionKey, leader_epoch: int, reply: Reply[DurableState]
     ) -> None:
-        """Answer the state; who led with a smaller epoch may not write any more."""
+        """Reply the state; fence writers with a smaller leader epoch."""
 
     def write_state(self, key: SharePartitionKey, write: StateWrite, reply: Reply[None]) -> None:
-        """Merge a change; answers None once it is durable."""
+        """Merge a change; reply None once it is durable."""
 
     def read_summary(
         self, key: SharePartitionKey, leader_epoch: int, reply: Reply[StateSummary]
     ) -> None:
-        """Answer the summary."""
+        """Reply the summary."""
 
     def delete(self, key: SharePartitionKey, reply: Reply[None]) -> None:
-        """Forget a share partition; answers None, also if there was none."""
+        """Delete a share partition; reply None, also if there was none."""
 
 
 class MemberConnection(Protocol):
     """The connection of a share group member."""
 
     address: str
-    """Where it comes from, as `host:port`."""
+    """The client's address, as `host:port`."""
     on_close: dict[Callable[[], None], None]
-    """Called once when the connection ends."""
+    """Called once when the connection closes."""

@@ -60,7 +60,7 @@ class SimulatedDisk:
 
     def __init__(self, seed: int = 0) -> None:
         self.counts: Counter[Operation] = Counter()
-        """How often each operation was asked for, those that failed included."""
+        """How often each operation was called, including failures."""
         self.mutex = RLock()
         """Held in every call, as syncs may come from other threads."""
         self.maps = Maps()
@@ -87,7 +87,7 @@ class SimulatedDisk:
             self._is_locked = False
 
     def end_process(self) -> None:
-        """Let the program end and the machine go on: what was written is there, synced or not."""
+        """End the program but not the machine: written data survives, synced or not."""
         with self.mutex:
             self._changes_left = None
             self._is_locked = False

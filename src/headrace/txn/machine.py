@@ -86,7 +86,7 @@ class TransactionsMachine:
         self.state.deadlines.put_back(now_ms)
 
     def waiting(self) -> Iterable[OnError]:
-        """Return nobody: every request is answered at once."""
+        """Return nothing: no request waits."""
         return ()
 
 

@@ -38,7 +38,7 @@ class MarkerWriter:
         self._clock = clock
 
     def write(self, place: Place, marker: Marker, on_written: Reply[None]) -> None:
-        """Append a marker; `on_written` is told once it is committed, or why it is not.
+        """Append a marker; `on_written` is called once it is committed, or with its error.
 
         UNKNOWN_TOPIC_OR_PARTITION if there is no such partition, NOT_LEADER_OR_FOLLOWER if this
         node does not lead it, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the

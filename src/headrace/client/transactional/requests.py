@@ -65,7 +65,7 @@ ABORTABLE: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Codes of EndTxn after which the producer may go on with a new transaction."""
+"""Codes of EndTxn after which the producer may start a new transaction."""
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True):

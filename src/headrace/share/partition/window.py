@@ -23,11 +23,11 @@ PASSED_RUNS_MAX = 1000
 """How many given-up runs are remembered, for inspection."""
 
 IS_COMPLETE = tuple(not TRANSITIONS[state] for state in DeliveryState)
-"""By state: whether nothing more can happen to a record."""
+"""By state: whether it is final."""
 _MAY_BECOME = tuple(
     tuple(after in TRANSITIONS[before] for after in DeliveryState) for before in DeliveryState
 )
-"""By state, and the state after it."""
+"""By state and next state: whether the transition is allowed."""
 
 
 class Run:
@@ -136,7 +136,7 @@ class Window:
         return self.runs[begin : self.index_of(last) + 1]
 
     def set_state(self, run: Run, state: int, cause: Cause | None) -> None:
-        """Move a run out of the hands of whoever had it."""
+        """Set a run's state and remove its holder."""
         assert _MAY_BECOME[run.state][state], (run.state, state)
         if IS_COMPLETE[state]:
             self.complete_count += run.last - run.first + 1

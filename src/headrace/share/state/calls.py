@@ -42,16 +42,16 @@ class Kind(NamedTuple, Generic[P, A]):
     request: Callable[..., Message]
     asked_topic: Callable[..., Struct]
     asked_row: Callable[[int, P], Struct]
-    """Returns the row of a partition from an argument."""
+    """Returns the request row of an argument."""
     argument: Callable[[Any], P]
-    """Returns the argument from such a row."""
+    """Returns the argument of such a row."""
     response: Callable[..., Message]
     answered_topic: Callable[..., Struct]
     answered_row: Callable[..., Struct]
     fields: Callable[[A], dict[str, Any]]
-    """Returns what a row of the response says beside errors, from an answer."""
+    """Returns the fields of a response row, besides errors, of a result."""
     answer: Callable[[Any, P], A]
-    """Returns the answer from such a row and the argument."""
+    """Returns the result of such a row and the argument."""
 
 
 def build_request(

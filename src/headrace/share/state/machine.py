@@ -88,5 +88,5 @@ class ShareStatesMachine:
         self.state.deadlines.put_back(now_ms)
 
     def waiting(self) -> Iterable[OnError]:
-        """Return nobody: every request is answered at once."""
+        """Return nothing: no request waits."""
         return ()

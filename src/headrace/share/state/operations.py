@@ -117,7 +117,7 @@ def write(
 def read_summary(
     states: ShareStates, key: SharePartitionKey, reply: Reply[StateSummary]
 ) -> Outcome:
-    """Answer the StateSummary: `UNINITIALIZED` if nobody has begun the share partition."""
+    """Reply the StateSummary; `UNINITIALIZED` if the share partition was never initialized."""
     _check_partition(key)
     _check_exists(states, key)
     found = states.states.get(key)
@@ -125,7 +125,7 @@ def read_summary(
 
 
 def delete(states: ShareStates, key: SharePartitionKey, reply: Reply[None]) -> Outcome:
-    """Forget a share partition; answer None, also if there is nothing to forget."""
+    """Delete a share partition; reply None, also if there is none."""
     _check_partition(key)
     _check_exists(states, key)
     records = (tombstone(key),) if key in states.states else ()

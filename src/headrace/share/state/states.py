@@ -64,7 +64,7 @@ class ShareStates:
     settings: AnySettings
     image_of: Callable[[], Image]
     prune: Reply[int]
-    """Takes the offset below which no record is needed any more: the shell's part."""
+    """Called with the offset below which no record is needed any more; set by the shell."""
     states: dict[SharePartitionKey, ShareState] = field(default_factory=dict)
     keys_of: dict[TopicId, dict[SharePartitionKey, None]] = field(default_factory=dict)
     """The keys of `states`, by topic."""

@@ -42,8 +42,8 @@ def on_due(states: ShareStates, now_ms: int) -> Outcome:
     states.deadlines.set(due, now_ms + states.settings[_INTERVALS[due]])
     if due == COLD_SNAPSHOTS:
         return _snapshot_cold(states, now_ms)
-    # Told when all that the machine has seen is committed: a snapshot that is not could be lost,
-    # and what it replaces would be needed again.
+    # Pruned when everything the machine has seen is committed: an uncommitted snapshot could be
+    # lost, and the records it supersedes would be needed again.
     return Outcome(replies=(told(states.prune, states.redundant_offset),))
 
 
