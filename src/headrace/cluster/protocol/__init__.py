@@ -6,8 +6,8 @@
         response = decode_response(frame)                  # ProtocolError if it is none
 
 `requests`, `responses` and `commands` have one class per variant, named as in the seed, whose
-tag is its number on the wire. `postcard` makes code of these classes. A connection has a
-direction: who opened it sends requests, and a frame never says which of the two it is.
+tag is its number on the wire. `postcard` compiles codecs for these classes. A connection has a
+direction: the side that opened it sends requests, and a frame does not say which of the two it is.
 """
 
 from headrace.cluster.protocol import commands, requests, responses

@@ -69,7 +69,7 @@ class ConsumerGroup(Form, frozen=True, kw_only=True):
     pending_static_members: dict[str, tuple[PartitionAssignment, ...]] = field(default_factory=dict)
     """By group instance id, what a static member had that left and may come back."""
     awaiting_revocation: dict[str, tuple[PartitionAssignment, ...]] = field(default_factory=dict)
-    """By member id, what it has to give up before somebody else gets it."""
+    """By member id, what it has to revoke before another member gets it."""
     offsets: dict[str, dict[U32, I64]] = field(default_factory=dict)
     """Committed offsets by topic and partition."""
     session_timeout: U64

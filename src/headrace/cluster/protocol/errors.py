@@ -57,8 +57,8 @@ class ProtocolError(HeadraceError):
     """Bytes that are not the message they claim to be, or a value that has no bytes.
 
     Names the message, the field and the position (the number of bytes read before the fault;
-    encoding has none). `error_code` is what to answer, and `correlation_id` whom to answer: None
-    if the request broke off before it, and always None for anything but a request.
+    encoding has none). `error_code` and `correlation_id` are for the response; the latter is None
+    if the request ended before it, and always None for anything but a request.
     """
 
     def __init__(

@@ -43,8 +43,8 @@ class FrameReader:
     def advance(self, count: int) -> list[memoryview]:
         """Return the frames that are whole with `count` more bytes in `buffer()`.
 
-        ProtocolError if a frame is above the limit: the stream has no next frame then, and the
-        connection is of no more use.
+        Raise ProtocolError if a frame is above the limit: then the stream has no next frame, and
+        the connection must be closed.
         """
         try:
             return self._reader.advance(count)

@@ -1,7 +1,7 @@
 """Requests and responses to bytes and back.
 
-Which of the two a frame holds is known from the connection: who opened it sends requests and
-reads responses. It cannot be told from the bytes, as many responses read as requests.
+Which of the two a frame holds is known from the connection: the side that opened it sends requests
+and reads responses. The bytes do not show it, as many responses could be read as requests.
 """
 
 from typing import Final, get_args
@@ -50,8 +50,8 @@ def request_parts(request: ClusterRequest) -> list[Buffer]:
 def decode_request(frame: Buffer, elements_max: int = ELEMENTS_MAX) -> ClusterRequest:
     """Read a request of our version that fills a frame; its records are views of the frame.
 
-    The ProtocolError of one that cannot be read has the code to answer with and, if the header
-    could be read, the correlation id to answer to.
+    If it cannot be read, the ProtocolError has the code of the response and, if the header could
+    be read, its correlation id.
     """
     _check_size(len(frame), REQUESTS.name)
     try:
@@ -66,7 +66,7 @@ def decode_request(frame: Buffer, elements_max: int = ELEMENTS_MAX) -> ClusterRe
 def decode_request_header(frame: Buffer) -> tuple[int, RequestHeader]:
     """Read the index and the header of a request, whatever follows.
 
-    A peer of another version, or with requests that are unknown here, can be answered with it.
+    It is enough to respond to a peer of another version, or to an unknown request.
     """
     view = memoryview(frame)
     index, position = _INDEXES.decode_from(view, 0)
@@ -116,7 +116,7 @@ def _check_size(size: int, message: str) -> None:
 
 
 def _with_answer(error: ProtocolError, frame: Buffer) -> ProtocolError:
-    """Add to an error what its sender can be answered with, as far as the frame tells."""
+    """Add the fields of the response to an error, as far as the frame has them."""
     try:
         index, header = decode_request_header(frame)
     except ProtocolError:

@@ -17,7 +17,7 @@ DEFAULT_TIMEOUT_MS: Final = 30_000
 
 @unique
 class Acks(IntEnum):
-    """Who has to have a record before its append is answered; the value is the wire's index."""
+    """The replicas that must have a record before the response; the value is the wire's index."""
 
     NONE = 0
     LEADER = 1

@@ -1,4 +1,4 @@
-"""Names of hosts to addresses of sockets, looked up beside the loop and kept for a while."""
+"""Resolution of host names to socket addresses, off the loop and cached for a while."""
 
 import asyncio
 import socket

@@ -27,7 +27,7 @@ from headrace.ids import BrokerId as NodeId
 
 
 def learn(state: State, claim: Claim) -> None:
-    """Take a claim for true if it is higher than what is held."""
+    """Adopt a claim if it is higher than the current belief."""
     if claim.node == state.node:
         refute(state, claim)
         return
@@ -41,7 +41,7 @@ def learn(state: State, claim: Claim) -> None:
 
 
 def accuse(state: State, member: Member) -> None:
-    """Suspect a member that did not answer a probe."""
+    """Suspect a member that did not respond to a probe."""
     held = member.claim
     claim = Claim(held.node, held.boot_epoch, held.incarnation, Standing.SUSPECT, state.node)
     if held.is_present:
@@ -181,7 +181,7 @@ def _start_suspicion(state: State, member: Member, claim: Claim) -> None:
 
 
 def _confirm(state: State, member: Member, accuser: NodeId) -> None:
-    """Count one more accuser, and let others hear of it."""
+    """Count one more accuser, and gossip about it."""
     suspicion = member.suspicion
     assert suspicion is not None
     if accuser in suspicion.accusers or suspicion.confirmations >= suspicion.wanted:

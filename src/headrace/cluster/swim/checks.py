@@ -1,6 +1,6 @@
-"""What holds of a member between any two inputs; every step ends in this.
+"""The invariants of a member between any two inputs; every step ends with them.
 
-It looks at what the step changed, so it costs no more than the step. `check_all` looks at
+Only what the step changed is checked, so the check costs no more than the step. `check_all` checks
 everything, for simulations.
 """
 

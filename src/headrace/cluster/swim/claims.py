@@ -16,7 +16,7 @@ import msgspec
 from headrace.ids import BrokerId as NodeId
 
 UNHEARD: Final = -1
-"""The incarnation of a life that nobody has heard of: any word of it counts for more."""
+"""The incarnation of an unheard-of life: any claim of it is higher."""
 INCARNATION_MAX: Final = 2**63 - 1
 BOOT_EPOCH_MAX: Final = 2**63 - 1
 
@@ -33,14 +33,14 @@ class Standing(IntEnum):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Somebody's word on a member."""
+    """A statement about a member."""
 
     node: NodeId
     boot_epoch: int
     incarnation: int
     standing: Standing
     accuser: NodeId
-    """The node whose probe failed, for those who count accusers; else the member itself."""
+    """The node whose probe failed, to count accusers; else the member itself."""
 
     @property
     def rank(self) -> Rank:
@@ -48,10 +48,10 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody has heard of this life of the member."""
+        """Whether any node has heard of this life of the member."""
         return self.incarnation != UNHEARD
 
     @property
     def is_present(self) -> bool:
-        """Whether the member takes part, as far as is known."""
+        """Whether the member takes part, as far as known."""
         return self.standing <= Standing.SUSPECT

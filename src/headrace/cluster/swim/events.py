@@ -31,7 +31,7 @@ class Joined(Event, frozen=True):
 
 
 class Suspected(Event, frozen=True):
-    """The member does not answer a node, which may be that node's fault."""
+    """The member does not respond to a node, which may be that node's fault."""
 
     accuser: NodeId
 
@@ -49,7 +49,7 @@ class Left(Event, frozen=True):
 
 
 class Forgotten(Event, frozen=True):
-    """The member has been gone for so long that nobody is told of it any more."""
+    """The member has been gone for so long that it is no longer gossiped about."""
 
 
 class Superseded(Event, frozen=True):
@@ -58,7 +58,7 @@ class Superseded(Event, frozen=True):
 
 
 class LeaveFinished(Event, frozen=True):
-    """Enough others were told that this node leaves."""
+    """Enough members know that this node leaves."""
 
 
 class Send(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
-"""Claims on their way to everybody, as passengers of other messages.
+"""Claims to be gossiped, piggybacked on other messages.
 
-One claim per member: a new one takes the place of the old. Those that were sent least often go
-first, the oldest of them foremost, and each is sent a bounded number of times. Taking claims costs
-as much as how many are taken.
+There is one claim per member: a new one replaces the old. Those that were sent least often go
+first, the oldest of them foremost, and each is sent a bounded number of times. The cost of taking
+claims is proportional to their number.
 """
 
 from headrace.cluster.swim.claims import Claim

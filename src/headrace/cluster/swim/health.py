@@ -1,7 +1,7 @@
 """A node's awareness of its own health (Lifeguard's local health multiplier).
 
-A node that is slow to read its datagrams thinks everybody else is gone. So it counts what speaks
-against itself, and takes that much longer before it judges others.
+A node that is slow to read its datagrams thinks that all others are gone. So it counts the evidence
+against itself, and waits that much longer before it judges others.
 """
 
 
@@ -15,7 +15,7 @@ class LocalHealth:
         self.score = 0
 
     def change(self, by: int) -> None:
-        """Add what was missed, or take one off for a probe that was answered."""
+        """Add missed responses, or subtract one for a successful probe."""
         self.score = min(max(self.score + by, 0), self._score_max)
 
     def scale(self, time_ms: int) -> int:

@@ -45,7 +45,7 @@ class Seen(msgspec.Struct, frozen=True):
     incarnation: int
     standing: Standing
     is_heard: bool
-    """Whether anybody has heard of this life of it: else it is only hoped to be there."""
+    """Whether any node has heard of this life of it: else its presence is only assumed."""
     is_forgotten: bool
 
 
@@ -66,13 +66,13 @@ class Swim:
     # Inputs
 
     def allow(self, peers: Iterable[Peer], now_ms: int) -> Outputs:
-        """Take the members of the metadata image in place of those before."""
+        """Replace the members by those of the metadata image."""
         state = self._at(now_ms)
         beliefs.allow(state, peers)
         return self._outputs()
 
     def step(self, message: Message, now_ms: int) -> Outputs:
-        """Take a message that its sender is known to have sent."""
+        """Handle a message from an authenticated sender."""
         state = self._at(now_ms)
         sender = state.members.get(message.sender)
         if sender is None:
@@ -95,7 +95,7 @@ class Swim:
         return self._outputs()
 
     def leave(self, now_ms: int) -> Outputs:
-        """Tell others that this node goes; `LeaveFinished` comes out when enough have heard."""
+        """Announce that this node leaves; `LeaveFinished` is emitted when enough members know."""
         state = self._at(now_ms)
         if not state.is_leaving:
             state.is_leaving = True
@@ -191,7 +191,7 @@ class Swim:
                 syncing.spread(state)
 
     def _return_from_away(self, away_ms: int) -> None:
-        """Hold nobody to account for the time that this node was stopped or too busy to listen."""
+        """Extend deadlines by the time that this node was stopped or too busy to listen."""
         state = self.state
         state.counters.late += 1
         state.health.change(1)

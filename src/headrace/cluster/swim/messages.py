@@ -1,8 +1,8 @@
 """Messages and their bytes: what is inside a seal.
 
-All of a datagram is read or none of it. A message says who sent it and in which life and
-incarnation: that alone is a claim, so that every message is a sign of life and every answer to an
-accusation refutes it.
+A datagram is read as a whole or not at all. A message has its sender's life and incarnation: that
+alone is a claim, so that every message is a sign of life and every response to an accusation
+refutes it.
 """
 
 import struct
@@ -21,7 +21,7 @@ from headrace.ids import BrokerId as NodeId
 
 NODE_ID_MAX: Final = 2**31 - 1
 NO_REPLY: Final = 0
-"""The number of a ping whose answer nobody waits for: that there is one is enough."""
+"""The number of a ping whose ack is not awaited: its arrival is enough."""
 
 
 class InvalidMessage(Exception):
@@ -41,14 +41,14 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class PingRequest(msgspec.Struct, frozen=True):
-    """Is the target there? It does not answer me."""
+    """Is the target there? It does not respond to me."""
 
     number: int
     target: NodeId
 
 
 class RelayedAck(msgspec.Struct, frozen=True):
-    """The target answered me, in this life and incarnation."""
+    """The target responded to me, in this life and incarnation."""
 
     number: int
     target: NodeId
@@ -57,7 +57,7 @@ class RelayedAck(msgspec.Struct, frozen=True):
 
 
 class Nack(msgspec.Struct, frozen=True):
-    """The target does not answer me either; but I answer you."""
+    """The target does not respond to me either; but I respond to you."""
 
     number: int
 
@@ -70,7 +70,7 @@ class Sync(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """The claims here may be new to you. They answer a Sync, or go out by themselves."""
+    """Claims that may be new to you: the response to a Sync, or unsolicited."""
 
 
 Body = Ping | Ack | PingRequest | RelayedAck | Nack | Sync | News

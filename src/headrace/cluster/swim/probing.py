@@ -1,8 +1,8 @@
 """Probes: in every period some members are pinged, side by side and in a shuffled order.
 
-Who does not answer is pinged by others, too; each of them passes the answer on, or says that there
-is none. Whoever says neither leaves the doubt with this node (Lifeguard's nacks). Members that
-are gone get one ping per period in all, so that a cluster that was cut in two finds together again.
+If a member does not respond, helpers ping it too; each of them relays the ack, or sends a nack. A
+helper that sends neither is evidence against this node (Lifeguard's nacks). Members that are gone
+get one ping per period in all, so that a partitioned cluster finds together again.
 """
 
 from headrace.cluster.swim import beliefs
@@ -33,7 +33,7 @@ def start_period(state: State) -> None:
 
 
 def ask_helpers(state: State, number: int) -> None:
-    """Ask others to reach a member that has not answered yet."""
+    """Ask helpers to reach a member that has not responded yet."""
     probe = state.probes[number]
     able = (
         node
@@ -52,9 +52,9 @@ def ask_helpers(state: State, number: int) -> None:
 
 
 def fail_probe(state: State, number: int) -> None:
-    """Suspect a member that nobody reached, and oneself as far as helpers were silent.
+    """Suspect a member that no helper reached, and this node as far as helpers were silent.
 
-    Without helpers the doubt is this node's, unless the member may never have been there.
+    Without helpers this node is suspect, unless the member may never have been there.
     """
     probe = _end_probe(state, number)
     target = state.members[probe.target]
@@ -67,13 +67,13 @@ def fail_probe(state: State, number: int) -> None:
 
 
 def end_relay(state: State, number: int) -> None:
-    """Tell who asked that the target does not answer here either."""
+    """Send a nack: the target does not respond here either."""
     relay = state.relays.pop(number)
     state.send(state.members[relay.requester], Nack(relay.number))
 
 
 def drop_probes(state: State) -> None:
-    """End all probes without a verdict, as this node could not have heard an answer."""
+    """End all probes without a verdict, as this node could not have heard an ack."""
     for number in list(state.probes):
         _end_probe(state, number)
     for number in list(state.relays):
@@ -105,7 +105,7 @@ def handle_ack(state: State, sender: Member, body: Ack, message: Message) -> Non
 
 
 def handle_ping_request(state: State, sender: Member, body: PingRequest) -> None:
-    """Ping the target for the sender; only members are pinged, so nobody else can be a target."""
+    """Ping the target for the sender; only members are pinged, so no other host is a target."""
     target = state.members.get(body.target)
     relay = Relay(sender.peer.node, body.number, body.target)
     if target is None or target is sender:
@@ -146,7 +146,7 @@ def handle_nack(state: State, sender: Member, body: Nack) -> None:
 
 
 def _next_targets(state: State) -> list[Member]:
-    """Return whom to probe now: everybody has a turn before anybody has the next one."""
+    """Return the members to probe now: each gets a turn before any gets the next one."""
     targets: dict[NodeId, Member] = {}
     wanted = min(state.settings.probes_per_period, state.present_count)
     is_refilled = False

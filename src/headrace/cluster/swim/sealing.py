@@ -1,15 +1,16 @@
-"""Seals: who sent a datagram, to whom, in which cluster and life, and that it is no copy.
+"""Seals of datagrams: sender, recipient, cluster, boot epoch, and protection against replays.
 
     version 1 | flags 1 | cluster 8 | to 4 | sender 4 | boot epoch 8 | counter 8 | message | tag 32
 
-The tag is HMAC-SHA256 of all before it, by a key made of the cluster's secret and id. Without a
-secret there is no tag; a node with a secret takes no datagram without one, nor the reverse.
+The tag is HMAC-SHA256 of everything before it, with a key derived from the cluster's secret and id.
+Without a secret there is no tag; a node with a secret accepts no datagram without a tag, nor the
+reverse.
 
-What is cheap is checked first: a datagram of a stranger, for another node or another cluster costs
-no hash. Nothing is kept but one window of counters per member, and only a good tag moves it.
+Cheap checks come first: a datagram from a stranger, for another node or another cluster costs no
+hash. The only state is one window of counters per member, and only a valid tag moves it.
 
-A node that has just started has no windows, so it can be shown, once each, datagrams of a sender's
-present life again. That gets nowhere: claims are ordered, and probes have numbers of their own.
+A node that has just started has no windows, so datagrams of a sender's current life can be replayed
+to it, once each. That is harmless: claims are ordered, and probes have their own numbers.
 """
 
 from collections.abc import Container
@@ -93,7 +94,7 @@ class Sealer:
         return refusal or Opened(sender, boot_epoch, datagram[_HEADER.size : end])
 
     def retain(self, allowed: Container[NodeId]) -> None:
-        """Forget the windows of those who are not allowed any more."""
+        """Forget the windows of members that are no longer allowed."""
         self._windows = {node: each for node, each in self._windows.items() if node in allowed}
 
     @property
@@ -117,7 +118,7 @@ class Sealer:
         return None if is_good else Refusal.TAG
 
     def _life_refusal(self, sender: NodeId, boot_epoch: int, counter: int) -> Refusal | None:
-        """Say what is wrong with the life or the counter; what is new is remembered."""
+        """Return what is wrong with the life or the counter; remember new ones."""
         if not 1 <= boot_epoch <= BOOT_EPOCH_MAX:
             return Refusal.MALFORMED
         window = self._windows.get(sender)
@@ -142,7 +143,7 @@ class _Window:
         self.boot_epoch = boot_epoch
         self._highest = 0
         self._seen = 0
-        """Bit `i` stands for the counter `_highest - i`."""
+        """Bit `i` is the counter `_highest - i`."""
 
     def take(self, counter: int) -> bool:
         """Return whether a counter is new, and remember it."""

@@ -18,25 +18,25 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a period is; it takes up to `health_score_max + 1` times as long at a node that
     is not well itself."""
     probe_timeout_ms: int = 200
-    """How long a probe waits for an answer before it asks others to try. The rest of the period is
-    for their answers."""
+    """How long a probe waits for an ack before it asks helpers. The rest of the period is for their
+    responses."""
     probes_per_period: int = 3
     """How many members are probed side by side in a period."""
     indirect_probes: int = 3
-    """How many others are asked to reach a member that does not answer."""
+    """How many helpers are asked to reach a member that does not respond."""
     suspicion_multiplier: int = 4
     """The shortest suspicion, in periods; it grows with the logarithm of the cluster's size."""
     suspicion_max_multiplier: int = 6
-    """How many times longer a suspicion lasts that nobody confirms."""
+    """How many times longer an unconfirmed suspicion lasts."""
     suspicion_confirmations: int = 2
     """How many others have to confirm a suspicion to make it as short as it can be."""
     health_score_max: int = 8
-    """How bad a node may think of its own health."""
+    """The worst score of a node's own health."""
     gossip_interval_ms: int = 200
     """How often news is told to a few members beside what goes along with probes: so a node that
     probes slowly, as it is not well, still refutes in time."""
     gossip_members: int = 3
-    """How many members are told at a time."""
+    """How many members get news at a time."""
     gossip_multiplier: int = 4
     """A claim is sent `gossip_multiplier * ln(n + 1)` times by every node that learns it."""
     piggyback_bytes_max: int = 400
@@ -46,7 +46,7 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
     sync_interval_ms: int = 10_000
     """How often two nodes compare all that they know, as far as it fits a datagram."""
     forget_after_ms: int = 600_000
-    """How long a member that is gone is remembered: then nobody is told of it any more."""
+    """How long a member that is gone is remembered; then it is no longer gossiped about."""
     relays_max: int = 64
     """How many indirect probes a node runs for others at a time."""
     inbox_datagrams_max: int = 512

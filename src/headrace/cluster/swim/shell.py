@@ -1,8 +1,8 @@
 """SWIM on the loop: datagrams in and out, one timer, a bounded amount of work per turn.
 
-Nothing that a datagram says gets out of here as an exception: what cannot be read is counted by
-the reason and dropped. If the machine itself is broken, SWIM stops and says so; the node goes on
-without it, as it only ever gave hints.
+No datagram can cause an exception outside of this module: an unreadable one is counted by reason
+and dropped. If the machine itself is broken, SWIM stops and reports it; the node continues without
+it, as SWIM only gives hints.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class SwimShell(asyncio.DatagramProtocol):
         on_failure: Callable[[Exception], None],
         resolve: Resolve = resolve_udp,
     ) -> None:
-        """Take events to `on_event` as they come, and what broke SWIM to `on_failure`, once."""
+        """Call `on_event` with each event, and `on_failure` once with an error that broke SWIM."""
         self._settings = settings
         self._sealer = sealer
         self._on_event = on_event
@@ -81,7 +81,7 @@ class SwimShell(asyncio.DatagramProtocol):
 
     @property
     def swim(self) -> Swim:
-        """The machine, to be looked at only."""
+        """The machine, read-only."""
         return self._swim
 
     async def open(self, open_endpoint: OpenEndpoint) -> None:
@@ -90,14 +90,14 @@ class SwimShell(asyncio.DatagramProtocol):
         self._set_timer()
 
     def allow(self, peers: Iterable[Peer]) -> None:
-        """Take the members that the metadata image has now."""
+        """Set the members to those of the current metadata image."""
         allowed = list(peers)
         self._addresses.retain((peer.host, peer.port) for peer in allowed)
         self._sealer.retain({peer.node for peer in allowed})
         self._run(lambda: self._swim.allow(allowed, self._now_ms()))
 
     async def leave(self, timeout_seconds: float) -> None:
-        """Tell others that this node goes; return when that is done, or the time is up."""
+        """Announce that this node leaves; return when that is done, or after the timeout."""
         self._run(lambda: self._swim.leave(self._now_ms()))
         if self._endpoint is not None:
             await asyncio.wait([self._left], timeout=timeout_seconds)

@@ -18,7 +18,7 @@ Below = Callable[[int], int]
 
 
 class Counters(msgspec.Struct):
-    """How often things happened that an operator may ask for."""
+    """Counters for operators."""
 
     probes: int = 0
     probe_failures: int = 0
@@ -32,13 +32,13 @@ class Counters(msgspec.Struct):
     stale: int = 0
     """Messages of a former life of their sender."""
     unexpected: int = 0
-    """Answers that nobody waited for."""
+    """Responses without a pending probe."""
     late: int = 0
     """How often this node was away for longer than a probe waits."""
 
 
 class Suspicion:
-    """Who suspects a member, and since when."""
+    """The accusers of a member, and since when."""
 
     __slots__ = ("accusers", "since_ms", "wanted")
 
@@ -66,7 +66,7 @@ class Member:
 
 
 class Probe:
-    """A ping that waits for an answer."""
+    """A ping that waits for its ack."""
 
     __slots__ = ("helpers", "nacks", "target", "verdict_ms")
 
@@ -136,8 +136,8 @@ class State:
     def send(self, member: Member, body: Body, claims: tuple[Claim, ...] | None = None) -> None:
         """Send a message, with as many claims as fit along unless it has its own.
 
-        A member that is not thought well of is told so first: nobody can refute it sooner
-        (Lifeguard's buddy system).
+        A suspected member is told first, as nothing can refute the suspicion sooner (Lifeguard's
+        buddy system).
         """
         if claims is None:
             room = min(self.settings.piggyback_bytes_max // CLAIM_BYTES, CLAIMS_MAX)
@@ -166,5 +166,5 @@ class State:
 
 
 def unheard(peer: Peer) -> Claim:
-    """Return what is held of a member before anybody has heard of it."""
+    """Return the belief about a member that no node has heard of."""
     return Claim(peer.node, peer.boot_epoch, UNHEARD, Standing.ALIVE, peer.node)

@@ -1,9 +1,9 @@
-"""What nodes tell each other beside probes: news at once, and everything now and then.
+"""Gossip besides probes: news at once, and a full exchange now and then.
 
 News goes to a few members at a time for as long as there is some. It is sent a bounded number of
-times, so a node can miss a claim: therefore two nodes compare all that they know, which is rare,
-and one datagram each way. What does not fit is left to the next comparison, which goes on behind
-it.
+times, so a node can miss a claim: therefore pairs of nodes occasionally compare everything they
+know, with one datagram each way. What does not fit is left to the next comparison, which continues
+after it.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ _NOTHING: Final[Rank] = (-1, -1, -1)
 
 
 def spread(state: State) -> None:
-    """Tell a few members what is new."""
+    """Send news to a few members."""
     present = (node for node, member in state.members.items() if member.claim.is_present)
     for node in state.sample(present, state.settings.gossip_members):
         if state.gossip:
@@ -48,7 +48,7 @@ def start_round(state: State) -> None:
 
 
 def sync_with(state: State, member: Member) -> None:
-    """Send the next part of what is known, and ask for the same part."""
+    """Send the next part of what is known, and request the same part."""
     state.has_synced = True
     first = NodeId(state.sync_after + 1)
     claims = _known(state, first, NodeId(NODE_ID_MAX))
@@ -76,7 +76,7 @@ def claims_max(settings: SwimSettings) -> int:
 
 
 def _known(state: State, first: NodeId, last: NodeId) -> list[Claim]:
-    """Return what others may be told of members from `first` to `last`, in their order."""
+    """Return the claims on members from `first` to `last` that may be shared, in order."""
     members = (
         member
         for node, member in state.members.items()

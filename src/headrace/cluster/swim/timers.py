@@ -34,7 +34,7 @@ class Timers:
     def __init__(self) -> None:
         self._due_ms: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
-        """Has every key at its deadline, and dead entries of keys that were set anew."""
+        """Every key at its deadline, and stale entries of keys that were reset."""
 
     def set(self, kind: Due, number: int, due_ms: int) -> None:
         """Set a timer, in place of what it was set to before."""

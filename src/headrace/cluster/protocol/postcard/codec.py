@@ -49,7 +49,7 @@ class Codec(Generic[T]):
     def decode_from(
         self, view: memoryview, position: int, elements_max: int = ELEMENTS_MAX
     ) -> tuple[T, int]:
-        """Read a value that starts at `position`; return it and the position behind it."""
+        """Decode a value that starts at `position`; return it and the position after it."""
         try:
             result: tuple[T, int] = self._decode(view, position, len(view), elements_max)
             return result

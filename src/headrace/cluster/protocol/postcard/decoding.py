@@ -1,8 +1,8 @@
 """Compile the decoder of a type: straight-line Python that reads each field in its turn.
 
-What a peer announces is not believed: no count is larger than the rest of the frame can hold,
-and all counts of a message together are at most `room`, as an object takes more memory and time
-than the byte that may stand for it.
+Announced counts are not trusted: none may be larger than the rest of the frame can hold, and all
+counts of a message together are at most `room`, as an object takes more memory and time than the
+byte that may encode it.
 """
 
 from functools import cache
@@ -43,7 +43,7 @@ _HELPERS: Final = (
 
 
 def decoder_source(name: str, plan: Plan) -> Source:
-    """Write `decode(buffer, p, end, room)`, which returns the value and the position behind it."""
+    """Write `decode(buffer, p, end, room)`, which returns the value and the position after it."""
     source = Source(f"decode postcard {name}")
     for helper in _HELPERS:
         source.bind(helper.__name__, helper)

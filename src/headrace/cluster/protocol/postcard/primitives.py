@@ -21,7 +21,7 @@ Writer: TypeAlias = Callable[[int], bytes]
 
 
 def varint_reader(bits: int) -> Reader:
-    """Return a function that reads the rest of an unsigned varint whose first byte goes on."""
+    """Return a function that reads the rest of an unsigned varint after its first byte."""
     last_shift = (bits - 1) // 7 * 7
     last_byte_max = (1 << bits - last_shift) - 1
 
