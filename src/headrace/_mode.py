@@ -22,7 +22,7 @@ PURE_VARIABLE = "HEADRACE_PURE"
 
 
 def active_mode() -> str:
-    """Say in words whether the hot modules run compiled."""
+    """Return text that says whether the hot modules run compiled."""
     names = [name for name in COMPILED_MODULES if not _is_source(import_module(name))]
     if len(names) == len(COMPILED_MODULES):
         return "compiled"

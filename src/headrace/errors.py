@@ -13,7 +13,7 @@ class HeadraceError(Exception):
 
 
 class KafkaError(HeadraceError):
-    """An error that has a Kafka error code, and so an answer on the wire."""
+    """An error with a Kafka error code, and so a response on the wire."""
 
     def __init__(self, code: "ErrorCode", message: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class KafkaError(HeadraceError):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether Kafka's clients try again on their own after this code."""
+        """Whether Kafka's clients retry automatically after this code."""
         return self.code in RETRIABLE
 
     def __str__(self) -> str:

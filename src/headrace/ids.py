@@ -22,7 +22,7 @@ ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 NO_PRODUCER_ID: Final = ProducerId(-1)
 NO_TIMESTAMP: Final = TimestampMs(-1)
 UNKNOWN_OFFSET: Final = -1
-"""The start of a share partition that nobody has read from: its leader resolves it."""
+"""The start of an unread share partition: its leader resolves it."""
 
 GROUPS_TOPIC: Final = TopicName("__consumer_offsets")
 TRANSACTIONS_TOPIC: Final = TopicName("__transaction_state")

@@ -134,7 +134,7 @@ def _towards(
 def _before_reassignment(name: str, row: Partition) -> tuple[BrokerId, ...]:
     if not row.adding and not row.removing:
         raise KafkaError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"no reassignment of {name} is under way"
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"no reassignment of {name} is in progress"
         )
     return tuple(each for each in row.replicas if each not in row.adding)
 

@@ -74,7 +74,7 @@ def _begin_states(broker: Broker, group_id: str, beginnings: Sequence[Beginning]
                 begun.append(each.key)
         if failed:
             logger.warning(
-                "group %s: %d of %d states did not begin, and will be tried again: %s",
+                "group %s: %d of %d states could not be initialized, to be retried: %s",
                 *(group_id, len(failed), len(answers), next(iter(failed.values())).message),
             )
         _note(broker, group_id, begun, list(failed))

@@ -52,7 +52,7 @@ class Delivery:
         return batch.place_of(index)
 
     def is_done(self) -> bool:
-        """Whether the record was acknowledged or has failed."""
+        """Return whether the record was acknowledged or has failed."""
         return self._batch.done.done()
 
 

@@ -73,7 +73,7 @@ class Reading(msgspec.Struct):
         )
 
     def is_hungry(self, *, is_prefetch: bool) -> bool:
-        """Whether to fetch more of it."""
+        """Return whether to fetch more of it."""
         if self.is_asked or self.is_paused or self.is_at_end:
             return False
         if self.chunk is None:

@@ -19,7 +19,7 @@ class Retries:
         self._deadline = asyncio.get_running_loop().time() + patience_ms / 1000
 
     def is_over(self) -> bool:
-        """Whether the deadline has passed."""
+        """Return whether the deadline has passed."""
         return asyncio.get_running_loop().time() > self._deadline
 
     async def pause(self) -> bool:

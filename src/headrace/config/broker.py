@@ -1,4 +1,4 @@
-"""A broker's own settings: who it is, where it listens, what it takes, what topics get."""
+"""A broker's own settings: its identity, listeners, limits, and defaults for topics."""
 
 from typing import Final
 

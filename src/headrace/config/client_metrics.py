@@ -1,8 +1,7 @@
-"""What a subscription to clients' metrics may be told (KIP-714).
+"""Configs of client metrics subscriptions (KIP-714).
 
-Patterns are RE2's: they have neither references back nor looks around. The time that a match takes
-is bounded by the memory that the pattern may compile to and by the length of what it is matched
-with, whatever the pattern is.
+Patterns are RE2's: they have neither backreferences nor lookaround. The time of a match is bounded
+by the memory limit of the compiled pattern and by the length of the text, whatever the pattern is.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a group may be told, by Kafka's names, and the broker settings that bound and replace it."""
+"""Group configs, by Kafka's names, and the broker settings that bound and replace them."""
 
 import re
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Settings that ask for protection: encryption, authentication, authorization.
 
-A node has none of it yet. Whoever sets one of these believes that something is protected, so a node
-refuses them all by name rather than serve everybody in the clear. A value that is the default, or
-empty, asks for nothing and is accepted: Kafka's own example files have such lines.
+A node has none of it yet. A user who sets one of these believes that something is protected, so a
+node refuses them all by name rather than serve everyone unprotected. A value that is the default,
+or empty, asks for nothing and is accepted: Kafka's own example files have such lines.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""What a topic may be told, by Kafka's names, and the broker settings that stand in for it.
+"""Topic configs, by Kafka's names, and the broker settings that are their defaults.
 
-A value of the topic's own wins, then one of `SYNONYMS` in the order that they have here. Checks
-that concern two of them at once are in `topic_checks`.
+A topic's own value takes precedence, then one of `SYNONYMS` in the order listed here. Checks that
+involve two of them are in `topic_checks`.
 """
 
 import re

@@ -327,8 +327,8 @@ class LogFolder:
             stray = _aside(log.folder, "stray")
             self.disk.rename(log.folder, stray)
             logger.error(
-                "%s was never flushed, and the crash took the id of its topic: it begins anew, "
-                "and what there is of it, up to offset %d, is kept in %s",
+                "%s was never flushed, and a crash lost the id of its topic: it starts over, "
+                "and its contents, up to offset %d, are kept in %s",
                 *(log.folder, log.end_offset, stray),
             )
         self.disk.sync_folder("")

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Which record is the latest of its key: the memory of a compaction, and the walk that fills it.
+"""The latest record of each key: the memory of a compaction, and the walk that fills it.
 
-A table of open addressing in one block of memory, 24 bytes a key: 16 that stand for the key and 8
-for the offset. A key of up to 15 bytes stands there itself, so such keys are never mistaken for
-each other. A longer one stands there as 120 bits of SipHash under a secret drawn for each map: two
-of a billion keys are the same with a chance below 10^-18, and nobody can choose keys that are.
-(Kafka takes MD5 for all, which somebody can.)
+An open-addressing table in one block of memory, 24 bytes per key: 16 that identify the key and 8
+for the offset. A key of up to 15 bytes is stored itself, so such keys are never confused with each
+other. A longer one is stored as 120 bits of SipHash with a random secret per map: two of a billion
+keys collide with a probability below 10^-18, and collisions cannot be constructed. (Kafka uses MD5
+for all, with which they can.)
 
 Compiled as `records.scan` is, by the same rules: one source, and the only lines that just one of
 the two modes can run take a pointer or copy bytes. The walks release the GIL. They trust nothing:
@@ -79,7 +79,7 @@ class OffsetMap:
         self._secret_high = int.from_bytes(secret[8:], "little")
 
     def get(self, key: bytes) -> int:
-        """Give the latest offset of a key, -1 if it is not known."""
+        """Return the latest offset of a key, -1 if it is not known."""
         walk: _Walk = _Walk()
         view: cython.const[cython.uchar][::1] = key or b"\0"  # type: ignore[valid-type]
         if cython.compiled:
@@ -207,7 +207,7 @@ class OffsetMap:
     @cython.nogil
     @cython.exceptval(check=False)
     def _find(self, walk: _Walk) -> cython.ulonglong:
-        """Give where in the table the identified key is, or would be."""
+        """Return where in the table the identified key is, or would be."""
         slot: cython.ulonglong = (walk.hash_low >> 32) * self._slots >> 32
         at: cython.ulonglong = slot * 3
         while self._table[at] != 0 and not (
@@ -288,7 +288,7 @@ class OffsetMap:
 def shift_times(
     payload: ReadableBuffer, size_bytes: int, record_count: int, shift: int
 ) -> bytearray:
-    """Give records whose times are relative to a base that is `shift` earlier than it was."""
+    """Return records with times relative to a base that is `shift` earlier than before."""
     walk: _Walk = _Walk()
     output = bytearray(size_bytes + record_count * _SHIFT_GROWTH_BYTES_MAX)
     view: cython.const[cython.uchar][::1] = payload  # type: ignore[valid-type]
@@ -486,7 +486,7 @@ def _rotated(value: cython.ulonglong, bits: cython.int) -> cython.ulonglong:
 def _word(
     source: cython.p_const_uchar, position: cython.Py_ssize_t, count: cython.Py_ssize_t
 ) -> cython.ulonglong:
-    """Give up to eight bytes as a number, the first one lowest."""
+    """Return up to eight bytes as a number, the first one lowest."""
     word: cython.ulonglong = 0
     byte: cython.ulonglong
     at: cython.Py_ssize_t = count - 1

@@ -100,7 +100,7 @@ def _restart(
     """
     end_offset = segments[-1].read_end_offset()
     logger.error(
-        "%s ends at offset %d, before its start at %d; it goes on from there, empty",
+        "%s ends at offset %d, before its start at %d; it continues from there, empty",
         *(folder, end_offset, start_offset),
     )
     for segment in reversed(segments):
@@ -200,8 +200,8 @@ def _cut(segments: list[Segment], index: int, fault: Fault, recovery_point: int)
     if later or find_good_batch(segment.file, position + 1, fault.next_offset) is not None:
         kept = _keep_damaged(segment, position)
         logger.error(
-            "%s is damaged at byte %d (%s); the log ends there, at offset %d; the %d bytes behind "
-            "are in %s, and %d later segments are put aside too",
+            "%s is damaged at byte %d (%s); the log ends there, at offset %d; the %d bytes after "
+            "it are kept in %s, and %d later segments are set aside too",
             *(path, position, fault.reason, fault.next_offset, cut_bytes, kept, len(later)),
         )
     else:

@@ -44,7 +44,7 @@ class BytesColumn:
     @cython.inline
     @cython.exceptval(check=False)
     def length(self, row: cython.Py_ssize_t) -> cython.longlong:
-        """Give the length of an entry, -1 for null."""
+        """Return the length of an entry, -1 for null."""
         index: cython.Py_ssize_t = self.first + row
         if self.has_nulls and not self.validity[index >> 3] >> (index & 7) & 1:
             return -1
@@ -110,7 +110,7 @@ class HeadersColumn:
     @cython.cfunc
     @cython.exceptval(check=False)
     def size(self, row: cython.Py_ssize_t, count: cython.longlong) -> cython.longlong:
-        """Give what the headers of a row take, without their count."""
+        """Return the size of a row's headers, without their count."""
         total: cython.longlong = 0
         entry: cython.Py_ssize_t = self.ends[self.first + row]
         last: cython.Py_ssize_t = entry + count
@@ -280,7 +280,7 @@ def encode(
 @cython.inline
 @cython.exceptval(check=False)
 def _field_size(length: cython.longlong) -> cython.longlong:
-    """Give what a field takes with the length in front of it; null has the length -1."""
+    """Return the size of a field with its length prefix; null has the length -1."""
     return 1 if length < 0 else _varint_size(length) + length
 
 
@@ -302,7 +302,7 @@ def _varint_size(value: cython.longlong) -> cython.longlong:
 def _put_varint(
     target: cython.uchar[::1], position: cython.Py_ssize_t, value: cython.longlong
 ) -> cython.Py_ssize_t:
-    """Write a zigzag number; give the position behind it."""
+    """Write a zigzag number; return the position after it."""
     rest: cython.ulonglong = value << 1 if value >= 0 else (-(value + 1) << 1) | 1
     while rest > 0x7F:
         target[position] = (rest & 0x7F) | 0x80
@@ -319,7 +319,7 @@ def _murmur2(
     start: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.uint:
-    """Give the 32-bit MurmurHash2 with Kafka's seed. The masks are for Python's numbers."""
+    """Return the 32-bit MurmurHash2 with Kafka's seed. The masks are for Python's numbers."""
     m: cython.uint = 0x5BD1E995
     mask: cython.uint = 0xFFFFFFFF
     hashed: cython.uint = 0x9747B28C ^ length

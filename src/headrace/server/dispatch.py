@@ -203,14 +203,14 @@ class Dispatcher:
             )
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             message = (
-                f"the broker failed at this request; its log has the reason as incident {incident}"
+                f"the broker failed to handle this request; see incident {incident} in its log"
             )
         if request.peer.is_closed:
             return
         response = failure_response(request, code, message)
         request.answer(response)
         if response is None:
-            request.peer.close(f"a request without an answer failed: {message}")
+            request.peer.close(f"a request without a response failed: {message}")
 
     def _refuse(self, peer: Peer, api: Api, version: int, client_id: str | None) -> Undecodable:
         self._broker.counters.undecodable_requests += 1

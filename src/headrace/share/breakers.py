@@ -66,7 +66,7 @@ class GroupBreaker:
         return max(until_ms - self._clock.now_ms(), 0)
 
     def is_holding(self) -> bool:
-        """Whether nothing may be delivered now."""
+        """Return whether nothing may be delivered now."""
         if not self._breaker.is_holding:
             return False
         if not self.is_on:  # turned off in the meantime

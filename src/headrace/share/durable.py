@@ -36,7 +36,7 @@ TRANSITIONS: Final[Mapping[DeliveryState, Mapping[DeliveryState, str]]] = {
     DeliveryState.ACKNOWLEDGED: {},
     DeliveryState.ARCHIVED: {},
 }
-"""Where a record may go from each state, and why. All of them end when the log begins behind it."""
+"""The transitions from each state, and why. All end when the log's start passes the record."""
 
 
 class StateBatch(NamedTuple):

@@ -170,7 +170,7 @@ class LedSharePartition:
     # What members do
 
     def has_records(self, now_ms: int) -> bool:
-        """Whether a fetch would find records."""
+        """Return whether a fetch would find records."""
         return self.next_offset(now_ms) is not None
 
     def next_offset(self, now_ms: int) -> int | None:

@@ -83,10 +83,10 @@ class _Call(msgspec.Struct, Generic[P, A], eq=False):
     """Whether the caller already got its error because this node stops."""
 
     def read_answer(self, row: Any) -> A | KafkaError:
-        """Return the answer from the row of a response, also if it is an error."""
+        """Return the result in a response's row, also if it is an error."""
         if row is None:
             return KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"the coordinator left out {self.key.text}"
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"the coordinator's response lacks {self.key.text}"
             )
         if row.error_code:
             return refusal(row.error_code, row.error_message, f"share partition {self.key.text}")

@@ -100,7 +100,7 @@ class SimulatedDisk:
         self._changes_left = changes
 
     def spare_power(self) -> None:
-        """Take `lose_power_after` back, if it has not happened yet."""
+        """Cancel `lose_power_after`, if it has not happened yet."""
         if self._changes_left:
             self._changes_left = None
 

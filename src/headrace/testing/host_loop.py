@@ -62,7 +62,7 @@ class HostLoop(asyncio.BaseEventLoop):
         return NEVER
 
     def turn(self) -> None:
-        """Run what is ready now, as asyncio's own loop does between two looks at its sockets."""
+        """Run what is ready now, as asyncio's own loop does between two polls of its sockets."""
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
         events._set_running_loop(self)
@@ -73,13 +73,13 @@ class HostLoop(asyncio.BaseEventLoop):
             sys.set_asyncgen_hooks(*hooks)
 
     def drop_ready(self) -> None:
-        """Run no more of what is ready, not even if this is in the middle of a turn."""
+        """Drop everything that is ready, even in the middle of a turn."""
         for handle in self._ready:
             self._dropped.append((handle._callback, handle._args))  # type: ignore[attr-defined]
             handle.cancel()
 
     def bury(self) -> None:
-        """Take apart what is left on a loop that never runs again, without a word."""
+        """Silently dispose of what is left on a loop that never runs again."""
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()
@@ -95,7 +95,7 @@ class HostLoop(asyncio.BaseEventLoop):
         """There is no selector, and so there are no events of one."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps who would have to be woken."""
+        """Do nothing: a simulated loop does not sleep."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.host.loop is self:

@@ -29,7 +29,7 @@ TURN_SECONDS: Final = 50e-6
 LONG_TURN_CHANCE: Final = 0.002
 LONG_TURN_SECONDS_MAX: Final = 0.03
 LOOK_NS_MAX: Final = 4_000
-"""How much later it is, at most, when code looks at the clock again in the same turn."""
+"""The most that the clock advances between two reads in the same turn."""
 FINISHING_CHANGES_MAX: Final = 6
 """How much of the work of a thread a crash may let through: so many changes of the disk."""
 
@@ -94,11 +94,11 @@ class Host:
         self.simulation.network.note_boot(self)
 
     def crash(self, *, power: bool = True) -> None:
-        """End everything at this instant; `boot` then.
+        """Stop everything at this instant; call `boot` afterwards.
 
-        With `power` the machine goes: what its disk had not synced may be lost, and nobody is told.
-        Without, the process alone does, as by kill -9: files are as they were written, and the
-        kernel hangs up on everybody.
+        With `power` the machine loses power: unsynced data may be lost, and no peer is told.
+        Without, only the process ends, as by kill -9: files are as they were written, and the
+        kernel closes all connections.
         """
         loop = self._take_down(power=power)
         if loop is None:
@@ -114,9 +114,9 @@ class Host:
         self.disk.lose_power_after(changes)
 
     def pause(self, seconds: float) -> None:
-        """Let nothing of it run for a while, as a stopped process or a virtual machine that moves.
+        """Pause the host for a while, like a stopped process or a migrating virtual machine.
 
-        Its clocks go on, and its kernel answers for it.
+        Its clocks continue, and its kernel still responds.
         """
         self.simulation.note(self, f"pauses for {seconds:.3f} s")
         self.paused_until = max(self.paused_until, self.simulation.now + seconds)
@@ -145,7 +145,7 @@ class Host:
             loop.threads.kill(None)
 
     def _finish(self, work: Callable[[], object]) -> None:
-        """Let a thread get some way into its work before it is gone, or not."""
+        """Let a thread do a part of its work before it ends, or none."""
         if self.random.random() < 0.5:
             self.disk.lose_power_after(self.random.randint(0, FINISHING_CHANGES_MAX))
             try:
@@ -154,7 +154,7 @@ class Host:
                 self.simulation.note(self, f"goes while it works: {type(error).__name__}")
 
     def bury(self) -> None:
-        """Take apart what is left at the end of a simulation."""
+        """Dispose of what is left at the end of a simulation."""
         if self.loop is not None:
             self._former.append(self.loop)
             self.loop = None
@@ -165,9 +165,9 @@ class Host:
     # What runs on it
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-        """Run a coroutine on the host, from another one; Crashed if the host does not live so long.
+        """Run a coroutine on the host, from another one; raise Crashed if the host dies first.
 
-        The future belongs to the loop of whoever calls.
+        The future belongs to the caller's loop.
         """
         asking = asyncio.get_running_loop()
         answer: asyncio.Future[T] = asking.create_future()
@@ -239,7 +239,7 @@ class Host:
             self._spend()
 
     def _spend(self) -> None:
-        """Let the turn have taken its time: others are ahead meanwhile."""
+        """Advance the host's time by the duration of the turn: others are ahead in the meantime."""
         took = self.random.expovariate(1 / TURN_SECONDS) + self._spent_ns / 1e9
         if self.random.random() < LONG_TURN_CHANCE:
             took += self.random.uniform(0, LONG_TURN_SECONDS_MAX)

@@ -1,8 +1,8 @@
-"""The network of a simulation: who reaches whom, how long it takes, and what is lost.
+"""The network of a simulation: reachability, latency and loss.
 
 Addresses are those of hosts (`10.0.0.1`); 127.0.0.1 is the host itself. Between two hosts there is
-a link each way. A link that is cut holds streams up and loses datagrams; bytes of a stream are
-never lost nor out of order otherwise, as TCP has it, but a connection may be.
+a link each way. A cut link delays streams and loses datagrams; bytes of a stream are never lost or
+reordered, as in TCP, but a connection may be lost.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ OWN_ADDRESSES: Final = ("127.0.0.1", "localhost", "::1")
 ANY_ADDRESSES: Final = (None, "", "0.0.0.0", "::")
 FIRST_FREE_PORT: Final = 32768
 CONNECT_RETRY_SECONDS: Final = 1.0
-"""How long TCP waits for the answer to its first word; then twice as long."""
+"""How long TCP waits for the response to its first packet; then twice as long."""
 RETRANSMIT_SECONDS_MAX: Final = 0.4
-"""How long it takes until a stream goes on after a cut, at most."""
+"""The longest time until a stream continues after a cut."""
 LOOPBACK_SECONDS: Final = 20e-6
 
 Factory = Callable[[], asyncio.BaseProtocol]
@@ -85,12 +85,12 @@ class Network:
         return link
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing through, one way."""
+        """Cut a link, one way."""
         self.simulation.note(source, f"is cut off from {target}")
         self.link(source, target).is_cut = True
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Let nothing through between groups of hosts, either way."""
+        """Cut all links between groups of hosts, both ways."""
         sides = [tuple(group) for group in groups]
         for one in sides:
             for other in sides:
@@ -100,7 +100,7 @@ class Network:
                             self.cut(source, target)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Let everything through again: one way, or everywhere."""
+        """Restore links: one, or all."""
         for (begin, end), link in self.links.items():
             if source in (None, begin) and target in (None, end) and link.is_cut:
                 link.is_cut = False
@@ -116,7 +116,7 @@ class Network:
     # What hosts do
 
     def bind(self, loop: "HostLoop", address: Address) -> Any:
-        """Take an address for a listener (`headrace.server.listeners.Bind`)."""
+        """Bind an address for a listener (`headrace.server.listeners.Bind`)."""
         try:
             return self._bind(loop, address.host, address.port)
         except OSError as error:
@@ -188,7 +188,7 @@ class Network:
         return self._datagrams.get(address)
 
     def release(self, address: tuple[str, int], held: object) -> None:
-        """Let others have an address, if it is still that holder's."""
+        """Release an address, if the holder still has it."""
         if self._bound.get(address) is held:
             del self._bound[address]
             self._listening.pop(address, None)
@@ -196,7 +196,7 @@ class Network:
             del self._datagrams[address]
 
     def note_crash(self, host: "Host", loop: "HostLoop", *, is_silent: bool) -> None:
-        """Forget what a host had; unless it is silent its kernel hangs up on everybody."""
+        """Drop a host's connections; unless it is silent, its kernel closes them all."""
         for stream in tuple(self.streams):
             if stream.loop is loop:
                 stream.die(is_silent=is_silent)
@@ -205,7 +205,7 @@ class Network:
                 del table[address]
 
     def note_boot(self, host: "Host") -> None:
-        """Have a host answer those who still speak to what it was before."""
+        """Make a rebooted host reset connections from its previous life."""
         for source, target in tuple(self.links):
             if target == host.name:
                 self._resume(source, target)

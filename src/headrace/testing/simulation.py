@@ -5,18 +5,18 @@
     client = simulation.host("10.0.0.2")
 
     async def main() -> None:
-        await broker.run(start_a_node())       # on a loop, a disk and clocks of its own
+        await broker.run(start_a_node())       # on its own loop, disk and clocks
         sending = client.start(produce())
         broker.crash()                         # at this instant: nothing of it runs again
         await sending
 
     simulation.run(main())
 
-A host is what a machine with one process on it is: it has a loop, threads, clocks, luck and a disk,
-and meets others only over the network. `hosts` has what can happen to one, `network` what can
-happen between two. Which host is next, how long its turn takes, when a thread is done and when
-bytes arrive follows from the seed: the same seed plays the same again, in any process, and `trace`
-says so. Time stands still while code runs and jumps to the next event when none is left to run.
+A host is a machine with one process: it has a loop, threads, clocks, randomness and a disk, and
+communicates only over the network. `hosts` has the events of one host, `network` those between two.
+The seed determines which host runs next, how long its turn takes, when a thread is done and when
+bytes arrive: the same seed replays the same run, in any process, and `trace` shows it. Time stands
+still while code runs and jumps to the next event when nothing is left to run.
 """
 
 import gc
@@ -79,7 +79,7 @@ class Simulation:
         """Seconds since the beginning, which no host can see."""
         self.trace = Trace()
         self.failures: list[BaseException | str] = []
-        """What went wrong in code that nobody waits for: `run` raises the first."""
+        """Errors in code that is not awaited: `run` raises the first."""
         self.network = Network(self)
         self.hosts: dict[str, Host] = {}
         self._events: list[tuple[float, int, Event]] = []
@@ -96,10 +96,10 @@ class Simulation:
         return host
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Play until `main` returns; give what it returns. Use a simulation once.
+        """Run until `main` returns, and return its result. Use a simulation once.
 
-        The first error that nobody was there to take, on any host, is raised instead. The garbage
-        collector rests meanwhile: when it ran would depend on what ran before.
+        The first unhandled error of any host is raised instead. The garbage collector is off in
+        the meantime: when it runs would depend on what ran before.
         """
         is_collecting = gc.isenabled()
         gc.disable()
@@ -118,7 +118,7 @@ class Simulation:
                 gc.enable()
 
     def step(self) -> None:
-        """Let the next thing happen."""
+        """Run the next event."""
         when, host = NEVER, self.observer
         for each in (self.observer, *self.hosts.values()):
             next_at = each.next_at()
@@ -138,7 +138,7 @@ class Simulation:
             host.turn()
 
     def call_later(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> Event:
-        """Have something happen that is no host's doing."""
+        """Schedule an event that belongs to no host."""
         return self.call_at(self.now + seconds, callback, *arguments)
 
     def call_at(self, at: float, callback: Callable[..., None], *arguments: Any) -> Event:
@@ -151,13 +151,13 @@ class Simulation:
         self.trace.add(f"{self.now:.9f} {host} {what}")
 
     def fail(self, failure: BaseException | str) -> None:
-        """Take note of an error that nobody is there to take; `run` raises it."""
+        """Record an unhandled error; `run` raises it."""
         self.note("simulation", f"fails: {failure!r}")
         self.failures.append(failure)
 
 
 class SimulationFailure(Exception):
-    """An error in a callback or in a task that nobody waits for."""
+    """An error in a callback or in a task that is not awaited."""
 
     def __init__(self, failure: BaseException | str) -> None:
         super().__init__(str(failure) if isinstance(failure, str) else repr(failure))

@@ -30,14 +30,14 @@ class SimulatedSocket:
 
 
 class Listening:
-    """Who takes connections at an address."""
+    """The listener at an address."""
 
     def __init__(self, loop: "HostLoop", factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self.loop = loop
         self._factory = factory
 
     def accept(self, stream: SimulatedStream) -> None:
-        """Have the program meet a client whose connection the kernel has taken."""
+        """Pass a client's accepted connection to the program."""
         self.loop.call_soon(self._begin, stream, context=self.loop.root.copy())
 
     def _begin(self, stream: SimulatedStream) -> None:

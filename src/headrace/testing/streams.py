@@ -1,9 +1,9 @@
-"""Streams of a simulated network: what TCP and a loop's transport are to a program, together.
+"""Streams of a simulated network: TCP and a loop's transport in one.
 
-A stream is one end of a connection, the transport of one program. What a program writes waits in
-its transport, as it does where a loop could not give it to the kernel yet, and from there goes to
-the other end as fast as that takes it: so many bytes may be under way or unread, no more. What
-arrives is read in pieces of any size.
+A stream is one end of a connection, the transport of one program. Written data waits in the
+transport, as in a loop that could not pass it to the kernel yet, and from there goes to the other
+end as fast as that reads it: a bounded number of bytes may be in flight or unread. Arriving data is
+read in pieces of any size.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from headrace.testing.network import Network
 
 WINDOW_BYTES: Final = 128 * 1024
-"""How much may be under way or unread: both kernels' buffers."""
+"""How much may be in flight or unread: both kernels' buffers."""
 HIGH_WATER_BYTES: Final = 64 * 1024
-"""With so much in its transport a program is told to pause, as asyncio does."""
+"""With this much in its transport a program must pause, as in asyncio."""
 SPLIT_CHANCE: Final = 0.1
 """How often what is there is read in two pieces."""
 
@@ -59,20 +59,20 @@ class SimulatedStream(asyncio.Transport):
         self._is_sending_due = False
         self._window = WINDOW_BYTES
         self._pipe: deque[tuple[float, bytes | int | type[Fin | Reset]]] = deque()
-        """What is under way to the other end: bytes, how many were read here, or an end."""
+        """What is in flight to the other end: bytes, counts of bytes read here, or an end."""
         self._last_arrival = 0.0
         self._is_moving = False
-        """Whether the first of what is under way has a time to arrive."""
+        """Whether the first item in flight has an arrival time."""
         # What comes in
         self._inbox = bytearray()
         self._is_reading = True
         self._is_read_due = False
         self._has_ended = False
-        """Whether the other end says no more."""
+        """Whether the other end has finished writing."""
         # How it ends
         self._is_closing = False
         self._is_gone = False
-        """Whether the kernel knows the connection no more."""
+        """Whether the kernel has forgotten the connection."""
 
     def join(self, peer: "SimulatedStream") -> None:
         """Make one connection of two ends."""
@@ -80,7 +80,7 @@ class SimulatedStream(asyncio.Transport):
         self._network.streams[self] = self._network.streams[peer] = None
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have the program meet its connection."""
+        """Pass the connection to the program."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._read_soon()
@@ -203,7 +203,7 @@ class SimulatedStream(asyncio.Transport):
             self._finish()
 
     def _put(self, what: bytes | int | type[Fin | Reset]) -> None:
-        """Put something on its way; it arrives behind what was put before."""
+        """Send something; it arrives after everything sent before."""
         simulation = self._network.simulation
         link = self._network.link(self.local[0], self.remote[0])
         self._last_arrival = max(self._last_arrival, simulation.now + link.seconds())
@@ -229,7 +229,7 @@ class SimulatedStream(asyncio.Transport):
         self._peer._take(what)
 
     def _take(self, what: bytes | int | type[Fin | Reset]) -> None:
-        """Have the kernel take what arrived from the other end."""
+        """Make the kernel accept what arrived from the other end."""
         if isinstance(what, int):
             self._window += what
             if not self._is_gone:
@@ -272,7 +272,7 @@ class SimulatedStream(asyncio.Transport):
         self._read_soon()
 
     def _deliver(self) -> int:
-        """Have the program take some of what arrived; give how much."""
+        """Pass some of the received data to the program; return how much."""
         count = len(self._inbox)
         if self.loop.host.random.random() < SPLIT_CHANCE:
             count = self.loop.host.random.randint(1, count)

@@ -1,8 +1,8 @@
-"""The threads of a simulated host: work that is done at one instant, some time after it was given.
+"""The threads of a simulated host: work that runs at one instant, some time after submission.
 
-Threads share no instant with the loop here, so two pieces of code never run at once; what a real
-machine could do in between is explored by when the work takes effect, and how much later its loop
-hears of it. A pool does as much at a time as it has threads, and begins in the order given.
+Threads never run at the same instant as the loop here, so two pieces of code never run at once.
+Interleavings of a real machine are explored by when the work takes effect, and how much later its
+loop gets the result. A pool runs as much concurrently as it has threads, in order of submission.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class Pool:
 
 
 class SimulatedWorker:
-    """A thread of its own, as `headrace.raft.ports.DiskWorker`."""
+    """A dedicated thread, as a `headrace.raft.ports.DiskWorker`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -133,7 +133,7 @@ def _stretches(acknowledgements: Sequence[Acknowledgement]) -> tuple[list[Stretc
             size = 0
         if size <= 0:
             raise _malformed(
-                f"offsets {first_offset} to {last_offset} come after offset {previous}"
+                f"offsets {first_offset} to {last_offset} do not follow offset {previous}"
             )
         previous = last_offset
         position = first_offset
@@ -171,12 +171,12 @@ def _never_acquired(window: Window, wrong: Acknowledgement) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_RECORD_STATE if is_empty else ErrorCode.INVALID_REQUEST,
         f"Offsets {wrong.first_offset} to {wrong.last_offset} are acknowledged, but nothing"
-        f" behind offset {window.end_offset} was acquired.",
+        f" after offset {window.end_offset} was acquired.",
     )
 
 
 def _malformed(what: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"Acknowledgements cannot be: {what}.")
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid acknowledgements: {what}.")
 
 
 def _not_held(run: Run, offset: int, member_id: str) -> KafkaError:

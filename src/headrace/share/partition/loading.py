@@ -16,7 +16,7 @@ def load(durable: DurableState, start_offset: int, limits: Limits) -> Window:
     for batch in durable.batches:
         first, last, state, count = batch
         if first <= window.end_offset or last < first:
-            raise _impossible(f"offsets {first} to {last} behind offset {window.end_offset}")
+            raise _impossible(f"offsets {first} to {last} do not follow offset {window.end_offset}")
         if state == ACQUIRED or not AVAILABLE <= state <= ARCHIVED:
             raise _impossible(f"state {state} of offsets {first} to {last}")
         if first > window.end_offset + 1:
@@ -33,5 +33,5 @@ def load(durable: DurableState, start_offset: int, limits: Limits) -> Window:
 def _impossible(what: str) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        f"The state of the share partition cannot be: {what}. Set the group's offsets anew.",
+        f"The state of the share partition is inconsistent: {what}. Reset the group's offsets.",
     )

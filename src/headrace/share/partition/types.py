@@ -26,7 +26,7 @@ class Cause(Enum):
     LOCK_TIMED_OUT = "acquisition lock timed out"
     ABORTED = "transaction aborted"
     UNREADABLE = "cannot be read"
-    BEHIND_LOG_START = "behind the start of the log"
+    BEHIND_LOG_START = "before the start of the log"
     GONE = "no longer in the log"
     """Compacted away, or never a record: an offset without a record to deliver."""
 
