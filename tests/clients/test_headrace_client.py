@@ -408,7 +408,7 @@ def test_one_address_that_answers_is_enough(any_bootstrap: str) -> None:
 
 def test_a_cluster_that_nobody_answers_for_is_named() -> None:
     async def work() -> None:
-        with pytest.raises(NotReachable, match=r"127\.0\.0\.1:1: nobody listens there"):
+        with pytest.raises(NotReachable, match=r"127\.0\.0\.1:1: connection refused"):
             await Cluster("127.0.0.1:1").connect()
 
     run(work())
@@ -424,7 +424,7 @@ def test_a_peer_that_says_nothing_is_given_up_in_time() -> None:
         server = await asyncio.start_server(silence, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         settings = ClientSettings(connect_timeout_ms=100)
-        with pytest.raises(NotReachable, match=f"{port} did not answer within 100 ms"):
+        with pytest.raises(NotReachable, match=f"{port} did not respond within 100 ms"):
             await Cluster(f"127.0.0.1:{port}", settings).connect()
         finished.set()
         server.close()

@@ -35,9 +35,9 @@ def _explain_classic(group: GroupDescription, history: GroupHistory, now_ms: int
             longest_ms = max(history.rebalance_timeout_ms.values(), default=-1)
             limit = f" ({_duration(longest_ms)})" if longest_ms >= 0 else ""
             yield (
-                "A classic group does not tell which of them have joined. A member that has not "
-                f"within its rebalance timeout, max.poll.interval.ms of consumers{limit}, is left "
-                "out: look for one that takes long to process what it polled."
+                "A classic group does not show which of them have joined. A member that has not "
+                f"within its rebalance timeout, max.poll.interval.ms of consumers{limit}, is "
+                "removed: look for one that takes long to process what it polled."
             )
         case "CompletingRebalance":
             yield (
@@ -59,9 +59,9 @@ def _changed_members(group: GroupDescription, history: GroupHistory) -> Iterator
         if member.member_id not in before:
             yield f"New since then: {_name(member)}."
     for member_id in sorted(before - now):
-        yield f"Gone since then: {member_id}; it left, or was not heard of in its session timeout."
+        yield f"Gone since then: {member_id}; it left, or its session timed out."
     if now == before:
-        yield "The members are the same: one of them asked to join anew, or its topics changed."
+        yield "The members are the same: one of them rejoined, or its topics changed."
 
 
 def _explain_epochs(group: GroupDescription, history: GroupHistory, now_ms: int) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _explain_epochs(group: GroupDescription, history: GroupHistory, now_ms: int)
     if old and len(old) < len(group.members):
         yield (
             f"{_count(len(old), 'member')} of {len(group.members)} speak the classic protocol: "
-            "the group is on its way from one protocol to the other."
+            "the group is migrating between protocols."
         )
 
 
@@ -116,9 +116,11 @@ def _explain_late(
     if surplus:
         timeout_ms = history.rebalance_timeout_ms.get(member.member_id, -1)
         limit = (
-            f" It is fenced {_duration(timeout_ms)} after it was told." if timeout_ms > 0 else ""
+            f" It is fenced {_duration(timeout_ms)} after it was asked to."
+            if timeout_ms > 0
+            else ""
         )
-        yield f"  It has to give up {_partitions(surplus)}, and has not said that it did.{limit}"
+        yield f"  It has to give up {_partitions(surplus)}, and has not confirmed that.{limit}"
     for partition in missing[:SHOWN_PARTITIONS_MAX]:
         owner = owners.get(partition)
         if owner is not None and owner is not member:
@@ -127,7 +129,7 @@ def _explain_late(
     if free:
         yield f"  It may take {_partitions(free)} with its next heartbeat."
     if member.target is None:
-        yield "  It learns of what it is to read with its next heartbeat."
+        yield "  It gets its assignment with its next heartbeat."
     elif not surplus and not missing:
         yield "  It has its partitions and has not confirmed the epoch with a heartbeat."
 

@@ -71,7 +71,7 @@ class Accumulator:
     ) -> tuple[Batch, int, bool]:
         """Add a record (key, value, headers), of this size at most, to a batch.
 
-        `now` is asked for the time if the record opens a batch.
+        `now` is called for the time if the record opens a batch.
 
         Returns the batch, the record's index in it, and whether there is something new to send.
         """

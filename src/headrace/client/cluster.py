@@ -116,7 +116,7 @@ class Cluster:
         return self._is_closed
 
     async def connection(self, node_id: int) -> Connection:
-        """Give the connection to a node, opened if need be."""
+        """Return the connection to a node, opening it if needed."""
         if node_id == ANY_NODE:
             return await self._any_connection()
         if node_id == CONTROLLER:
@@ -137,10 +137,10 @@ class Cluster:
         code_of: Callable[[M], int] | None = None,
         patience_ms: int = 0,
     ) -> M:
-        """Send a request to a node and give its answer.
+        """Send a request to a node and return its response.
 
-        Tried again while nobody can be reached or `code_of(answer)` is retriable, up to the API
-        timeout. Use it for requests that may be carried out twice.
+        Retried while no node can be reached or `code_of(answer)` is retriable, up to the API
+        timeout. Use it for idempotent requests.
         """
         retries = Retries(self.settings)
         while True:

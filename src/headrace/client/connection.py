@@ -44,8 +44,8 @@ async def open_connection(address: Address, settings: ClientSettings) -> "Connec
     except TimeoutError:
         connection.close()
         raise NotReachable(
-            f"{address} did not answer within {settings.connect_timeout_ms} ms; "
-            "is it a Kafka listener, and is the network between open?"
+            f"{address} did not respond within {settings.connect_timeout_ms} ms; "
+            "is it a Kafka listener, and does a firewall block it?"
         ) from None
     except OSError as error:
         raise NotReachable(f"cannot connect to {address}: {_reason(error)}") from None
@@ -197,15 +197,19 @@ class Connection(asyncio.BufferedProtocol):
         try:
             _, answer = read_response(frame, key, version)
         except WireError as error:
-            failure = NotReachable(f"{self.address} sent what cannot be read: {error}")
+            failure = NotReachable(f"{self.address} sent an unreadable response: {error}")
             self._fail(failure)
             raise failure from error
-        assert isinstance(answer, answer_type), f"{answer_type.__name__} answers another request"
+        assert isinstance(answer, answer_type), (
+            f"{answer_type.__name__} is the response to another request"
+        )
         return answer
 
     def _time_out(self, key: ApiKey, timeout_ms: int) -> None:
         self._fail(
-            NotReachable(f"{self.address} did not answer {APIS[key].name} within {timeout_ms} ms")
+            NotReachable(
+                f"{self.address} did not respond to {APIS[key].name} within {timeout_ms} ms"
+            )
         )
 
     def _fail(self, failure: NotReachable) -> None:
@@ -245,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         number = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
         if not self._waiting or self._waiting[0].correlation_id != number:
-            self._fail(NotReachable(f"{self.address} sent answer {number}, which nobody waits for"))
+            self._fail(NotReachable(f"{self.address} sent an unexpected response ({number})"))
             return
         waiting = self._waiting.popleft()
         waiting.timer.cancel()
@@ -269,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return "connection refused"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

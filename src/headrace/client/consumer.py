@@ -147,7 +147,7 @@ class Consumer:
         await self._close(CLOSE_TIMEOUT_MS, is_done=error is None)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group, stop fetching and hang up.
+        """Leave the group, stop fetching and disconnect.
 
         That takes at most `timeout_ms`, and two seconds more to leave the group if a broker hangs.
         Before that, automatic commit commits finished records. Those are all that you got, unless

@@ -47,7 +47,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
 
 
 class QuorumMember(msgspec.Struct, frozen=True):
-    """One voter or observer of the metadata log. Times are -1 where nobody knows."""
+    """One voter or observer of the metadata log. Times are -1 if unknown."""
 
     node_id: int
     log_end_offset: int
@@ -56,7 +56,7 @@ class QuorumMember(msgspec.Struct, frozen=True):
 
 
 class QuorumDescription(msgspec.Struct, frozen=True):
-    """Who agrees on metadata, and how far they are."""
+    """The members of the metadata quorum, and their progress."""
 
     leader_id: int
     leader_epoch: int

@@ -40,7 +40,7 @@ class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a producer gathers records, and for how long it tries to deliver them."""
 
     linger_ms: float = 0
-    """How long a record may wait for others. While a batch of its partition is on its way it
+    """How long a record may wait for others. While a batch of its partition is in flight it
     waits anyway, so that batches grow under load even with 0."""
     batch_bytes: int = 1_000_000
     """The size of a batch before compression; one record may be larger."""

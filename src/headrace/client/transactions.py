@@ -27,7 +27,7 @@ from headrace.wire.messages.write_txn_markers_request import (
 from headrace.wire.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
 _FENCING_TIMEOUT_MS: Final = 1
-"""Nobody writes under the id that fencing gives, so a transaction of it may end at once."""
+"""No producer writes with the epoch that fencing returns, so its transaction may end at once."""
 
 
 class ListedTransaction(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ async def fence_producer(cluster: Cluster, transactional_id: str) -> None:
 
 
 async def abort_transaction(cluster: Cluster, transactional_id: str) -> None:
-    """Abort the open transaction of an id that somebody has used, and shut its producer out."""
+    """Abort the open transaction of a used id, and fence its producer."""
     await describe_transaction(cluster, transactional_id)  # fencing would create an unused id
     await fence_producer(cluster, transactional_id)
 

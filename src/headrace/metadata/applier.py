@@ -1,10 +1,10 @@
 """The applier: committed entries become the image, each once, in order, or the node stops.
 
     last = applier.apply(committed)             # the index that the image covers now
-    applier.outcome(index).raise_if_refused()   # what became of one's own proposal
+    applier.outcome(index).raise_if_refused()   # the outcome of one's own proposal
 
-An index at or below the applied one is ignored, for the image and for those who watch alike; the
-entries of a batch share an index and are all applied. Indices may skip: Raft takes some for itself.
+An index at or below the applied one is ignored, for the image and for watchers alike; the entries
+of a batch share an index and are all applied. Indices may skip: Raft uses some itself.
 """
 
 from collections.abc import Callable, Iterable

@@ -23,7 +23,7 @@ def allocate(image: Image, entry: SurrogateAlloc) -> list[Event]:
     if entry.hwm <= hwm:
         raise refuse(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"{hwm} blocks of producer ids are taken, {entry.hwm} is no more: ask again",
+            f"{hwm} blocks of producer ids are taken, {entry.hwm} is no more: retry",
         )
     image.state.surrogate_hwm = entry.hwm
     return [SurrogatesAllocated(hwm, entry.hwm - 1)]

@@ -84,7 +84,7 @@ def add_partitions(image: Image, ddl: AddPartitions) -> list[Event]:
     if first != ddl.expected_count:
         raise refuse(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {topic.name} has {first} partitions, not {ddl.expected_count}: ask again",
+            f"topic {topic.name} has {first} partitions, not {ddl.expected_count}: retry",
         )
     _check_assignments(image, topic.name, ddl.partitions, TOPIC_PARTITIONS_MAX - first)
     image.add_partitions(topic, [_partition(image, each) for each in ddl.partitions])

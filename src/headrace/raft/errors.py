@@ -103,7 +103,7 @@ class ProposalUncertain(RaftError):
     def __init__(self, index: int, term: int, reason: str) -> None:
         super().__init__(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"nobody knows yet whether the proposal of term {term} at index {index} is "
+            f"it is not known yet whether the proposal of term {term} at index {index} is "
             f"committed: {reason}",
         )
 

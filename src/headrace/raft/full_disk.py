@@ -60,8 +60,8 @@ class FullDisk:
             if now_ms - self._room_since_ms >= self._retry_ms_max:
                 self._wait_ms = 0
             logger.error(
-                "node %s has no room for its metadata log and takes no changes until it has, "
-                "reads go on: %s",
+                "node %s has no room for its metadata log and refuses changes until it has; "
+                "reads continue: %s",
                 self._node,
                 error,
             )

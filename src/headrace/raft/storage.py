@@ -202,7 +202,9 @@ class RaftStorage:
             self._roll()
         except OutOfSpace as error:
             if not self._is_roll_late:
-                logger.warning("the metadata log goes on in %s: %s", file_name(self._number), error)
+                logger.warning(
+                    "the metadata log continues in %s: %s", file_name(self._number), error
+                )
             self._is_roll_late = True
         else:
             self._is_roll_late = False

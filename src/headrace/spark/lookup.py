@@ -124,8 +124,8 @@ async def resolve(
     late = [each for each, offset in found.items() if offset < 0]
     if late and is_start and not options.late_start_is_end:
         raise InvalidOption(
-            f"no record of {describe(late)} is as late as the starting timestamp asks for; set "
-            "startingOffsetsByTimestampStrategy=latest to begin at the end there"
+            f"no record of {describe(late)} is as late as the starting timestamp; set "
+            "startingOffsetsByTimestampStrategy=latest to start at the end there"
         )
     return found | await ends(cluster, late, LATEST, options)
 

@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError
 LOG = logging.getLogger("headrace.spark")
 
 _WAY_OUT = (
-    "set failOnDataLoss=false to go on with what is left, or begin anew with another "
+    "set failOnDataLoss=false to continue with what is left, or start over with another "
     "checkpointLocation or startingOffsets"
 )
 

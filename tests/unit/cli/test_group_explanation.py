@@ -141,5 +141,5 @@ def test_a_late_member_of_a_share_group_waits_for_its_own_heartbeat() -> None:
         "jobs is rebalancing: 1 of 1 member do not have what epoch 5 gives them; "
         "it began 30.0 s ago.",
         "Late: slow (app at 10.0.0.1), at epoch 4, to which it moved 40.0 s ago.",
-        "  It learns of what it is to read with its next heartbeat.",
+        "  It gets its assignment with its next heartbeat.",
     ]

@@ -145,7 +145,7 @@ async def test_a_request_that_is_not_answered_in_time_ends_the_connection_for_al
     ]
     outcomes = await asyncio.gather(*work, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == [
-        "broker:9092 did not answer ListGroups within 20 ms"
+        "broker:9092 did not respond to ListGroups within 20 ms"
     ] * 2
     assert peer.is_gone
     assert not peer.connection.is_open
@@ -178,7 +178,7 @@ async def test_an_answer_that_nobody_waits_for_ends_the_connection() -> None:
     peer = await negotiated((ApiKey.LIST_GROUPS, 0, 4))
     peer.send(b"\x00\x00\x00\x04\x00\x00\x00\x09")
     assert peer.is_gone
-    with pytest.raises(NotReachable, match="answer 9"):
+    with pytest.raises(NotReachable, match=r"an unexpected response \(9\)"):
         await peer.connection.request(ListGroupsRequest(), ListGroupsResponse)
 
 
@@ -188,7 +188,7 @@ async def test_an_answer_that_cannot_be_read_names_the_broker_and_the_field() ->
     asking = asyncio.create_task(peer.connection.request(ListGroupsRequest(), ListGroupsResponse))
     await asyncio.sleep(0)
     peer.send(b"\x00\x00\x00\x06" + b"\x00\x00\x00\x01" + b"\x00\x00")
-    with pytest.raises(NotReachable, match=r"broker:9092 sent what cannot be read: ListGroups"):
+    with pytest.raises(NotReachable, match=r"broker:9092 sent an unreadable response: ListGroups"):
         await asking
     assert peer.is_gone
 

@@ -266,9 +266,9 @@ class GroupSession:
                 seen, since = progress, loop.time()
             elif loop.time() - since >= patience:
                 _LOGGER.warning(
-                    "group %r: nobody asked this consumer for records within "
-                    "max_poll_interval_ms=%d; it leaves the group, and joins again with the next "
-                    "poll. Raise the limit, or do less between two polls",
+                    "group %r: this consumer was not polled within max_poll_interval_ms=%d; it "
+                    "leaves the group and rejoins with the next poll. Raise the limit, or do "
+                    "less between two polls",
                     self.terms.group_id,
                     self.terms.max_poll_interval_ms,
                 )

@@ -280,10 +280,10 @@ async def end_transaction(
 def fenced(transactional_id: str) -> ProducerFenced:
     """Return the error of a producer that is not the newest of its id."""
     return ProducerFenced(
-        f"the producer with transactional_id {transactional_id!r} was shut out: another producer "
+        f"the producer with transactional_id {transactional_id!r} was fenced: another producer "
         "with the same id has started, or a transaction was open for longer than "
-        "transaction_timeout_ms. Its transaction is aborted; go on with a new Producer, if this "
-        "one should be the one"
+        "transaction_timeout_ms. Its transaction is aborted; create a new Producer if this one "
+        "should continue"
     )
 
 

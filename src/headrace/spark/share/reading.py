@@ -58,7 +58,7 @@ def _leave_out(options: ShareOptions, span: Span, found: Unreadable) -> None:
         raise UnreadableRecords(
             f"{found}; the log is damaged there, and no member of share group {options.group!r} "
             "can read it (`headrace log dump` shows more): restore the log, or start this query "
-            "with failOnDataLoss=false to have these records rejected and to go on with the others"
+            "with failOnDataLoss=false to reject these records and continue with the others"
         )
     LOG.warning("%s; rejected, as failOnDataLoss is false", found)
     cluster = cluster_of(options.connecting)

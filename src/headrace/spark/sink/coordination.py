@@ -69,7 +69,7 @@ class Coordination:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
                 f"option {TIMEOUT_NAME!r} is {self._timeout_ms}, more than the cluster's "
-                f"{_BROKERS_LIMIT} allows: ask for less, or raise that setting of the brokers",
+                f"{_BROKERS_LIMIT} allows: set a smaller one, or raise that setting of the brokers",
             )
         raise_for(answer.error_code, None, f"transactional id {transactional_id!r}")
         return answer.producer_id, answer.producer_epoch

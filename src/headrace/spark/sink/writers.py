@@ -203,10 +203,10 @@ def _sink_of(messages: Messages) -> Sink | None:
 def _explain_left(lost: LostRows) -> str:
     names = ", ".join(lost.transactional_ids[:NAMED_MAX])
     return (
-        f"another batch write, whose driver died when it was decided, is only half there: the "
+        f"another batch write, whose driver died after its decision, is incomplete: the "
         f"cluster aborted {len(lost.transactional_ids)} of its {lost.total} transactions ({names}) "
-        f"before somebody could commit them, as they were open for longer than {TIMEOUT_NAME}. "
-        "Write what is missing again"
+        f"before they could be committed, as they were open for longer than {TIMEOUT_NAME}. "
+        "Write the missing rows again"
     )
 
 
@@ -216,6 +216,6 @@ def _explain(lost: LostRows) -> str:
         f"batch {lost.batch}: the cluster aborted {len(lost.transactional_ids)} of its "
         f"{lost.total} transactions before they could be committed ({names}), so that their "
         f"rows are missing. They were open for longer than {TIMEOUT_NAME}: raise it, and the "
-        "brokers' transaction.max.timeout.ms. The next run goes on behind this batch; write what "
-        "is missing again by a batch job over the same input"
+        "brokers' transaction.max.timeout.ms. The next run continues after this batch; write the "
+        "missing rows again with a batch job over the same input"
     )
