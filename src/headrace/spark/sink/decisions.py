@@ -210,7 +210,7 @@ def _is_decided(history: History, batch: int) -> bool:
         return False
     if decision.batch > batch:
         raise Fenced(
-            f"batch {decision.batch} of this query is already written and its checkpoint asks for "
+            f"batch {decision.batch} of this query is written already and its checkpoint asks for "
             f"batch {batch}: the checkpoint is older than what was written. Go back to the newer "
             "one, or start with a new checkpoint at the offsets that you want"
         )
