@@ -53,7 +53,7 @@ def accept(
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = log.start_offset
     partition.counters.produce_requests += 1
-    is_flush_awaited = log.wants_flush and partition.is_flush_awaited
+    is_flush_awaited = (log.wants_flush or appended.is_duplicate) and partition.is_flush_awaited
     if is_flush_awaited or (acks == ACKS_ALL and log.high_watermark <= appended.last_offset):
         return Wait(partition, appended.last_offset + 1, row, is_flush_awaited)
     return None

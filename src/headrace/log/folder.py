@@ -292,8 +292,13 @@ class LogFolder:
                 continue
             if topic_id is None and not is_clean and log.size_bytes and log.recovery_point == 0:
                 strays.append(log)
-            else:
-                self.logs[key] = log
+                continue
+            self.logs[key] = log
+            if topic_id is not None and not is_clean:
+                # Whoever was to sync it may have been killed before.
+                metadata = self.disk.open(f"{name}/{PARTITION_METADATA}")
+                metadata.close()
+                log.flusher.also_sync(metadata)
         if strays:
             self._set_strays_aside(strays)
 
@@ -309,6 +314,8 @@ class LogFolder:
             start_offset=stored(LOG_STARTS, key) or 0,
             was_compacted=cleaned is not None,
         )
+        if log.end_offset - log.recovery_point >= log.settings.flush_messages:
+            _sync_found(log)
         start_offset, end_offset = log.start_offset, log.end_offset
         high_watermark = stored(HIGH_WATERMARKS, key) or 0
         log.advance_high_watermark(min(max(high_watermark, start_offset), end_offset))
@@ -345,6 +352,19 @@ class LogFolder:
                 raise
             logger.warning("%s is written again: %s", path, error.message)
             return None
+
+
+def _sync_found(log: Log) -> None:
+    """Make durable what a crash left, where flush.messages promises that what is seen is.
+
+    After a kill it may be in the page cache only.
+    """
+    try:
+        log.flusher.prepare().run()
+    except OSError as error:
+        log.fail(error)
+    else:
+        log.recovery_point = log.end_offset
 
 
 def _folder_name(key: TopicPartition) -> str:

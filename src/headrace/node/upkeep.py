@@ -150,6 +150,7 @@ class Upkeep:
                 if log.is_flush_due(now_ms) and log.is_writable:
                     with counted.failures_of(partition.name):
                         await log.flush()
+                        partition.on_flushed()
                         counted.freed(1)
 
     async def run_checkpoint(self) -> None:

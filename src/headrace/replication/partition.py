@@ -177,9 +177,16 @@ class Partition:
         return appended
 
     def on_appended(self, byte_count: int) -> None:
-        """Advance the high watermark if no other replica is needed, and wake readers."""
+        """Move the high watermark if nobody else has to have it, and wake readers.
+
+        Where flush.messages is reached that waits for the disk: readers, and coordinators that
+        answer by the watermark, are not to see what a crash would take back.
+        """
         if len(self.isr) == 1:
             log = self.log
+            if log.wants_flush and self.is_flush_awaited:
+                self.flush_soon()
+                return
             log.advance_high_watermark(log.end_offset)
             if self.fetch_waiters:
                 for waiter in tuple(self.fetch_waiters):
@@ -199,22 +206,34 @@ class Partition:
     async def _flush(self) -> None:
         log = self.log
         try:
-            while self.produce_waiters and log.recovery_point < log.end_offset:
+            while log.recovery_point < log.end_offset and (
+                self.produce_waiters or self.is_flush_awaited
+            ):
                 await log.flush()
-                self._tell_producers()
+                self.on_flushed()
         except ReadOnlyLog:
             self._tell_producers()  # the log has the reason
         finally:
             self.flushing = None
+
+    def on_flushed(self) -> None:
+        """Tell everybody who waits for the disk what is on it by now."""
+        before = self.log.high_watermark
+        self._advance()
+        if self.log.high_watermark > before:
+            for waiter in tuple(self.fetch_waiters):
+                waiter.on_change(self)
 
     def _tell_producers(self) -> None:
         for waiter in tuple(self.produce_waiters):
             waiter.on_progress()
 
     def _advance(self) -> None:
-        """Advance the high watermark as far as the in-sync replicas allow."""
+        """Move the high watermark as far as the replicas in sync and flush.messages allow."""
         if self.is_leader and len(self.isr) == 1:
-            self.log.advance_high_watermark(self.log.end_offset)
+            log = self.log
+            reached = log.recovery_point if self.is_flush_awaited else log.end_offset
+            log.advance_high_watermark(max(reached, log.high_watermark))
             self._tell_producers()
 
     @property

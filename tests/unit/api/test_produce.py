@@ -181,6 +181,32 @@ def test_with_flush_messages_1_an_answer_means_that_it_is_on_disk(harness: Harne
         assert log.recovery_point >= end
 
 
+def test_with_flush_messages_1_a_repeated_record_is_on_disk_when_it_is_answered(
+    harness: Harness,
+) -> None:
+    harness.create_topic("orders", configs={"flush.messages": "1"})
+    log = harness.partition("orders", 0).log
+    request = produce(batch(producer_id=5, producer_epoch=0, base_sequence=0))
+    assert only(harness.ask(request, 12)).base_offset == 0
+    log.recovery_point, log.wants_flush = 0, False  # as while a sync runs
+    assert only(harness.ask(request, 12)).base_offset == 0
+    assert log.recovery_point == 1
+
+
+def test_with_flush_messages_1_nobody_reads_what_is_not_on_disk(harness: Harness) -> None:
+    harness.create_topic("orders", configs={"flush.messages": "1"})
+    log = harness.partition("orders", 0).log
+
+    async def watch() -> None:
+        asking = asyncio.ensure_future(harness.ask_async(produce(batch()), 12))
+        while not asking.done():
+            assert log.high_watermark <= log.recovery_point
+            await asyncio.sleep(0)
+        assert log.high_watermark == log.end_offset == 1
+
+    harness.run(watch())
+
+
 def test_many_at_once_share_a_sync_and_are_all_answered(harness: Harness) -> None:
     harness.create_topic("orders", configs={"flush.messages": "1"})
 

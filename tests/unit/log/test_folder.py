@@ -405,6 +405,44 @@ def test_whose_log_it_is_outlives_a_crash_once_it_was_flushed_or_closed() -> Non
         assert last.topic_ids == {(ORDERS, ZERO): TOPIC_ID, (ORDERS, ONE): TOPIC_ID}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_whose_log_it_is_outlives_a_clean_close_after_a_kill(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    append(open_folder(disk).create(ORDERS, ZERO, TOPIC_ID), b"a")
+    disk.end_process()
+    open_folder(disk).close(broker_epoch=4)
+    disk.crash()
+    again = open_folder(disk)
+    assert not again.offline
+    assert again.topic_ids == {(ORDERS, ZERO): TOPIC_ID}
+    assert values_of(again.logs[ORDERS, ZERO]) == [b"a"]
+
+
+def open_flushed(disk: SimulatedDisk) -> LogFolder:
+    settings = LogSettings(flush_messages=1)
+    return LogFolder.open(disk, lambda _: settings, cluster_id="c", node_id=1)
+
+
+def test_with_flush_messages_1_what_a_kill_left_is_on_disk_before_it_is_served(
+    disk: SimulatedDisk,
+) -> None:
+    append(open_flushed(disk).create(ORDERS, ZERO, TOPIC_ID), b"a")
+    disk.end_process()
+    log = open_flushed(disk).logs[ORDERS, ZERO]
+    assert log.recovery_point == log.end_offset == 1
+    disk.crash()
+    assert values_of(open_flushed(disk).logs[ORDERS, ZERO]) == [b"a"]
+
+
+def test_a_log_that_cannot_be_synced_at_the_start_is_read_only(disk: SimulatedDisk) -> None:
+    append(open_flushed(disk).create(ORDERS, ZERO, TOPIC_ID), b"a")
+    disk.end_process()
+    disk.fail("sync", "orders-0/*.log")
+    log = open_flushed(disk).logs[ORDERS, ZERO]
+    assert (log.recovery_point, log.end_offset) == (0, 1)
+    assert not log.is_writable
+
+
 def test_a_log_that_nobody_knows_the_topic_of_is_put_aside(
     disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
