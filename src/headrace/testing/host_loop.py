@@ -11,7 +11,6 @@ from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.testing.hosts import Host
 
 NEVER: Final = float("inf")
+CLOSE_ATTEMPTS_MAX: Final = 20
 
 
 class HostLoop(asyncio.BaseEventLoop):
@@ -82,10 +82,7 @@ class HostLoop(asyncio.BaseEventLoop):
         """Silently dispose of what is left on a loop that never runs again."""
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            with suppress(BaseException):
-                if coroutine is not None:
-                    coroutine.close()
+            _close(task.get_coro())
         self._thread_id = None
         self.close()
 
@@ -138,6 +135,18 @@ class HostLoop(asyncio.BaseEventLoop):
     ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
         network = self.host.simulation.network
         return network.open_datagrams(self, protocol_factory, local_addr, remote_addr, options)
+
+
+def _close(coroutine: Any) -> None:
+    """Close a coroutine of a program that is gone, which may want to wait for something first."""
+    for _ in range(CLOSE_ATTEMPTS_MAX):
+        try:
+            coroutine.close()
+        except RuntimeError:  # it waits, and is asked again
+            continue
+        except BaseException:  # whatever it is, nobody is there to take it
+            return
+        return
 
 
 class SimulatedRaftHost:

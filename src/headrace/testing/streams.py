@@ -83,7 +83,15 @@ class SimulatedStream(asyncio.Transport):
         """Pass the connection to the program."""
         self._protocol = protocol
         protocol.connection_made(self)
+        if self._is_gone:  # before the program came to it
+            error = ConnectionResetError("the other side reset the connection")
+            self.loop.call_soon(self._lose, error, context=self.loop.root.copy())
         self._read_soon()
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the other end is gone, without a word that would have arrived here."""
+        return self._peer._is_gone
 
     # What programs call
 

@@ -185,6 +185,20 @@ def test_a_reset_ends_both_sides() -> None:
     assert all(isinstance(each, ConnectionResetError) for each in world.simulation.run(main()))
 
 
+def test_a_connection_that_is_reset_before_it_is_accepted_ends() -> None:
+    world = World()
+
+    async def main() -> Exception | None:
+        await world.one.run(world.listen())
+        world.one.pause(5)
+        peer = await world.two.run(world.connect())
+        world.two.call(peer.transport.abort)
+        await asyncio.sleep(10)
+        return world.accepted[0].ended.result()
+
+    assert isinstance(world.simulation.run(main()), ConnectionResetError)
+
+
 # Crashes
 
 
