@@ -11,6 +11,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,6 @@ from headrace.testing.threads import SimulatedWorker, Threads
 if TYPE_CHECKING:
     from headrace.testing.hosts import Host
 
-NEVER: Final = float("inf")
 CLOSE_ATTEMPTS_MAX: Final = 20
 
 
@@ -38,7 +38,7 @@ class HostLoop(asyncio.BaseEventLoop):
         self._selector = _NoSelector()
         # asyncio's own, which it has had since its first version; its type stubs know none of it.
         self._ready: deque[asyncio.Handle]
-        self._scheduled: list[asyncio.TimerHandle]
+        self._scheduled: list[Any]
         self._run_once: Callable[[], None]
         self._asyncgen_firstiter_hook: Callable[[AsyncGenerator[Any, Any]], None]
         self._asyncgen_finalizer_hook: Callable[[AsyncGenerator[Any, Any]], None]
@@ -52,14 +52,6 @@ class HostLoop(asyncio.BaseEventLoop):
         return self.host.monotonic()
 
     # What the simulation calls
-
-    def next_at(self, now: float) -> float:
-        """Return when something is due, in the simulation's time."""
-        if self._ready:
-            return now
-        if self._scheduled:
-            return self.host.to_simulation(self._scheduled[0].when())
-        return NEVER
 
     def turn(self) -> None:
         """Run what is ready now, as asyncio's own loop does between two polls of its sockets."""
@@ -140,13 +132,14 @@ class HostLoop(asyncio.BaseEventLoop):
 def _close(coroutine: Any) -> None:
     """Close a coroutine of a program that is gone, which may want to wait for something first."""
     for _ in range(CLOSE_ATTEMPTS_MAX):
-        try:
-            coroutine.close()
-        except RuntimeError:  # it waits, and is asked again
-            continue
-        except BaseException:  # whatever it is, nobody is there to take it
+        chain = [coroutine]
+        while (inner := getattr(chain[-1], "cr_await", None)) is not None:
+            chain.append(inner)
+        for each in reversed(chain):
+            with suppress(BaseException):  # whatever it is, nobody is there to take it
+                each.close()
+        if getattr(coroutine, "cr_frame", None) is None:
             return
-        return
 
 
 class SimulatedRaftHost:

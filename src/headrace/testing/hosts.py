@@ -229,8 +229,12 @@ class Host:
         loop = self.loop
         if loop is None:
             return NEVER
-        due = loop.next_at(self.simulation.now)
-        return max(due, self._free_at)
+        if loop._ready:
+            return self._free_at  # which may be over
+        if not loop._scheduled:
+            return NEVER
+        due = (loop._scheduled[0]._when - self._up_since) / self.clock_rate
+        return due if due > self._free_at else self._free_at
 
     def turn(self) -> None:
         """Run the loop once: what is ready now."""
@@ -249,10 +253,6 @@ class Host:
     def monotonic(self) -> float:
         """Return what its loop takes for the time, in seconds."""
         return self._up_since + self.simulation.now * self.clock_rate
-
-    def to_simulation(self, monotonic: float) -> float:
-        """Return when it is that time, as the simulation counts."""
-        return (monotonic - self._up_since) / self.clock_rate
 
     def monotonic_ns(self) -> int:
         self._spent_ns += self.random.randrange(LOOK_NS_MAX)

@@ -86,12 +86,14 @@ class Simulation:
         self._numbers = count()
         self.observer = Host(self, "observer", is_observer=True)
         """Where `main` runs: it is never late, never crashes, and is on no network."""
+        self._all = [self.observer]
 
     def host(self, address: str) -> Host:
         """Add a host; its address is its name."""
         if address in self.hosts:
             raise ValueError(f"there is a host {address} already")
         host = self.hosts[address] = Host(self, address)
+        self._all.append(host)
         host.boot()
         return host
 
@@ -112,7 +114,7 @@ class Simulation:
                 raise SimulationFailure(self.failures[0])
             return task.result()
         finally:
-            for host in (*self.hosts.values(), self.observer):
+            for host in self._all:
                 host.bury()
             if is_collecting:
                 gc.enable()
@@ -120,7 +122,7 @@ class Simulation:
     def step(self) -> None:
         """Run the next event."""
         when, host = NEVER, self.observer
-        for each in (self.observer, *self.hosts.values()):
+        for each in self._all:
             next_at = each.next_at()
             if next_at < when:
                 when, host = next_at, each

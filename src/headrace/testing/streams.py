@@ -101,6 +101,9 @@ class SimulatedStream(asyncio.Transport):
         view = memoryview(data).cast("B")  # not copied: a kernel might not have taken it either
         self._unsent.append(view)
         self._unsent_bytes += len(view)
+        self._note_written()
+
+    def _note_written(self) -> None:
         self._send_soon()
         if self._unsent_bytes > self._high and not self._is_writing_paused:
             self._is_writing_paused = True
@@ -108,8 +111,12 @@ class SimulatedStream(asyncio.Transport):
             self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        for data in list_of_data:
-            self.write(data)
+        if self._is_closing:
+            return
+        views = [memoryview(data).cast("B") for data in list_of_data if len(data)]
+        self._unsent.extend(views)
+        self._unsent_bytes += sum(map(len, views))
+        self._note_written()
 
     def write_eof(self) -> None:
         raise NotImplementedError("half-closed connections are not simulated")
