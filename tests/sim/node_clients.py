@@ -84,6 +84,7 @@ async def _send_some(
     world: "World", producer: Producer, name: str, number: int, luck: Random
 ) -> int:
     sent = []
+    lost = world.losses
     for _ in range(luck.choice((1, 1, 2, 5))):
         number += 1
         topic, count = luck.choice(((ORDERS, 3), (ORDERS, 3), (JOBS, 2)))
@@ -92,7 +93,6 @@ async def _send_some(
         world.checks.note_sent(value)
         delivery = await producer.send(topic, value, partition=luck.randrange(count))
         sent.append((value, delivery))
-    lost = world.losses
     for value, delivery in sent:
         placed: Placed = await delivery
         if lost == world.losses:  # else it may be of what went with the power meanwhile
@@ -126,8 +126,8 @@ async def consume(world: "World", name: str, protocol: str) -> None:
 
 
 async def _read_some(world: "World", consumer: Consumer, luck: Random) -> None:
-    records = await consumer.poll(500)
     lost = world.losses
+    records = await consumer.poll(500)
     for record in records:
         place = TopicPartition(record.topic, record.partition), record.offset
         assert record.value is not None

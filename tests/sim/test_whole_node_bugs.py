@@ -7,6 +7,7 @@ import pytest
 
 from headrace.groups.offsets.store import Offsets
 from headrace.log import log as log_module
+from headrace.log.folder import LogFolder
 from headrace.log.log import Appended
 from headrace.log.producers import ProducerStates, RecordedBatch
 from headrace.node.upkeep import Upkeep
@@ -14,6 +15,8 @@ from headrace.raft.storage import RaftStorage
 from headrace.replication.partition import Partition
 from headrace.server.request import Request
 from headrace.server.traffic import Traffic
+from headrace.share.durable import DurableState
+from headrace.share.partition.machine import SharePartition
 from headrace.wire import ApiKey
 from tests.sim.node_checks import Violation
 from tests.sim.test_whole_node import play
@@ -36,6 +39,42 @@ def answer_repeated_records_before_the_disk(patch: Patch) -> None:
     patch.setattr(log_module, "_duplicate", duplicate)
 
 
+def show_before_the_disk(patch: Patch) -> None:
+    """Let readers and coordinators have what is not synced yet."""
+    real = Partition.on_appended
+
+    def on_appended(self: Partition, byte_count: int) -> None:
+        wanted, self.log.wants_flush = self.log.wants_flush, False
+        real(self, byte_count)
+        self.log.wants_flush = wanted
+
+    patch.setattr(Partition, "on_appended", on_appended)
+
+
+def leave_the_topic_id_to_the_one_who_wrote_it(patch: Patch) -> None:
+    """Sync the file with a topic's id in the life of the process that made it, or never."""
+    real = LogFolder._open_all
+
+    def open_all(self: LogFolder, is_clean: bool) -> None:
+        real(self, is_clean)
+        for log in self.logs.values():
+            log.flusher._new_files.clear()
+
+    patch.setattr(LogFolder, "_open_all", open_all)
+
+
+def forget_what_queues_were_told(patch: Patch) -> None:
+    """Load the state of a share partition without what was acknowledged in it."""
+    real = SharePartition.load
+
+    def load(self: SharePartition, durable: DurableState, **options: Any) -> None:
+        start_offset = max(0, durable.start_offset - 5)
+        forgotten = DurableState(durable.state_epoch, durable.leader_epoch, start_offset, 0)
+        real(self, forgotten, **options)
+
+    patch.setattr(SharePartition, "load", load)
+
+
 def skip_the_sync_of_metadata(patch: Patch) -> None:
     def sync(self: RaftStorage) -> None:
         assert self._file is not None
@@ -48,7 +87,7 @@ def lose_responses(patch: Patch) -> None:
     real = Request.answer
 
     def answer(self: Request, body: Any, **options: Any) -> None:
-        if self.api_key != ApiKey.LIST_GROUPS or self.correlation_id % 5:
+        if self.api_key != ApiKey.LIST_GROUPS or self.correlation_id % 2:
             real(self, body, **options)
 
     patch.setattr(Request, "answer", answer)
@@ -87,14 +126,17 @@ def append_what_is_repeated(patch: Patch) -> None:
 
 
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
-    (answer_before_the_disk, 0),
+    (answer_before_the_disk, 4),
     (answer_repeated_records_before_the_disk, 0),
-    (skip_the_sync_of_metadata, 0),
+    (show_before_the_disk, 4),
+    (leave_the_topic_id_to_the_one_who_wrote_it, 0),
+    (forget_what_queues_were_told, 4),
+    (skip_the_sync_of_metadata, 1),
     (lose_responses, 0),
     (keep_count_of_what_is_gone, 0),
     (leave_tasks_behind, 0),
-    (forget_offsets, 0),
-    (append_what_is_repeated, 0),
+    (forget_offsets, 2),
+    (append_what_is_repeated, 4),
 ]
 """Each with a seed at which it was noticed."""
 

@@ -160,7 +160,12 @@ class Network:
         local = source, self._free_port(source)
         opened: asyncio.Future[SimulatedStream] = loop.create_future()
         self._knock(loop, local, (target, port or 0), opened, CONNECT_RETRY_SECONDS)
-        stream = await opened
+        try:
+            stream = await opened
+        except asyncio.CancelledError:
+            if opened.done() and not opened.cancelled() and opened.exception() is None:
+                opened.result().abort()  # it was made while the program gave up
+            raise
         protocol = factory()
         stream.begin(protocol)
         return stream, protocol

@@ -199,6 +199,29 @@ def test_a_connection_that_is_reset_before_it_is_accepted_ends() -> None:
     assert isinstance(world.simulation.run(main()), ConnectionResetError)
 
 
+@pytest.mark.parametrize("pause_seconds", [0.0005, 0.001, 0.002, 3])
+def test_a_program_that_gives_up_while_it_connects_leaves_no_connection(
+    pause_seconds: float,
+) -> None:
+    world = World()
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(pause_seconds / 2):
+                await world.connect()
+
+    async def main() -> int:
+        await world.one.run(world.listen())
+        giving_up = world.two.start(give_up())
+        await asyncio.sleep(0.0001)
+        world.two.pause(pause_seconds)
+        await giving_up
+        await asyncio.sleep(10)
+        return len(world.simulation.network.streams)
+
+    assert world.simulation.run(main()) == 0
+
+
 # Crashes
 
 
