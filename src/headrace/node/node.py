@@ -69,6 +69,8 @@ class Node:
         self.settings = settings
         """What the node was started with."""
         self._live = LiveSettings(settings)
+        self._overrides = ""
+        """The limits of connections by address that hold."""
         self.node_id = BrokerId(settings[config.NODE_ID])
         self.data = Path(settings.data_folder)
         self.is_ready = False
@@ -289,7 +291,10 @@ class Node:
         """Let connections have the limits that hold now."""
         self.traffic.connections_max = self._live[config.MAX_CONNECTIONS]
         self.traffic.connections_per_ip_max = self._live[config.MAX_CONNECTIONS_PER_IP]
-        self.traffic.connections_max_of = connection_limits(self._live.now)
+        overrides = self._live[config.MAX_CONNECTIONS_PER_IP_OVERRIDES]
+        if overrides != self._overrides:  # the names in them are looked up, which may take long
+            self._overrides = overrides
+            self.traffic.connections_max_of = connection_limits(self._live.now)
 
     def _limit_fetches(self) -> None:
         """Let fetches return less while clients leave much unread."""

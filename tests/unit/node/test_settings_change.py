@@ -198,6 +198,21 @@ def test_an_image_that_comes_as_a_whole_brings_its_settings(node: Harness) -> No
     assert log_of(node).settings.producer_id_expiration_ms == 1000
 
 
+def test_names_of_hosts_are_looked_up_only_when_their_limits_change(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+
+    def look_up(host: str, port: None) -> list[Any]:
+        looked_up.append(host)
+        return []
+
+    monkeypatch.setattr("headrace.server.traffic.getaddrinfo", look_up)
+    alter(harness, (BROKER, ALL_BROKERS), {"max.connections.per.ip.overrides": "somewhere:5"})
+    alter(harness, (BROKER, ALL_BROKERS), {"max.connections": "77"})
+    assert looked_up == ["somewhere"]
+
+
 def test_producers_are_forgotten_by_the_time_that_holds_now(node: Harness) -> None:
     append(node, b"k", producer_id=1, producer_epoch=0, base_sequence=0)
     pass_time(node, 2 * HOUR_MS)
