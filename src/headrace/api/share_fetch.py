@@ -172,7 +172,7 @@ class ShareFetch:
             return self._finish()
         if body.is_renew_ack:
             return self._finish()
-        if body.share_acquire_mode not in _MODES:
+        if body.share_acquire_mode not in _MODES:  # what it acknowledges counts, as in Kafka
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"there is no acquire mode {body.share_acquire_mode}",
