@@ -130,7 +130,7 @@ def test_states_that_do_not_begin_fail_no_heartbeat_and_are_tried_again(
     with caplog.at_level(logging.WARNING):
         assert beat(node, 0, ["in"]).error_code == ErrorCode.NONE
         wait_until(node, lambda: caplog.text)
-    assert "3 of 3 states did not begin" in caplog.text
+    assert "3 of 3 states could not be initialized" in caplog.text
     assert "no such luck" in caplog.text
     broken.is_broken = False
     answer = beat(node, 2)
