@@ -27,7 +27,7 @@ class Maps:
         self._holders: Final[deque[Mapped]] = deque()
 
     def hold(self, holder: Mapped) -> None:
-        """Note a new map. Let the oldest go if there are too many."""
+        """Register a new map, and drop the oldest if there are too many."""
         holders = self._holders
         holders.append(holder)
         while len(holders) > self.maximum:

@@ -64,12 +64,12 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         *,
         jitter: float = 0.0,
     ) -> "LogSettings":
-        """Return the settings of a topic's log, by the configs that it has in effect, as text.
+        """Return the settings of a log from its topic's effective configs, as text.
 
-        A config that is missing has its default; one that is no topic's is not looked at. `node`
-        has what holds for all logs of a node. `jitter`, from 0 to 1, is how much of
-        segment.jitter.ms this log takes off: a random number spreads logs that began together.
-        InvalidSetting for a value that cannot be.
+        A missing config has its default; others are ignored. `node` has the settings for all logs
+        of a node. `jitter`, from 0 to 1, is the fraction of segment.jitter.ms that this log
+        subtracts: a random number spreads logs that started together. Raise InvalidSetting for an
+        invalid value.
         """
 
         def value(setting: Setting[T]) -> T:

@@ -48,8 +48,8 @@ class MetadataQuorum:
     ) -> None:
         """`on_restored` is called with an image that came from a snapshot.
 
-        `host` is what has the clock and the threads, else it is the loop's. Of the last
-        `outcomes_max` entries it is remembered what they did.
+        `host` provides the clock and the threads; by default the loop's. The outcomes of the last
+        `outcomes_max` entries are kept.
         """
         self._machine = _ImageMachine(watchers, on_restored, outcomes_max)
         self.driver = RaftDriver(

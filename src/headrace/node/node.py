@@ -288,7 +288,7 @@ class Node:
         )
 
     def _limit_traffic(self) -> None:
-        """Let connections have the limits that hold now."""
+        """Apply the current limits to connections."""
         self.traffic.connections_max = self._live[config.MAX_CONNECTIONS]
         self.traffic.connections_per_ip_max = self._live[config.MAX_CONNECTIONS_PER_IP]
         overrides = self._live[config.MAX_CONNECTIONS_PER_IP_OVERRIDES]
@@ -297,7 +297,7 @@ class Node:
             self.traffic.connections_max_of = connection_limits(self._live.now)
 
     def _limit_fetches(self) -> None:
-        """Let fetches return less while clients leave much unread."""
+        """Shrink fetch responses while clients leave much unread."""
         configured = self._live[config.FETCH_MAX_BYTES]
         self.broker.fetch_bytes_max = self.traffic.fetch_bytes_max(configured)
 
@@ -318,7 +318,7 @@ class Node:
             listener.close()
 
     def _forget_clock(self) -> None:
-        """Hear no more of a clock that may outlive this node."""
+        """Unsubscribe from a clock that may outlive this node."""
         if self._parts is None:
             return
         for look_again in self._parts.on_clock_moved:

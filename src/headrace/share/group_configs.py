@@ -112,7 +112,7 @@ def _value(configs: Mapping[str, str], setting: Setting[T]) -> T:
 
 
 def _number(configs: Mapping[str, str], setting: Setting[int], node: AnySettings) -> int:
-    """Give the group's value, within what the node allows, or the node's own."""
+    """Return the group's value, within the node's bounds, or the node's own."""
     bounds = BROKER_RANGES[setting.name]
     if setting.name not in configs:
         return node[bounds.synonym]

@@ -62,7 +62,7 @@ class SimulatedDisk:
         self.counts: Counter[Operation] = Counter()
         """How often each operation was called, including failures."""
         self.mutex = RLock()
-        """Held in every call, as syncs may come from other threads."""
+        """Held during every call, as syncs may come from other threads."""
         self.maps = Maps()
         self._seed = seed
         self._draws = 0

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 async def create_dead_letter_topic(broker: "Broker", name: str) -> None:
-    """Create a topic with the broker's defaults; KafkaError if it may not, or cannot, be."""
+    """Create a topic with the broker's defaults; raise KafkaError if that is refused or fails."""
     if not broker.settings[config.DEAD_LETTER_AUTO_CREATE]:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

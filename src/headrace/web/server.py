@@ -86,7 +86,7 @@ class WebServer:
         self._listener = Listener(address, self._node.settings)
         await self._listener.serve(lambda: _Doorstep(self))
         node = self._node
-        listening = f"{host}:{self._listener.port}"  # what clients that ask for it are told
+        listening = f"{host}:{self._listener.port}"  # what DescribeConfigs returns
         node.broker.settings.note_listening(config.HTTP_LISTEN, listening)
         return self._listener.port
 
