@@ -1,4 +1,4 @@
-"""The settings of a node that runs: what it started with, and what was changed since.
+"""The settings of a running node: those at startup, and changes since.
 
     live = LiveSettings(load_settings(...))
     live[config.LOG_CLEANER_BACKOFF_MS]     # what holds now
@@ -35,13 +35,13 @@ class LiveSettings:
         return self.now[wanted]
 
     def change(self, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]) -> None:
-        """Let dynamic configs hold over what the node started with, in place of earlier ones."""
+        """Replace the dynamic configs that override the settings at startup."""
         self.now = self.at_start.with_dynamic(cluster_dynamic, broker_dynamic)
         for take_note in self.on_changed:
             take_note()
 
     def note_listening(self, where: Setting[str], text: str) -> None:
-        """Note the address that a listener has, as its port may have been 0."""
+        """Record the bound address of a listener, as its port may have been 0."""
         self.at_start = self.at_start.with_listening(where, text)
         self.now = self.now.with_listening(where, text)
 

@@ -91,9 +91,9 @@ class OffsetMap:
         return int(self._table[slot + 2]) if self._table[slot] else -1
 
     def add(self, records: Records, from_offset: int) -> int:
-        """Note the keys of a batch's records, but for those below `from_offset`.
+        """Add the keys of a batch's records, except those below `from_offset`.
 
-        Gives -1, or the offset of the first record for which there was no room. Batches come in
+        Returns -1, or the offset of the first record for which there was no room. Batches come in
         the order of the log. Records without a key are of no interest.
         """
         walk: _Walk = _Walk()

@@ -779,7 +779,7 @@ def _field_bytes(
 
 @cython.cfunc
 def _describe(tally: Tally, record: _Record, fault: cython.Py_ssize_t) -> str:
-    """Say what is wrong with the record at which a walk ended."""
+    """Return what is wrong with the record at which a walk ended."""
     if fault == _NOT_DENSE:
         return f"its offset delta is {record.offset_delta}"
     if fault == _NOT_ASCENDING:

@@ -1,8 +1,8 @@
-"""What topics' configs come to, and how a change gets to their partitions.
+"""The effective settings of topics, and how a change reaches their partitions.
 
-Settings are looked up once for all partitions of a topic. A change costs what it concerns; one that
-concerns many topics, all of them when the broker's own configs change, is brought to the partitions
-in several turns of the loop, at most one part in each. The first part is done at once.
+Settings are looked up once for all partitions of a topic. The cost of a change depends on what it
+affects; one that affects many topics (all of them when the broker's own configs change) is applied
+to the partitions over several turns of the loop. The first part is done at once.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from headrace.log.settings import LogSettings
 from headrace.replication.partition import Partition
 
 PARTITIONS_A_TURN: Final = 1_000
-"""How many partitions get their new settings before others have their turn."""
+"""How many partitions get their new settings in one turn of the loop."""
 LOOKUP_COST: Final = 50
-"""To as many partitions a look-up is counted equal."""
+"""The cost of a lookup, in partitions."""
 
 
 class TopicSettings(NamedTuple):
-    """What the configs of a topic, its own before the broker's, come to."""
+    """The effective settings of a topic: its own configs before the broker's."""
 
     log: LogSettings
     min_insync_replicas: int
 
 
 class SettingsOfTopics:
-    """The settings of topics, as the image has them now."""
+    """The settings of topics, from the current image."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class SettingsOfTopics:
         self._changed.update(dict.fromkeys(topics))
 
     def apply(self) -> None:
-        """Let the partitions of changed topics have their settings, some now and others soon."""
+        """Apply the settings of changed topics to their partitions, some now and others soon."""
         if self._turn is None:
             self._apply_some()
 
     def configure(self, partition: Partition) -> None:
-        """Let one partition have the settings of its topic."""
+        """Apply the settings of its topic to one partition."""
         _configure(partition, self.of(partition.topic))
 
     def _apply_some(self) -> None:

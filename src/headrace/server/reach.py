@@ -42,7 +42,7 @@ class Reach:
 
 
 def broker_endpoints(image: Image, listener: str) -> Iterator[tuple[BrokerRow, Endpoint]]:
-    """Give the brokers that have a listener of that name, fenced ones too, with its address."""
+    """Return the brokers with a listener of that name, fenced ones too, and its address."""
     for broker in image.brokers():
         for endpoint in broker.endpoints:
             if endpoint.listener == listener:
@@ -51,6 +51,6 @@ def broker_endpoints(image: Image, listener: str) -> Iterator[tuple[BrokerRow, E
 
 
 def controller_id(broker: "Broker") -> BrokerId:
-    """Give the broker that takes changes of metadata now, -1 if nobody is known to."""
+    """Return the broker that accepts metadata changes now, or -1 if unknown."""
     leader = broker.quorum.driver.state.leader
     return NO_CONTROLLER if leader is None else BrokerId(leader)
