@@ -2,8 +2,8 @@
 
 Machines and codec are the product's. Datagrams are lost, delayed, doubled and reordered, links are
 cut one way or both, the cluster is cut in two, processes are stopped, killed, started again and
-sent away. Then all calms down, but for those who stay dead, and one more dies. What has to hold
-is in `Checks`.
+sent away, members are taken out of the metadata image and into it again. Then all calms down, but
+for those who stay dead, and one more dies. What has to hold is in `Checks`.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ import pytest
 from headrace.cluster.swim.checks import check_all
 from headrace.cluster.swim.claims import Rank, Standing
 from headrace.cluster.swim.events import Event, LeaveFinished, Outputs, Peer, Superseded
-from headrace.cluster.swim.machine import Swim
+from headrace.cluster.swim.machine import Seen, Swim
 from headrace.cluster.swim.messages import (
     CLAIM_BYTES,
     News,
@@ -33,7 +33,6 @@ from headrace.ids import BrokerId as NodeId
 
 CHAOS_MS = 15_000
 LAST_DEATH_MS = CHAOS_MS + 12_000
-LOOK_MS = 250
 SIZES = (3, 3, 4, 5, 3, 7, 4, 5, 3, 10)
 
 
@@ -62,7 +61,7 @@ class Life:
         self.sent: Counter[type] = Counter()
         self.ranks: dict[NodeId, Rank] = {}
         self._wake_ms = -1
-        self.take(self.swim.allow(world.peers, world.now_ms))
+        self.allow(world.allowed)
 
     def take(self, outputs: Outputs) -> None:
         """Do what the machine wants done."""
@@ -73,6 +72,13 @@ class Life:
             self.sent[type(send.message.body)] += 1
             self.world.send(self.node, send.to.node, encode_message(send.message), self)
         self._schedule()
+
+    def allow(self, peers: list[Peer]) -> None:
+        """Hear of a new metadata image."""
+        if not self.is_over:
+            nodes = {peer.node for peer in peers}
+            self.ranks = {node: rank for node, rank in self.ranks.items() if node in nodes}
+            self.take(self.swim.allow(peers, self.world.now_ms))
 
     def receive(self, data: bytes, sender: NodeId, boot_epoch: int) -> None:
         world = self.world
@@ -103,6 +109,7 @@ class Life:
 class World:
     name = "members"
     calm_ms = 24_000
+    look_ms = 250
     is_judged_when_calm = True
 
     def __init__(self, seed: int, size: int | None = None) -> None:
@@ -115,12 +122,15 @@ class World:
         self.now_ms = 0
         self.trace: list[str] = []
         self.peers = [Peer(NodeId(n), "host", 9093) for n in range(1, self.size + 1)]
+        self.allowed = self.peers
+        """Those of the metadata image."""
         self.boot_epochs: Counter[NodeId] = Counter()
         self.lives: dict[NodeId, Life] = {}
         self.last_words: dict[NodeId, tuple[int, int]] = {}
         """Boot epoch and incarnation in which a node was last."""
         self.has_left: set[NodeId] = set()
         self.cut: set[tuple[NodeId, NodeId]] = set()
+        self.lasting_cut: set[tuple[NodeId, NodeId]] = set()
         self.loss = self.random.choice((0.0, 0.02, 0.1, 0.3))
         self.is_calm = False
         self.may_start = True
@@ -138,7 +148,7 @@ class World:
         self.start_chaos()
         self.at(CHAOS_MS, self.calm_down)
         end_ms = CHAOS_MS + self.calm_ms
-        for at_ms in range(LOOK_MS, end_ms, LOOK_MS):
+        for at_ms in range(self.look_ms, end_ms, self.look_ms):
             self.at(at_ms, self.checks.look)
         while self._agenda and self._agenda[0][0] <= end_ms:
             self.now_ms, _, act = heappop(self._agenda)
@@ -148,8 +158,8 @@ class World:
     def start_chaos(self) -> None:
         for at_ms in range(1000, CHAOS_MS, 400):
             self.at(at_ms, self.harm)
-        if self.random.random() < 0.5:  # long enough for everybody to be given up
-            self.at(CHAOS_MS - 9000, self.split)
+        if self.random.random() < 0.4:
+            self.at(2500, self.split_for_long)
 
     def at(self, at_ms: int, act: Callable[[], None]) -> None:
         self._order += 1
@@ -187,7 +197,25 @@ class World:
         life = self.lives.get(node)
         if life is not None:
             self.say(f"{node} is stopped for {for_ms} ms")
-            life.awake_ms = self.now_ms + for_ms
+            life.awake_ms = max(life.awake_ms, self.now_ms + for_ms)
+
+    def change_image(self) -> None:
+        """Take a member out of the metadata image, or one in; nodes hear of it one by one."""
+        if len(self.allowed) < self.size:
+            self.allowed = self.peers
+        else:
+            dropped = self.random.choice(self.peers)
+            self.allowed = [peer for peer in self.peers if peer is not dropped]
+        self.say(f"the image has {[peer.node for peer in self.allowed]}")
+        for life in self.lives.values():
+            delay_ms = self.random.randrange(1500)
+            self.at(self.now_ms + delay_ms, partial(self.hear, life))
+
+    def hear(self, life: Life) -> None:
+        if life.awake_ms > self.now_ms:
+            self.at(life.awake_ms, partial(self.hear, life))
+        else:
+            life.allow(self.allowed)
 
     # The network
 
@@ -220,7 +248,8 @@ class World:
         if kind < 0.12:
             self.kill(node)
             if self.random.random() < 0.8:
-                self.at(self.now_ms + self.random.randrange(10, 6000), partial(self.start, node))
+                downtime_ms = self.random.randrange(10, self.random.choice((300, 6000)))
+                self.at(self.now_ms + downtime_ms, partial(self.start, node))
         elif kind < 0.16:
             self.leave(node)
             self.at(self.now_ms + self.random.randrange(2000, 6000), partial(self.start, node))
@@ -233,24 +262,33 @@ class World:
         elif kind < 0.65:
             self.split()
         elif kind < 0.75:
-            self.cut.clear()
+            self.cut = set(self.lasting_cut)
+        elif kind < 0.82:
+            self.change_image()
 
     def split(self) -> None:
         numbers = [peer.node for peer in self.peers]
         side = set(self.random.sample(numbers, len(numbers) // 2))
         self.cut = {(a, b) for a in numbers for b in numbers if (a in side) != (b in side)}
+        self.cut |= self.lasting_cut
+
+    def split_for_long(self) -> None:
+        """Cut the cluster in two until both sides have given each other up."""
+        self.split()
+        self.lasting_cut = set(self.cut)
 
     def calm_down(self) -> None:
         self.say("calm")
         self.is_calm = True
         self.cut.clear()
         self.loss = 0.0
+        self.allowed = self.peers
         for node, life in list(self.lives.items()):
             life.awake_ms = min(life.awake_ms, self.now_ms)
             if node in self.has_left:
                 self.kill(node)
             else:
-                life._schedule()
+                life.allow(self.allowed)
         if not self.lives:
             self.start(self.peers[0].node)
         self.may_start = False
@@ -338,7 +376,7 @@ class Checks:
                 life.ranks[seen.node] = rank
                 self._check_rank(life, seen.node, rank)
                 if world.is_calm and world.is_judged_when_calm:
-                    self._check_calm(life, seen.node, seen.standing)
+                    self._check_calm(life, seen)
 
     def _check_rank(self, life: Life, node: NodeId, rank: Rank) -> None:
         """Nobody knows of a life or an incarnation that never was."""
@@ -349,16 +387,17 @@ class Checks:
         if rank[:2] > real:
             raise Violation(f"{life.node} holds {rank} of {node}, which is at {real}")
 
-    def _check_calm(self, life: Life, node: NodeId, standing: Standing) -> None:
-        world = self.world
+    def _check_calm(self, life: Life, seen: Seen) -> None:
+        world, node, standing = self.world, seen.node, seen.standing
         calm_for_ms = world.now_ms - CHAOS_MS
         if node in world.lives:
-            if standing is not Standing.ALIVE:
+            is_right = seen.boot_epoch == world.boot_epochs[node] and seen.is_heard
+            if standing is not Standing.ALIVE or not is_right:
                 self.heal_ms_seen = max(self.heal_ms_seen, calm_for_ms)
                 if calm_for_ms > self.heal_ms:
                     raise Violation(
-                        f"{life.node} thinks {standing.name} of {node} {calm_for_ms} ms after "
-                        "all was well"
+                        f"{life.node} thinks {standing.name} in boot epoch {seen.boot_epoch} of "
+                        f"{node} {calm_for_ms} ms after all was well"
                     )
             return
         died_ms = max(self.gone_ms.get(node, 0), CHAOS_MS)
@@ -403,7 +442,7 @@ class Checks:
                     raise Violation(f"{life.node} does not forget {seen.node}")
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, 2])
 def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     traces = []
     for _ in range(2):

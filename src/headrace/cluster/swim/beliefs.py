@@ -36,7 +36,11 @@ def learn(state: State, claim: Claim) -> None:
         state.counters.strangers += 1
     elif claim.rank > member.claim.rank:
         _hold(state, member, claim)
-    elif claim.rank == member.claim.rank and claim.standing is Standing.SUSPECT:
+    elif claim.standing is Standing.ALIVE:
+        pass
+    elif claim.rank < member.claim.rank:
+        state.corrections[claim.node] = member.claim
+    elif claim.standing is Standing.SUSPECT:
         _confirm(state, member, claim.accuser)
 
 

@@ -5,6 +5,8 @@ first, the oldest of them foremost, and each is sent a bounded number of times. 
 claims is proportional to their number.
 """
 
+from itertools import islice
+
 from headrace.cluster.swim.claims import Claim
 from headrace.ids import BrokerId as NodeId
 
@@ -37,10 +39,10 @@ class Gossip:
         """Return up to so many claims to be sent; one that was sent `limit` times is dropped."""
         taken: list[tuple[int, Claim]] = []
         for number, level in enumerate(self._levels):
-            for claim in level.values():
-                if len(taken) >= count_max:
-                    break
-                taken.append((number, claim))
+            left = count_max - len(taken)
+            if left <= 0:
+                break
+            taken += [(number, claim) for claim in islice(level.values(), left)]
         for number, claim in taken:
             self.drop(claim.node)
             if number + 1 < limit:

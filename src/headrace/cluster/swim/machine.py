@@ -80,8 +80,12 @@ class Swim:
         elif message.boot_epoch < sender.claim.boot_epoch:
             state.counters.stale += 1
         else:
+            state.answering = message.sender
             self._learn(sender, message)
             self._handle(sender, message)
+            if state.corrections:  # no answer has taken them along
+                state.send(sender, News())
+            state.answering = None
         return self._outputs()
 
     def tick(self, now_ms: int) -> Outputs:
@@ -207,5 +211,5 @@ class Swim:
             state.timers.set(Due.GOSSIP, 0, state.now_ms + state.settings.gossip_interval_ms)
         check(state, self._marks)
         outputs = Outputs(state.sends, state.events)
-        state.sends, state.events, state.changed = [], [], {}
+        state.sends, state.events, state.changed, state.corrections = [], [], {}, {}
         return outputs

@@ -116,6 +116,10 @@ class State:
         self.counters = Counters()
         self.sends: list[Send] = []
         self.events: list[Event] = []
+        self.answering: NodeId | None = None
+        """The sender of the message that this step is about."""
+        self.corrections: dict[NodeId, Claim] = {}
+        """What is held of members that the sender accused although it is behind."""
         self.changed: dict[NodeId, Rank] = {}
         """Members that this step changed, and what was held of them before."""
 
@@ -137,22 +141,32 @@ class State:
         """Send a message, with as many claims as fit along unless it has its own.
 
         A suspected member is told first, as nothing can refute the suspicion sooner (Lifeguard's
-        buddy system).
+        buddy system). Then the sender of the message being answered is corrected.
         """
         if claims is None:
-            room = min(self.settings.piggyback_bytes_max // CLAIM_BYTES, CLAIMS_MAX)
-            first = member.claim
-            if room and first.is_heard and first.standing is not Standing.ALIVE:
-                taken = self.gossip.take(room - 1, self.settings.gossip_limit(self.size))
-                claims = (first, *(claim for claim in taken if claim.node != first.node))
-            else:
-                claims = tuple(self.gossip.take(room, self.settings.gossip_limit(self.size)))
+            claims = self._passengers(member)
         message = Message(
             self.node, self.boot_epoch, self.incarnation, self.is_leaving, body, claims
         )
         self.sends.append(Send(member.peer, message))
         if self.leave_sends_left:
             self.leave_sends_left -= 1
+
+    def _passengers(self, member: Member) -> tuple[Claim, ...]:
+        room = min(self.settings.piggyback_bytes_max // CLAIM_BYTES, CLAIMS_MAX)
+        chosen: dict[NodeId, Claim] = {}
+        held = member.claim
+        if held.is_heard and held.standing is not Standing.ALIVE:
+            chosen[held.node] = held
+        if member.peer.node == self.answering:
+            chosen |= self.corrections
+            self.corrections = {}
+        claims = list(chosen.values())[:room]
+        limit = self.settings.gossip_limit(self.size)
+        for claim in self.gossip.take(room - len(claims), limit):
+            if claim.node not in chosen:
+                claims.append(claim)
+        return tuple(claims)
 
     def sample(self, nodes: Iterable[NodeId], count_max: int) -> list[NodeId]:
         """Return up to so many of the nodes, by chance."""

@@ -6,6 +6,7 @@ know, with one datagram each way. What does not fit is left to the next comparis
 after it.
 """
 
+from collections.abc import Container
 from typing import Final
 
 from headrace.cluster.swim import beliefs
@@ -60,13 +61,14 @@ def sync_with(state: State, member: Member) -> None:
 
 def handle_sync(state: State, sender: Member, body: Sync, claims: tuple[Claim, ...]) -> None:
     """Send what is known here of the same members, then learn."""
-    known = _known(state, body.first, body.last)
     said = {claim.node: claim.rank for claim in claims}
+    known = _known(state, body.first, body.last, said)
     news = [claim for claim in known if said.get(claim.node, _NOTHING) < claim.rank]
     if news:
         state.send(sender, News(), tuple(news[: claims_max(state.settings)]))
     for claim in claims:
         beliefs.learn(state, claim)
+    state.corrections = {}  # the answer has them
 
 
 def claims_max(settings: SwimSettings) -> int:
@@ -75,11 +77,16 @@ def claims_max(settings: SwimSettings) -> int:
     return min(CLAIMS_MAX, room // CLAIM_BYTES)
 
 
-def _known(state: State, first: NodeId, last: NodeId) -> list[Claim]:
-    """Return the claims on members from `first` to `last` that may be shared, in order."""
+def _known(state: State, first: NodeId, last: NodeId, said: Container[NodeId] = ()) -> list[Claim]:
+    """Return the claims on members from `first` to `last` that may be shared, in order.
+
+    Claims on forgotten members are only shared with a node that speaks of them (`said`).
+    """
     members = (
         member
         for node, member in state.members.items()
-        if first <= node <= last and member.claim.is_heard and not member.is_forgotten
+        if first <= node <= last
+        and member.claim.is_heard
+        and (not member.is_forgotten or node in said)
     )
     return sorted((member.claim for member in members), key=lambda claim: claim.node)

@@ -1,9 +1,13 @@
 """What nodes hold true of each other: claims, suspicion, refutation, forgetting."""
 
+from random import Random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from headrace.cluster.swim.checks import check_all
-from headrace.cluster.swim.claims import INCARNATION_MAX, Standing
+from headrace.cluster.swim.claims import INCARNATION_MAX, Claim, Standing
 from headrace.cluster.swim.events import (
     Event,
     Forgotten,
@@ -14,7 +18,7 @@ from headrace.cluster.swim.events import (
     Suspected,
     Unreachable,
 )
-from headrace.cluster.swim.messages import Ack, News, Ping
+from headrace.cluster.swim.messages import Ack, News, Ping, Sync
 from headrace.cluster.swim.timers import Due
 from headrace.ids import BrokerId as NodeId
 from tests.unit.cluster.swim.members import (
@@ -28,6 +32,15 @@ from tests.unit.cluster.swim.members import (
     swim_of,
 )
 
+claims_on_two = some.builds(
+    claim,
+    some.just(2),
+    some.sampled_from(Standing),
+    boot_epoch=some.integers(1, 3),
+    incarnation=some.integers(0, 3),
+    accuser=some.sampled_from((2, 3)),
+)
+
 
 def suspicion_ends_ms(swim_node: int, *accusers: int, size: int) -> int:
     """Return how long node 2 is suspected with these accusers in a cluster of a size."""
@@ -39,6 +52,20 @@ def suspicion_ends_ms(swim_node: int, *accusers: int, size: int) -> int:
     due_ms = swim.state.timers.due_ms(Due.SUSPICION, 2)
     assert due_ms is not None
     return due_ms
+
+
+@given(some.lists(claims_on_two), some.randoms(use_true_random=False))
+def test_the_same_claims_in_any_order_and_number_come_to_the_same(
+    claims: list[Claim], random: Random
+) -> None:
+    views = []
+    for said in (claims, random.sample(claims * 2, 2 * len(claims))):
+        swim = swim_of(1, 2)
+        for each in said:
+            swim.step(message(3, News(), each), 0)
+        check_all(swim.state)
+        views.append(swim.view())
+    assert views[0] == views[1]
 
 
 def test_a_message_is_a_sign_of_life() -> None:
@@ -56,6 +83,23 @@ def test_news_is_passed_on_and_old_news_is_not() -> None:
     assert claim(3, Standing.SUSPECT, accuser=2) in first
     assert swim.step(message(2, News(), claim(3)), 0).events == []
     assert standing_of(swim, 3) is Standing.SUSPECT
+
+
+def test_who_accuses_a_member_and_is_behind_is_corrected_at_once() -> None:
+    swim = swim_of(1, 2)
+    meet(swim, 2, 3)
+    held = claim(2, Standing.LEFT, incarnation=4)
+    swim.step(message(3, News(), held), 0)
+    while swim.state.gossip.take(9, 1):
+        pass
+    accusation = claim(2, Standing.SUSPECT, incarnation=1, accuser=3)
+    for body, answers in ((Ping(1), [Ack(1)]), (News(), [News()]), (Ack(9), [News()])):
+        sends = swim.step(message(3, body, accusation), 0).sends
+        assert [send.message.body for send in sends] == answers
+        assert sends[0].message.claims == (held,)
+    assert swim.step(message(3, News(), claim(2, incarnation=1)), 0).sends == []
+    (send,) = swim.step(message(3, Sync(NodeId(2), NodeId(2)), accusation), 0).sends
+    assert send.message.claims == (held,)
 
 
 @pytest.mark.parametrize("standing", [Standing.SUSPECT, Standing.UNREACHABLE, Standing.LEFT])
