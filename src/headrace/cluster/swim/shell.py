@@ -124,7 +124,7 @@ class SwimShell(asyncio.DatagramProtocol):
         if len(data) > self._settings.datagram_bytes_max:
             self.dropped["oversized"] += 1
         elif len(self._inbox) >= self._settings.inbox_datagrams_max:
-            self.dropped["inbox full"] += 1
+            self.dropped["inbox_full"] += 1
         else:
             self._inbox.append(data)
             if not self._is_draining:
@@ -133,7 +133,7 @@ class SwimShell(asyncio.DatagramProtocol):
 
     def error_received(self, exc: Exception) -> None:
         """Count what the network says of a datagram that was sent: a probe finds out anyway."""
-        self.dropped["refused by the network"] += 1
+        self.dropped["network"] += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop if the socket is lost that was not closed from here."""
@@ -199,7 +199,7 @@ class SwimShell(asyncio.DatagramProtocol):
         if address is None:
             self.dropped["unresolved"] += 1
         elif self._is_full:
-            self.dropped["socket full"] += 1
+            self.dropped["socket_full"] += 1
         else:
             try:
                 self._endpoint.sendto(self._sealer.seal(to.node, data), address)

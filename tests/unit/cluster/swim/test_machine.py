@@ -8,6 +8,7 @@ from headrace.cluster.swim.events import Joined, LeaveFinished, Left
 from headrace.cluster.swim.messages import CLAIM_BYTES, News, Ping
 from headrace.cluster.swim.settings import SwimSettings
 from headrace.ids import BrokerId as NodeId
+from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
 from tests.unit.cluster.swim.members import Group, claim, meet, message, peer, swim_of
 
 
@@ -122,3 +123,23 @@ def test_a_suspicion_without_an_end_is_noticed() -> None:
     swim.state.members[NodeId(3)].suspicion = None
     with pytest.raises(BrokenInvariant, match="with suspicion None"):
         check_all(swim.state)
+
+
+def test_a_message_costs_the_same_in_a_cluster_of_any_size() -> None:
+    def cost(size: int) -> int:
+        swim = swim_of(1, size)
+        meet(swim, *range(2, size + 2))
+        accusations = [claim(node, Standing.SUSPECT, accuser=2) for node in range(3, 19)]
+        ping = message(2, Ping(1), *accusations)
+        return steps(lambda: swim.step(ping, 0))
+
+    assert_stays_flat(cost, 40)
+
+
+def test_a_period_costs_in_proportion_to_the_cluster() -> None:
+    def cost(size: int) -> int:
+        swim = swim_of(1, size)
+        meet(swim, *range(2, size + 2))
+        return steps(lambda: swim.tick(500))
+
+    assert_grows_linearly(cost, 200)

@@ -160,7 +160,7 @@ def test_a_flood_is_read_a_few_datagrams_per_turn_and_dropped_beyond_the_inbox()
         sender = sealer(2)
         for number in range(1, 2001):
             node.shell.datagram_received(datagram(sender, number), None)
-        assert node.shell.dropped == {"inbox full": 2000 - SETTINGS.inbox_datagrams_max}
+        assert node.shell.dropped == {"inbox_full": 2000 - SETTINGS.inbox_datagrams_max}
         turns = 0
         while len(network.sent) < SETTINGS.inbox_datagrams_max:
             before = len(network.sent)
@@ -208,7 +208,7 @@ def test_a_socket_that_is_full_costs_datagrams_and_not_memory() -> None:
         node.shell.datagram_received(datagram(sender, 1), None)
         await asyncio.sleep(0)
         assert network.sent == []
-        assert node.shell.dropped["socket full"] > 0
+        assert node.shell.dropped["socket_full"] > 0
         node.shell.resume_writing()
         node.shell.datagram_received(datagram(sender, 2), None)
         await asyncio.sleep(0)
