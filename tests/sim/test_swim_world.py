@@ -329,12 +329,14 @@ class Checks:
     def detect_ms(self, died_ms: int) -> int:
         """How long a death may go unnoticed: a turn of probes, and a suspicion.
 
-        While all is well others confirm it, and it is as short as it can be.
+        While all is well others confirm it, and it is as short as it can be. A sole survivor looks
+        to itself as one that was cut off: its periods are long, and nobody confirms anything.
         """
         settings, size = self.world.settings, self.world.size
+        long_period_ms = settings.probe_interval_ms * (settings.health_score_max + 1)
         if died_ms == LAST_DEATH_MS:
             return settings.suspicion_ms(size, 0, 0) + 2 * self.turn_ms + 3_000
-        return settings.suspicion_ms(size, 2, 0) + self.turn_ms + 4_000
+        return settings.suspicion_ms(size, 2, 0) + self.turn_ms + long_period_ms + 2_500
 
     def note_outputs(self, life: Life, outputs: Outputs) -> None:
         settings = self.world.settings

@@ -177,7 +177,8 @@ def _event(before: Claim, claim: Claim) -> Event | None:
 
 
 def _start_suspicion(state: State, member: Member, claim: Claim) -> None:
-    # Nobody else is told of a life that was not heard of, so nobody could confirm.
+    # Nobody else is told of a life that was not heard of, so nobody could confirm. That the others
+    # are suspected, too, makes no suspicion shorter: it is rather this node that was cut off.
     others = state.size - 2 if claim.is_heard else 0
     wanted = max(0, min(state.settings.suspicion_confirmations, others))
     member.suspicion = Suspicion(claim.accuser, state.now_ms, wanted)
