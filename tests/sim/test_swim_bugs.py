@@ -25,7 +25,7 @@ from headrace.cluster.swim.messages import (
 )
 from headrace.cluster.swim.state import Member, State, Suspicion, unheard
 from headrace.cluster.swim.timers import Due
-from tests.sim.test_swim import CutPair, Halves, SlowNode, play
+from tests.sim.test_swim import Crowd, CutPair, Halves, SlowNode, play
 from tests.sim.test_swim_world import Violation, World
 
 SEEDS_MAX = 60
@@ -202,7 +202,7 @@ BUGS: list[tuple[Callable[[Patch], None], type[World], int]] = [
     (forget_which_life_it_was, World, 0),
     (send_all_claims, World, 3),
     (probe_the_same_members, World, 9),
-    (tell_everybody, World, 5),
+    (tell_everybody, Crowd, 0),
     (blame_others_for_being_away, SlowNode, 7),
     (never_get_well, World, 5),
     (condemn_at_once, SlowNode, 0),

@@ -326,6 +326,13 @@ class Checks:
         settings = self.world.settings
         return ceil(self.world.size / settings.probes_per_period) * settings.probe_interval_ms
 
+    @property
+    def news(self) -> float:
+        """How many datagrams of nothing but news a node sends in a period at most."""
+        settings = self.world.settings
+        rounds = settings.probe_interval_ms / settings.gossip_interval_ms
+        return (rounds + 1) * settings.gossip_members
+
     def detect_ms(self, died_ms: int) -> int:
         """How long a death may go unnoticed: a turn of probes, and a suspicion.
 
@@ -415,22 +422,17 @@ class Checks:
         """A node sends in proportion to its periods and to what it gets, whatever the size."""
         world, settings = self.world, self.world.settings
         periods = (world.now_ms - life.started_ms) / settings.probe_interval_ms + 2
-        rounds = settings.probe_interval_ms / settings.gossip_interval_ms + 1
-        own = (
-            settings.probes_per_period * (1 + settings.indirect_probes)
-            + rounds * settings.gossip_members
-            + 2
-        )
+        own = settings.probes_per_period * (1 + settings.indirect_probes) + self.news + 2
         sent = life.sent.total()
         if sent > periods * own + 2 * life.received:
             raise Violation(f"{life.node} sent {sent} in {periods} periods for {life.received}")
 
     def _check_calm_load(self) -> None:
-        """When all is well a node sends probes and answers, and hardly anything else."""
+        """When all is well a node sends probes and answers, and news for a while."""
         world, settings = self.world, self.world.settings
         periods = (LAST_DEATH_MS - CHAOS_MS) / settings.probe_interval_ms
         self.load_seen = (world.datagrams - world.datagrams_of_chaos) / periods / len(world.lives)
-        if self.load_seen > 2 * (settings.probes_per_period + 1) + settings.indirect_probes:
+        if self.load_seen > 2 * (settings.probes_per_period + 1) + self.news:
             raise Violation(f"{self.load_seen} datagrams per node and period when all is well")
 
     def check_end(self) -> None:

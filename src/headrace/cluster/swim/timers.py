@@ -65,6 +65,7 @@ class Timers:
         while (due_ms := self.first_due_ms()) is not None and due_ms <= now_ms:
             _, key = heappop(self._heap)
             del self._due_ms[key]
+            self._tidy()
             yield key
 
     def put_off(self, kind: Due, by_ms: int) -> None:

@@ -53,3 +53,13 @@ def test_timers_that_are_set_and_cancelled_for_ever_take_no_room() -> None:
         timers.set(Due.PROBE, number, 10**9 - number)
         timers.cancel(Due.PROBE, number)
     assert timers.heap_size < 100
+
+
+def test_timers_that_were_due_leave_no_room_taken() -> None:
+    timers = Timers()
+    for number in range(200):
+        timers.set(Due.PROBE, number, 1)
+    for number in range(200):
+        timers.set(Due.PROBE, number, 10**9 if number < 60 else 2)
+    assert len(list(timers.take_due(2))) == 140
+    assert timers.heap_size <= 2 * len(timers) + 64
