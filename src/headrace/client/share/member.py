@@ -73,6 +73,14 @@ class Member:
             body.subscribed_topic_names = list(self._topics)
         return body
 
+    def miss(self) -> None:
+        """Take note that a heartbeat got no response: the next one says everything again.
+
+        The coordinator may have told us our assignment in the response that was lost, and tells it
+        again only to a member that says everything.
+        """
+        self._is_subscription_sent = False
+
     def leaving(self) -> ShareGroupHeartbeatRequest:
         """Return the last heartbeat, which leaves the group."""
         return ShareGroupHeartbeatRequest(
@@ -85,6 +93,7 @@ class Member:
         if code == ErrorCode.NONE:
             self._take_place(sent, answer)
             return Next.AFTER_INTERVAL
+        self.miss()
         if code in _PUT_OUT:
             self.epoch = JOINING_EPOCH
             self.assignment = {}

@@ -111,6 +111,7 @@ class Membership:
             answer = await connection.request(body, ShareGroupHeartbeatResponse)
         except NotReachable as error:
             _LOGGER.debug("no heartbeat of group %r: %s", member.group_id, error)
+            member.miss()
             return await self._look_elsewhere()
         following = member.take(body, answer)
         if member.assignment != before:

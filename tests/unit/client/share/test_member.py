@@ -56,6 +56,22 @@ def test_an_answer_without_assignment_leaves_it_as_it_was() -> None:
     assert (member.epoch, member.assignment) == (4, {TOPIC_ID: (0, 1)})
 
 
+def test_a_member_says_everything_again_after_a_response_that_was_lost() -> None:
+    member = joined()
+    member.miss()
+    again = member.heartbeat()
+    assert (again.member_epoch, again.subscribed_topic_names) == (3, ["a", "b"])
+    member.take(again, placed(4, 1))
+    assert member.heartbeat().subscribed_topic_names is None
+
+
+def test_a_member_says_everything_again_after_an_error() -> None:
+    member = joined()
+    error = ShareGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.take(member.heartbeat(), error)
+    assert member.heartbeat().subscribed_topic_names == ["a", "b"]
+
+
 def test_another_subscription_is_sent_until_it_is_answered() -> None:
     member = joined()
     member.subscribe(["c"])
