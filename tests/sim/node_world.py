@@ -31,11 +31,14 @@ LOCK_SECONDS: Final = 4.0
 TROUBLE_SECONDS_MAX: Final = 15.0
 NEVER: Final = float("-inf")
 
+Trouble = Callable[[Host, float], None]
 Client = Callable[[], Coroutine[Any, Any, None]]
 
 
 class World:
     """A node, its clients, and the weather."""
+
+    TROUBLES_A_SECOND = 0.5
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -162,7 +165,6 @@ class World:
             self.simulation.call_later(seconds, self._reboot)
 
     def _reboot(self) -> None:
-        self.broker.disk.make_room()
         self.broker.boot()
         self._watch_broker()
         self._starting = self.simulation.observer.spawn(self._restart())
@@ -202,13 +204,19 @@ class World:
 
     async def _storm(self) -> None:
         while self.simulation.now < STORM_SECONDS:
-            await asyncio.sleep(self.random.expovariate(0.5))
+            await asyncio.sleep(self.random.expovariate(self.TROUBLES_A_SECOND))
             self._act()
 
     def _act(self) -> None:
-        """Let one trouble come; how often each does is its weight."""
-        luck = self.random
-        troubles: dict[Callable[[Host, float], None], int] = {
+        """Let one trouble come."""
+        luck, troubles = self.random, self._troubles()
+        (trouble,) = luck.choices(tuple(troubles), tuple(troubles.values()))
+        seconds = luck.choice((0.05, 0.5, 2.0, 6.0)) * luck.uniform(0.5, 1.5)
+        trouble(luck.choice(self.machines), seconds)
+
+    def _troubles(self) -> dict[Trouble, int]:
+        """Return what may happen, and how often, compared with the others."""
+        return {
             self._lose_power: 10,
             self._kill: 10,
             self._lose_power_soon: 12,
@@ -221,9 +229,6 @@ class World:
             self._slow_disk: 8,
             self._move_clock: 4,
         }
-        (trouble,) = luck.choices(tuple(troubles), tuple(troubles.values()))
-        seconds = luck.choice((0.05, 0.5, 2.0, 6.0)) * luck.uniform(0.5, 1.5)
-        trouble(luck.choice(self.machines), seconds)
 
     def _lose_power(self, machine: Host, seconds: float) -> None:
         self.broker.crash(power=True)
@@ -344,3 +349,25 @@ class World:
         node = self.node
         assert node is not None
         await self.broker.run(node.stop())
+
+
+class Retries(World):
+    """Clients ask again, as connections are lost while the disk takes its time; then power goes."""
+
+    TROUBLES_A_SECOND = 1.0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.is_synced = True
+        luck = self.broker.random
+        self.broker.thread_seconds = lambda: luck.choice((0.002, 0.002, 0.4))
+
+    def _troubles(self) -> dict[Trouble, int]:
+        return {self._interrupt: 1}
+
+    def _interrupt(self, machine: Host, seconds: float) -> None:
+        for each in self.machines:
+            self._reset(each, 0)
+        if self.random.random() < 0.7:
+            delay = self.random.uniform(0.05, 0.3)
+            self.simulation.call_later(delay, self._lose_power, machine, 0)

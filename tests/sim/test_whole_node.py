@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.sim.node_checks import Violation
-from tests.sim.node_world import World
+from tests.sim.node_world import Retries, World
 
 SEEDS = 20
 """How many are played if nobody says otherwise."""
@@ -26,15 +26,16 @@ def storms(pytestconfig: pytest.Config, seeds: range) -> range:
     return seeds if any(each is not None for each in asked) else seeds[:SEEDS]
 
 
-def play(seed: int) -> World:
+def play(seed: int, scenario: type[World] = World) -> World:
     """Play a seed; what it breaks is raised with the command that plays it again."""
-    world = World(seed)
+    world = scenario(seed)
     logging.disable(logging.CRITICAL)
     try:
         world.run()
     except Exception as error:
         last = "\n".join(world.trace[-40:])
-        replay = f"pytest tests/sim/test_whole_node.py -k storm --seed {seed}"
+        test = "storm" if scenario is World else "retries"
+        replay = f"pytest tests/sim/test_whole_node.py -k {test} --seed {seed}"
         raise Violation(f"seed {seed}: {error!r}\n{last}\nreplay: {replay}") from error
     finally:
         logging.disable(logging.NOTSET)
@@ -54,6 +55,12 @@ def test_a_storm_takes_nothing_that_was_promised(storms: range) -> None:
         assert seen["read"] > 100 * len(storms)
         assert min(seen["commits"], seen["accepted"]) > 10 * len(storms)
         assert seen["probes"] > 10 * len(storms)
+
+
+@pytest.mark.timeout(3600)
+def test_retries_on_a_slow_disk_take_nothing_that_was_promised(storms: range) -> None:
+    for seed in storms[: max(1, len(storms) // 5)]:
+        play(seed, Retries)
 
 
 def test_the_same_seed_plays_the_same_in_another_process() -> None:
