@@ -1,0 +1,367 @@
+"""How two nodes learn who is at the other end of a connection. Pure: bytes in, bytes out.
+
+    who opened                                    who accepted
+    Hello(who, purpose, whom I mean, nonce)  ->
+                                             <-   Hello(who, nonce), or a Refusal
+    Proof(HMAC of both hellos)               ->
+                                             <-   Proof(HMAC of both hellos), or a Refusal
+
+Both tags and the keys of the frames that follow are HMAC-SHA256 by the cluster's secret of both
+hellos, each with a label of its own: a tag is good for one side of one connection. Who knocks at a
+port gets nothing to try secrets on before it has proven its own.
+
+Without a secret nothing is proven, so both ends must be loopback addresses.
+
+What does not begin with the magic is a program of seed 002, which says no hello, or no friend.
+"""
+
+from hashlib import sha256
+from hmac import compare_digest
+from hmac import digest as hmac_digest
+from typing import Final, NamedTuple
+
+from headrace.cluster.protocol import MESSAGE_BYTES_MAX
+from headrace.cluster.transport.hello import (
+    ANY_NODE,
+    MAGIC,
+    Hello,
+    Identity,
+    Judge,
+    Proof,
+    Purpose,
+    Refusal,
+    Word,
+    encode_word,
+    take_word,
+    versions_of,
+)
+from headrace.cluster.transport.refusals import (
+    BROKEN_OFF,
+    CLIENT_NOT_LOOPBACK,
+    CLOSED_EARLY,
+    MALFORMED,
+    NOT_LOOPBACK,
+    SECRET_MISSING,
+    SECRET_UNEXPECTED,
+    WRONG_SECRET,
+    Reason,
+    Refused,
+    told_by_peer,
+)
+from headrace.ids import BrokerId as NodeId
+
+HTTP_STARTS: Final = (
+    b"HTTP",
+    b"GET ",
+    b"POST",
+    b"PUT ",
+    b"HEAD",
+    b"OPTI",
+    b"DELE",
+    b"PATC",
+    b"CONN",
+)
+TLS_STARTS: Final = (b"\x16\x03", b"\x15\x03")
+CLIENT_START_BYTES: Final = 7
+"""So many bytes tell a program of seed 002 from a client of Kafka."""
+_FIRST_KAFKA_REQUESTS: Final = (3, 17, 18)
+"""What clients of Kafka begin with: Metadata, SaslHandshake, ApiVersions."""
+
+
+class Established(NamedTuple):
+    """Both sides know each other."""
+
+    peer: Identity
+    purpose: Purpose
+    send_key: bytes | None
+    receive_key: bytes | None
+    rest: bytes
+    """What arrived behind the handshake: the first bytes of frames."""
+
+
+class SeedClient(NamedTuple):
+    """A program that speaks seed 002 without a hello."""
+
+    first_bytes: bytes
+
+
+class Step(NamedTuple):
+    """What to send, and how the handshake ended; None if it goes on."""
+
+    send: bytes
+    outcome: Established | SeedClient | Refused | None
+
+
+_WAITING: Final = Step(b"", None)
+
+
+class Local(NamedTuple):
+    """What a node brings to a handshake."""
+
+    identity: Identity
+    secret: bytes | None
+    nonce: bytes
+    """New for every connection."""
+    is_loopback: bool
+    """Whether both ends of the connection are loopback addresses."""
+
+
+class Initiator:
+    """The side that opened the connection."""
+
+    def __init__(self, local: Local, *, to: NodeId | None, purpose: Purpose) -> None:
+        self._local = local
+        self._to = to
+        self._purpose = purpose
+        self._own = encode_word(_hello(local, purpose, ANY_NODE if to is None else to))
+        self._received = bytearray()
+        self._has_word = False
+        self._peer: Hello | None = None
+        self._transcript = b""
+        self._versions = b""
+        self._ended = False
+
+    def start(self) -> Step:
+        """Return the first word, or why nothing is to be said on this connection."""
+        if self._local.secret is None and not self._local.is_loopback:
+            return self._end(NOT_LOOPBACK)
+        return Step(self._own, None)
+
+    def receive(self, data: bytes) -> Step:
+        if self._ended:
+            return _WAITING
+        self._received += data
+        refused = None if self._has_word else _foreign_refusal(self._received)
+        if refused is not None:
+            return self._end(refused)
+        if len(self._received) < 4:
+            return _WAITING  # more is needed to tell what it is
+        taken = take_word(self._received)
+        if taken is None:
+            return _WAITING
+        return self._end(taken) if isinstance(taken, Refused) else self._on_word(*taken)
+
+    def _on_word(self, word: Word, its_bytes: bytes) -> Step:
+        self._has_word = True
+        if isinstance(word, Refusal):
+            return self._end(told_by_peer(word.reason, word.sentence, word.remedy))
+        if isinstance(word, Hello) and self._peer is None:
+            return self._on_hello(word, its_bytes)
+        is_same_version = versions_of(its_bytes) == self._versions
+        if isinstance(word, Proof) and self._peer is not None and is_same_version:
+            return self._on_proof(word, self._peer)
+        return self._end(MALFORMED)
+
+    def closed(self) -> Refused:
+        """Return what it means that the other side hung up now."""
+        return BROKEN_OFF if self._has_word else CLOSED_EARLY
+
+    def _on_hello(self, hello: Hello, its_bytes: bytes) -> Step:
+        refused = _identity_refusal(self._local, hello) or self._aim_refusal(hello)
+        if refused is not None:
+            return self._end(refused)
+        self._peer = hello
+        self._versions = versions_of(its_bytes)
+        self._transcript = sha256(self._own + its_bytes).digest()
+        tag = _tag(self._local.secret, _INITIATOR_PROOF, self._transcript)
+        return Step(encode_word(Proof(tag)), None)
+
+    def _on_proof(self, proof: Proof, peer: Hello) -> Step:
+        secret = self._local.secret
+        if not compare_digest(proof.tag, _tag(secret, _ACCEPTOR_PROOF, self._transcript)):
+            return self._end(WRONG_SECRET)
+        self._ended = True
+        outgoing = _key(secret, _FROM_INITIATOR, self._transcript)
+        incoming = _key(secret, _FROM_ACCEPTOR, self._transcript)
+        rest = bytes(self._received)
+        return Step(b"", Established(peer.identity(), self._purpose, outgoing, incoming, rest))
+
+    def _aim_refusal(self, hello: Hello) -> Refused | None:
+        if hello.purpose is not self._purpose:
+            return MALFORMED
+        if self._to is None or hello.node == self._to:
+            return None
+        return Refused(
+            Reason.WRONG_NODE,
+            f"node {hello.node} is at the address of node {self._to}",
+            f"check the advertised address of node {self._to}",
+        )
+
+    def _end(self, refused: Refused) -> Step:
+        self._ended = True
+        self._received.clear()
+        return Step(b"", refused)
+
+
+class Acceptor:
+    """The side that the connection was opened to."""
+
+    def __init__(self, local: Local, judge: Judge) -> None:
+        self._local = local
+        self._judge = judge
+        self._received = bytearray()
+        self._peer: Hello | None = None
+        self._transcript = b""
+        self._versions = b""
+        self._ended = False
+
+    def receive(self, data: bytes) -> Step:
+        if self._ended:
+            return _WAITING
+        self._received += data
+        if self._received and self._received[0] != MAGIC[0]:
+            return self._on_client()
+        taken = take_word(self._received)
+        if taken is None:
+            return _WAITING
+        return self._refuse(taken) if isinstance(taken, Refused) else self._on_word(*taken)
+
+    def _on_word(self, word: Word, its_bytes: bytes) -> Step:
+        if isinstance(word, Hello) and self._peer is None:
+            return self._on_hello(word, its_bytes)
+        is_same_version = versions_of(its_bytes) == self._versions
+        if isinstance(word, Proof) and self._peer is not None and is_same_version:
+            return self._on_proof(word, self._peer)
+        return self._refuse(MALFORMED)
+
+    def closed(self) -> Refused:
+        return BROKEN_OFF
+
+    def _on_client(self) -> Step:
+        """Take what begins without the magic: no reply, whatever it is, as it would not read it."""
+        foreign = _foreign_refusal(self._received)
+        if foreign is None and len(self._received) < CLIENT_START_BYTES:
+            return _WAITING
+        self._ended = True
+        if foreign is None and not self._local.is_loopback:
+            foreign = CLIENT_NOT_LOOPBACK
+        return Step(b"", foreign or SeedClient(bytes(self._received)))
+
+    def _on_hello(self, hello: Hello, its_bytes: bytes) -> Step:
+        local = self._local
+        if local.secret is None and not local.is_loopback:
+            return self._refuse(NOT_LOOPBACK)
+        refused = _identity_refusal(local, hello) or self._aim_refusal(hello)
+        if refused is not None:
+            return self._refuse(refused)
+        own = encode_word(_hello(local, hello.purpose, hello.node))
+        self._peer = hello
+        self._versions = versions_of(its_bytes)
+        self._transcript = sha256(its_bytes + own).digest()
+        if self._received:
+            return self._refuse(MALFORMED)  # a proof of what it cannot have seen yet
+        return Step(own, None)
+
+    def _on_proof(self, proof: Proof, peer: Hello) -> Step:
+        secret = self._local.secret
+        if not compare_digest(proof.tag, _tag(secret, _INITIATOR_PROOF, self._transcript)):
+            return self._refuse(WRONG_SECRET)
+        identity = peer.identity()
+        if (refused := self._judge(identity, peer.purpose)) is not None:
+            return self._refuse(refused)
+        self._ended = True
+        tag = _tag(secret, _ACCEPTOR_PROOF, self._transcript)
+        outgoing = _key(secret, _FROM_ACCEPTOR, self._transcript)
+        incoming = _key(secret, _FROM_INITIATOR, self._transcript)
+        rest = bytes(self._received)
+        established = Established(identity, peer.purpose, outgoing, incoming, rest)
+        return Step(encode_word(Proof(tag)), established)
+
+    def _aim_refusal(self, hello: Hello) -> Refused | None:
+        own = self._local.identity.node
+        if hello.to in (ANY_NODE, own):
+            return None
+        return Refused(
+            Reason.WRONG_NODE,
+            f"node {own} is at the address of node {hello.to}",
+            f"check the advertised address of node {hello.to}",
+        )
+
+    def _refuse(self, refused: Refused) -> Step:
+        self._ended = True
+        self._received.clear()
+        return Step(encode_refusal(refused), refused)
+
+
+def encode_refusal(refused: Refused) -> bytes:
+    return encode_word(Refusal(int(refused.reason), refused.sentence, refused.remedy))
+
+
+def duplicate_node(node: int) -> Refused:
+    return Refused(
+        Reason.DUPLICATE_NODE_ID,
+        f"two nodes with different data folders call themselves node {node}",
+        "give one of them another node.id, or remove the old one from the cluster first",
+    )
+
+
+def _identity_refusal(local: Local, hello: Hello) -> Refused | None:
+    """Say what is wrong with who a peer says it is, before anything is proven."""
+    own = local.identity
+    if hello.has_secret != (local.secret is not None):
+        return SECRET_UNEXPECTED if hello.has_secret else SECRET_MISSING
+    if own.cluster_id and hello.cluster_id and own.cluster_id != hello.cluster_id:
+        return Refused(
+            Reason.WRONG_CLUSTER,
+            f"node {own.node} is of cluster {own.cluster_id}, node {hello.node} of cluster "
+            f"{hello.cluster_id}",
+            "correct the addresses of the seeds, or start the node with an empty data folder",
+        )
+    if hello.node != own.node:
+        return None
+    if (hello.folder_id, hello.boot_epoch) == (own.folder_id, own.boot_epoch):
+        return Refused(
+            Reason.SELF_CONNECTION,
+            f"node {own.node} has connected to itself",
+            "remove its own address from those of its peers",
+        )
+    return duplicate_node(own.node)
+
+
+def _foreign_refusal(received: bytearray) -> Refused | None:
+    """Say what else than a node or a program of seed 002 is at the other end."""
+    start = bytes(received[:CLIENT_START_BYTES])
+    if start.startswith(HTTP_STARTS):
+        what = "speaks HTTP"
+    elif start.startswith(TLS_STARTS):
+        what = "speaks TLS"
+    elif len(start) == CLIENT_START_BYTES and _is_kafka(start):
+        what = "speaks the protocol of Kafka's clients"
+    elif len(start) >= 4 and start[:4] != MAGIC[:4] and not _is_size(start):
+        what = "speaks a protocol that is not Headrace's"
+    else:
+        return None
+    return Refused(
+        Reason.NOT_HEADRACE,
+        f"the other side {what}",
+        "node ports (9093) are for nodes; Kafka's clients use 9092, HTTP 9094",
+    )
+
+
+def _is_size(start: bytes) -> bool:
+    return 0 < int.from_bytes(start[:4]) <= MESSAGE_BYTES_MAX
+
+
+def _is_kafka(start: bytes) -> bool:
+    """Return whether a frame is a client's first: as seed 002 its version would be unknown."""
+    return _is_size(start) and start[4] == 0 and start[5] in _FIRST_KAFKA_REQUESTS and not start[6]
+
+
+def _hello(local: Local, purpose: Purpose, to: int) -> Hello:
+    node, folder_id, boot_epoch, cluster_id = local.identity
+    has_secret = local.secret is not None
+    return Hello(node, folder_id, boot_epoch, cluster_id, purpose, to, has_secret, local.nonce)
+
+
+_INITIATOR_PROOF: Final = b"headrace transport 1: proof of who opened\0"
+_ACCEPTOR_PROOF: Final = b"headrace transport 1: proof of who accepted\0"
+_FROM_INITIATOR: Final = b"headrace transport 1: frames of who opened\0"
+_FROM_ACCEPTOR: Final = b"headrace transport 1: frames of who accepted\0"
+
+
+def _tag(secret: bytes | None, label: bytes, transcript: bytes) -> bytes:
+    return b"" if secret is None else hmac_digest(secret, label + transcript, "sha256")
+
+
+def _key(secret: bytes | None, label: bytes, transcript: bytes) -> bytes | None:
+    return None if secret is None else hmac_digest(secret, label + transcript, "sha256")

@@ -1,0 +1,351 @@
+"""All connections of a node to other nodes, and of other nodes to it.
+
+    links = Links(identity, secret=secret, address_of=address_of, on_event=log_it)
+    links.on_message(RAFT_KIND, take_raft_message)     # (sender, payload) -> None
+    links.serve(66, propose_for_a_peer)                # (IncomingCall) -> None
+    await links.open("0.0.0.0", 9093)
+    links.set_peers(voters)
+    response = await links.call(leader, payload, 2000, kind=66)
+    await links.close(drain_ms=1000)
+
+The sender that handlers get is the node that the handshake proved. Once a newer life of a node has
+been heard of, nothing of an older one is delivered.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+
+from headrace.cluster.transport.accepted import AcceptedPeer
+from headrace.cluster.transport.calls import KIND_MAX, CallHandler, MessageHandler, NotConnected
+from headrace.cluster.transport.connection import NodeConnection
+from headrace.cluster.transport.events import (
+    Connected,
+    Disconnected,
+    Event,
+    LinkState,
+    PeerCounters,
+)
+from headrace.cluster.transport.handshake import Local, duplicate_node
+from headrace.cluster.transport.hello import Identity, Purpose
+from headrace.cluster.transport.outgoing import Address, PeerLink
+from headrace.cluster.transport.refusals import TOO_MANY_CONNECTIONS, Reason, Refused
+from headrace.cluster.transport.settings import TransportSettings
+from headrace.ids import BrokerId as NodeId
+from headrace.surroundings import new_random, new_uuid
+from headrace.wire.schema import Buffer
+
+OnClient = Callable[[asyncio.Transport, bytes], None]
+"""Takes a program of seed 002 and what it has sent so far: set a protocol on the transport, feed it
+the bytes, then resume reading."""
+
+CLOSING = Refused(Reason.CLOSING, "the node is stopping", "")
+
+
+class Links:
+    """Use it on the loop that it was made on."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        secret: bytes | None,
+        address_of: Callable[[NodeId], Address | None],
+        folder_of: Callable[[NodeId], bytes | None] = lambda node: None,
+        on_event: Callable[[Event], None] = lambda event: None,
+        on_client: OnClient | None = None,
+        settings: TransportSettings | None = None,
+    ) -> None:
+        """Ask `address_of` before every try, and `folder_of` for the data folder a node is known
+        to have (None if that is not known yet) when one connects."""
+        self.identity = identity
+        self.settings = TransportSettings() if settings is None else settings
+        self.random = new_random()
+        self.message_handlers: dict[int, MessageHandler] = {}
+        self.call_handlers: dict[int, CallHandler] = {}
+        self.stranger_refusals: Counter[Reason] = Counter()
+        """Refusals of connections whose peer had not proven who it is."""
+        self._secret = secret
+        self._address_of = address_of
+        self._folder_of = folder_of
+        self._on_event = on_event
+        self._on_client = on_client
+        self._counters: dict[NodeId, PeerCounters] = {}
+        self._links: dict[tuple[NodeId, Purpose], PeerLink] = {}
+        self._probes: dict[PeerLink, None] = {}
+        self._unproven: dict[AcceptedPeer, None] = {}
+        self._accepted: dict[AcceptedPeer, None] = {}
+        self._lives: dict[tuple[NodeId, bytes], int] = {}
+        self._server: asyncio.AbstractServer | None = None
+        self._is_closing = False
+        self._ended = asyncio.Event()
+        """Set when a call has ended, for who waits for the last."""
+
+    # What a node calls
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen for peers; return the port."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self.accept, host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def accept(self) -> NodeConnection:
+        """Return the protocol of a new connection, for a server that somebody else runs."""
+        return AcceptedPeer(self).connection
+
+    def on_message(self, kind: int, handler: MessageHandler) -> None:
+        """Have messages of a kind go to a handler, which raises ValueError if one is none."""
+        self.message_handlers[_checked(kind)] = handler
+
+    def serve(self, kind: int, handler: CallHandler) -> None:
+        """Have calls of a kind go to a handler, which answers now or later."""
+        self.call_handlers[_checked(kind)] = handler
+
+    def set_peers(self, nodes: Iterable[NodeId]) -> None:
+        """Be connected to these nodes and no others."""
+        wanted = {node for node in nodes if node != self.identity.node}
+        for node, purpose in [key for key in self._links if key[0] not in wanted]:
+            self._links.pop((node, purpose)).close("it is not a peer any more", is_gentle=True)
+        if not self._is_closing:
+            for node in sorted(wanted):
+                self._link(node, Purpose.CONTROL).start()
+
+    def address_changed(self, node: NodeId) -> None:
+        """Look for a peer at its new address at once."""
+        for purpose in Purpose:
+            if (link := self._links.get((node, purpose))) is not None:
+                link.hurry()
+
+    def joined(self, cluster_id: str) -> None:
+        """Be of a cluster from now on: connections are opened anew with its id."""
+        self.identity = self.identity._replace(cluster_id=cluster_id)
+        for link in self._links.values():
+            link.drop("the node has joined a cluster")
+
+    def send(
+        self,
+        node: NodeId,
+        kind: int,
+        parts: list[Buffer],
+        *,
+        purpose: Purpose = Purpose.CONTROL,
+        is_urgent: bool = False,
+    ) -> bool:
+        """Send a message if that is possible now; return whether it may arrive.
+
+        Nothing waits, and nothing says whether it did arrive.
+        """
+        if (node, Purpose.CONTROL) not in self._links:
+            return False
+        return self._link(node, purpose).send(kind, parts, is_urgent=is_urgent)
+
+    async def call(
+        self,
+        node: NodeId,
+        payload: Buffer,
+        timeout_ms: int,
+        *,
+        kind: int,
+        purpose: Purpose = Purpose.CONTROL,
+    ) -> bytes:
+        """Return a peer's response, or raise a CallError: at once if there is no connection."""
+        if self._is_closing or (node, Purpose.CONTROL) not in self._links:
+            raise NotConnected(node, "the node is stopping" if self._is_closing else "no peer")
+        return await self._link(node, purpose).call(kind, payload, timeout_ms)
+
+    async def call_address(
+        self, address: Address, payload: Buffer, timeout_ms: int, *, kind: int
+    ) -> tuple[Identity, bytes]:
+        """Call whichever node is at an address, on a connection for this call alone."""
+        if self._is_closing:
+            raise NotConnected(None, "the node is stopping")
+        link = PeerLink(self, None, Purpose.CONTROL, address=address)
+        self._probes[link] = None
+        try:
+            response = await link.call(kind, payload, timeout_ms)
+            peer = link.peer
+            if peer is None:
+                raise NotConnected(None, "the connection was lost")
+            return peer, response
+        finally:
+            del self._probes[link]
+            link.close("the call is over", is_gentle=True)
+
+    def connected(self, node: NodeId) -> Identity | None:
+        """Return who is connected as a peer, None if nobody is."""
+        link = self._links.get((node, Purpose.CONTROL))
+        return None if link is None else link.peer
+
+    def describe(self) -> list[LinkState]:
+        return [self._links[key].describe() for key in sorted(self._links)]
+
+    @property
+    def counters(self) -> dict[NodeId, PeerCounters]:
+        return self._counters
+
+    @property
+    def accepted_count(self) -> int:
+        return len(self._accepted) + len(self._unproven)
+
+    async def close(self, drain_ms: int = 0) -> None:
+        """Take no more connections and calls; end when those under way have, or the time is up."""
+        self._is_closing = True
+        if self._server is not None:
+            self._server.close()
+        try:
+            async with asyncio.timeout(drain_ms / 1000):
+                while self._is_busy():
+                    self._ended.clear()
+                    await self._ended.wait()
+        except TimeoutError:
+            pass
+        for link in (*self._links.values(), *self._probes):
+            link.close("the node is stopping", is_gentle=True)
+        self._links.clear()
+        for accepted in (*self._accepted, *self._unproven):
+            accepted.connection.close("the node is stopping", is_gentle=True)
+
+    # What connections call
+
+    def local(self, transport: asyncio.Transport) -> Local:
+        is_loopback = all(
+            is_loopback_address(transport.get_extra_info(end)) for end in ("peername", "sockname")
+        )
+        nonce = new_uuid().bytes + new_uuid().bytes
+        return Local(self.identity, self._secret, nonce, is_loopback)
+
+    def address_of(self, node: NodeId) -> Address | None:
+        return self._address_of(node)
+
+    def judge(self, peer: Identity) -> Refused | None:
+        """Say why a node that has proven itself is not taken."""
+        if self._is_closing:
+            return CLOSING
+        folder = self._folder_of(peer.node)
+        if folder is not None and folder != peer.folder_id:
+            return duplicate_node(peer.node)
+        newest = self._lives.get((peer.node, peer.folder_id), 0)
+        if peer.boot_epoch < newest:
+            return Refused(
+                Reason.OLD_LIFE,
+                f"node {peer.node} has boot epoch {peer.boot_epoch}, and {newest} was seen",
+                "stop the older process; if its data folder was restored, join it as a new node",
+            )
+        return None
+
+    def judge_accepted(self, peer: Identity, purpose: Purpose) -> Refused | None:
+        if len(self._accepted) >= self.settings.accepted_connections_max:
+            return TOO_MANY_CONNECTIONS
+        if self._folder_of(peer.node) is None and any(
+            each.node == peer.node and each.folder_id != peer.folder_id
+            for each in (accepted.peer for accepted in self._accepted)
+            if each is not None
+        ):
+            return duplicate_node(peer.node)
+        return self.judge(peer)
+
+    def admit(self, accepted: AcceptedPeer) -> bool:
+        if self._is_closing or len(self._unproven) >= self.settings.unproven_connections_max:
+            self.stranger_refusals[Reason.TOO_MANY_CONNECTIONS] += 1
+            return False
+        self._unproven[accepted] = None
+        return True
+
+    def note_accepted(self, accepted: AcceptedPeer) -> None:
+        """Take a new connection in place of older ones of the same node and purpose."""
+        peer = accepted.peer
+        assert peer is not None
+        self._unproven.pop(accepted, None)
+        for each in tuple(self._accepted):
+            is_same = each.peer is not None and each.peer.node == peer.node
+            if is_same and each.purpose is accepted.purpose:
+                each.connection.close("the peer has connected again")
+        self._accepted[accepted] = None
+        self.note_connected(peer)
+        self.emit(Connected(peer, accepted.purpose, False))
+
+    def note_connected(self, peer: Identity) -> None:
+        """Remember a life of a node, and end what is left of older ones."""
+        key = peer.node, peer.folder_id
+        newest = self._lives.pop(key, 0)
+        self._lives[key] = max(newest, peer.boot_epoch)
+        while len(self._lives) > self.settings.remembered_lives_max:
+            del self._lives[next(iter(self._lives))]
+        if peer.boot_epoch > newest:
+            reason = f"node {peer.node} has started again"
+            for accepted in tuple(self._accepted):
+                if accepted.peer is not None and _is_older(accepted.peer, peer):
+                    accepted.connection.close(reason)
+            for link in self._links.values():
+                if link.peer is not None and _is_older(link.peer, peer):
+                    link.drop(reason)
+
+    def note_gone(self, accepted: AcceptedPeer, reason: str) -> None:
+        self._unproven.pop(accepted, None)
+        if accepted in self._accepted:
+            del self._accepted[accepted]
+            assert accepted.peer is not None
+            self.emit(Disconnected(accepted.peer, accepted.purpose, False, reason))
+        self._ended.set()
+
+    def note_client(self, accepted: AcceptedPeer, first_bytes: bytes) -> None:
+        if self._on_client is None:
+            accepted.connection.close("programs of seed 002 are not served here")
+            return
+        self._on_client(accepted.connection.release(), first_bytes)
+
+    def note_refused(self, refused: Refused, node: NodeId | None) -> None:
+        if node is None:
+            self.stranger_refusals[refused.reason] += 1
+
+    def note_call_ended(self) -> None:
+        self._ended.set()
+
+    def emit(self, event: Event) -> None:
+        self._on_event(event)
+
+    def counters_of(self, node: NodeId) -> PeerCounters:
+        counters = self._counters.get(node)
+        if counters is None:
+            while len(self._counters) >= self.settings.remembered_lives_max:
+                del self._counters[next(iter(self._counters))]
+            counters = self._counters[node] = PeerCounters()
+        return counters
+
+    # Inside
+
+    def _link(self, node: NodeId, purpose: Purpose) -> PeerLink:
+        link = self._links.get((node, purpose))
+        if link is None:
+            link = self._links[node, purpose] = PeerLink(self, node, purpose)
+        return link
+
+    def _is_busy(self) -> bool:
+        return any(link.call_count for link in (*self._links.values(), *self._probes)) or any(
+            accepted.call_count for accepted in self._accepted
+        )
+
+
+def is_loopback_address(address: object) -> bool:
+    """Return whether an end of a connection is a loopback address."""
+    if not isinstance(address, tuple) or not address:
+        return False
+    try:
+        ip = ip_address(str(address[0]).partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return bool((mapped or ip).is_loopback)
+
+
+def _is_older(one: Identity, other: Identity) -> bool:
+    return (one.node, one.folder_id) == (other.node, other.folder_id) and (
+        one.boot_epoch < other.boot_epoch
+    )
+
+
+def _checked(kind: int) -> int:
+    if not 0 <= kind <= KIND_MAX:
+        raise ValueError(f"kind {kind}: must be 0 to {KIND_MAX}")
+    return kind

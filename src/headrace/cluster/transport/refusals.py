@@ -1,0 +1,115 @@
+"""Why a connection between nodes is refused: a reason to count, a sentence and a remedy to read."""
+
+from enum import IntEnum, unique
+from typing import Final, NamedTuple
+
+TEXT_CHARACTERS_MAX: Final = 400
+
+
+@unique
+class Reason(IntEnum):
+    """The numbers are those of the wire; a newer peer may send others."""
+
+    UNKNOWN = 0
+    MALFORMED = 1
+    UNSUPPORTED_VERSION = 2
+    WRONG_CLUSTER = 3
+    WRONG_SECRET = 4
+    SECRET_MISSING = 5
+    """The other side has no secret, this one has."""
+    SECRET_UNEXPECTED = 6
+    """The other side has a secret, this one has none."""
+    NOT_LOOPBACK = 7
+    DUPLICATE_NODE_ID = 8
+    OLD_LIFE = 9
+    SELF_CONNECTION = 10
+    WRONG_NODE = 11
+    NOT_HEADRACE = 12
+    TOO_MANY_CONNECTIONS = 13
+    TIMED_OUT = 14
+    FORGED_FRAME = 15
+    """A frame that is a copy, out of order or not the peer's."""
+    FRAME_TOO_LARGE = 16
+    CLOSING = 17
+
+
+class Refused(NamedTuple):
+    """A refusal, here or by the other side."""
+
+    reason: Reason
+    sentence: str
+    remedy: str
+    is_by_peer: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
+
+
+def told_by_peer(number: int, sentence: str, remedy: str) -> Refused:
+    """Return what the other side says, with nothing in it that a terminal would act on."""
+    try:
+        reason = Reason(number)
+    except ValueError:
+        reason = Reason.UNKNOWN
+    return Refused(reason, _printable(sentence), _printable(remedy), is_by_peer=True)
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text[:TEXT_CHARACTERS_MAX])
+
+
+MALFORMED: Final = Refused(
+    Reason.MALFORMED,
+    "the handshake has bytes that no node of Headrace sends",
+    "check that the address is a node port and that no proxy changes what passes",
+)
+CLOSED_EARLY: Final = Refused(
+    Reason.NOT_HEADRACE,
+    "the other side hung up without a word of the handshake",
+    "check that the address is a node port (9093), not the one of Kafka's clients (9092)",
+)
+BROKEN_OFF: Final = Refused(
+    Reason.UNKNOWN,
+    "the other side hung up in the middle of the handshake",
+    "its log says why",
+)
+TIMED_OUT: Final = Refused(
+    Reason.TIMED_OUT,
+    "the handshake took too long",
+    "check that the address is a node port and that the node is not overloaded",
+)
+NOT_LOOPBACK: Final = Refused(
+    Reason.NOT_LOOPBACK,
+    "without a cluster secret nodes only speak to each other on loopback addresses",
+    "give every node the same cluster secret",
+)
+WRONG_SECRET: Final = Refused(
+    Reason.WRONG_SECRET,
+    "the cluster secrets of the two nodes differ",
+    "give every node the same cluster secret",
+)
+SECRET_MISSING: Final = Refused(
+    Reason.SECRET_MISSING,
+    "a node without a cluster secret speaks to one that has it",
+    "give every node the same cluster secret",
+)
+SECRET_UNEXPECTED: Final = Refused(
+    Reason.SECRET_UNEXPECTED,
+    "a node with a cluster secret speaks to one that has none",
+    "give every node the same cluster secret",
+)
+TOO_MANY_CONNECTIONS: Final = Refused(
+    Reason.TOO_MANY_CONNECTIONS,
+    "this node has as many connections of nodes as it takes",
+    "look for programs that connect to the node port again and again",
+)
+FORGED_FRAME: Final = Refused(
+    Reason.FORGED_FRAME,
+    "a frame is a copy, out of order or was not sent by the peer",
+    "look for a proxy or an attacker between the two nodes",
+)
+CLIENT_NOT_LOOPBACK: Final = Refused(
+    Reason.NOT_LOOPBACK,
+    "programs that are no nodes are served on loopback addresses only",
+    "connect from the machine of the node, or to the port of Kafka's clients",
+)
