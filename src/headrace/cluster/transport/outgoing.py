@@ -134,10 +134,7 @@ class PeerLink:
     def send(self, kind: int, parts: list[Buffer], *, is_urgent: bool = False) -> bool:
         """Send a message if that is possible; return whether it may arrive."""
         head = MESSAGE_LAYOUT.pack(MESSAGE, kind)
-        if not self._offer([head, *parts], 0, is_urgent=is_urgent):
-            self._counters.messages_dropped += 1
-            return False
-        return True
+        return self._offer([head, *parts], 0, is_urgent=is_urgent)
 
     async def call(self, kind: int, payload: Buffer, timeout_ms: int) -> bytes:
         """Return the response to a request, or raise a CallError."""
@@ -314,14 +311,18 @@ class PeerLink:
     def _offer(self, parts: list[Buffer], correlation_id: int, *, is_urgent: bool) -> bool:
         size = sum(map(len, parts))
         if not self._may_queue() or size > self._settings.frame_bytes_max:
+            self._counters.messages_dropped += not correlation_id
             return False
         self._used_at = self._loop.time()
-        dropped = self._queue.dropped
-        is_queued = self._queue.push(Queued(parts, size, correlation_id), is_urgent=is_urgent)
-        if is_queued:
-            self._counters.messages_dropped += self._queue.dropped - dropped
+        is_queued = self._push(Queued(parts, size, correlation_id), is_urgent=is_urgent)
         self.start()
         self._flush()
+        return is_queued
+
+    def _push(self, queued: Queued, *, is_urgent: bool) -> bool:
+        dropped = self._queue.dropped
+        is_queued = self._queue.push(queued, is_urgent=is_urgent)
+        self._counters.messages_dropped += self._queue.dropped - dropped
         return is_queued
 
     def _ask(
@@ -378,7 +379,7 @@ class PeerLink:
             connection.close("the peer has another address now", is_gentle=True)
         else:
             ping: list[Buffer] = [PING_LAYOUT.pack(PING, 0)]
-            self._queue.push(Queued(ping, PING_LAYOUT.size), is_urgent=True)
+            self._push(Queued(ping, PING_LAYOUT.size), is_urgent=True)
             self._flush()
             self._ticker = self._loop.call_later(settings.ping_interval_ms / 1000, self._tick)
 
