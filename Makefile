@@ -9,7 +9,7 @@ PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 COMPILED := src/headrace/records/scan.py src/headrace/records/encode.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
-.PHONY: help demo up test test-slow test-spark42 check sim soak bench schemas jars clean
+.PHONY: help demo up test test-slow test-spark42 check sim soak bench pages schemas vectors jars clean
 help:
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -60,6 +60,14 @@ soak: $(VENV)/.installed-dev ## mixed load on a node for MINUTES=60: is anything
 BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py bench/broker_%.py,$(wildcard bench/*.py))))
 bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed
 	@status=0; for name in $(BENCHES); do $(BIN)/python -m bench.$$name || status=1; done; exit $$status
+
+pages: $(VENV)/.installed-dev ## write the pages again that are made from code: map, states, differences
+	$(BIN)/python -m tools.module_map
+	$(BIN)/python -m tools.state_diagrams
+	$(BIN)/python -m tests.differential.differences
+
+vectors: $(VENV)/.installed-dev ## write the node protocol's test vectors again (needs cargo)
+	$(BIN)/python -m tools.cluster_vectors.peer
 
 schemas: jars $(BIN)/python ## write the message definitions again from Apache Kafka's jars
 	$(BIN)/python tools/schemas.py .jars
