@@ -30,6 +30,8 @@ TOPICS: Final = {ORDERS: 3, JOBS: 2}
 LOCK_SECONDS: Final = 4.0
 TROUBLE_SECONDS_MAX: Final = 15.0
 NEVER: Final = float("-inf")
+ROOM_BYTES: Final = 20_000
+"""With less than this on its disk a node that starts may end, and say that there is no room."""
 
 Trouble = Callable[[Host, float], None]
 Client = Callable[[], Coroutine[Any, Any, None]]
@@ -145,7 +147,11 @@ class World:
         except Crashed:
             return
         except Exception as error:
-            raise Violation(f"the node does not start: {error!r}") from error
+            if self.broker.disk.free_bytes() > ROOM_BYTES:
+                raise Violation(f"the node does not start: {error!r}") from error
+            self.note(f"no room to start: {error}")
+            self.checks.seen["starts without room"] += 1
+            self.broker.crash(power=False)  # the process ends, and another one is started
 
     def _watch_broker(self) -> None:
         self.broker.on_crash.append(self._on_crash)
