@@ -41,3 +41,12 @@ def test_links_come_back_and_never_mistake_a_sender(
         assert not caplog.records, "a handler failed"
         assert world.outcomes["answered"] > 100
         assert world.delivered > 1000
+
+
+def test_a_seed_plays_the_same_again() -> None:
+    checksums = set()
+    for _ in range(2):
+        world = World(5, chaos_seconds=3.0)
+        world.run()
+        checksums.add(world.simulation.trace.checksum)
+    assert len(checksums) == 1

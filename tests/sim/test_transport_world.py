@@ -157,8 +157,9 @@ class Member:
 class World:
     """Plays one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, chaos_seconds: float = CHAOS_SECONDS) -> None:
         self.seed = seed
+        self.chaos_seconds = chaos_seconds
         self.simulation = Simulation(seed)
         self.random = Random(f"transport/{seed}")
         self.hosts: dict[int, Host] = {}
@@ -185,7 +186,7 @@ class World:
     async def main(self) -> None:
         for number in NUMBERS:
             self.start(number)
-        while self.simulation.now < CHAOS_SECONDS:
+        while self.simulation.now < self.chaos_seconds:
             await asyncio.sleep(self.random.expovariate(1.5))
             self.random.choice(
                 (

@@ -25,7 +25,7 @@ from headrace.surroundings import clocks
 from headrace.wire.schema import Buffer
 
 HANDSHAKE_READ_BYTES: Final = 4096
-READ_BYTES_MAX: Final = 64 * 1024
+READ_BYTES_MAX: Final = 32 * 1024
 """How much is read at a time: so many tiny frames are split within a few milliseconds."""
 TURN_NS_MAX: Final = 4_000_000
 """How long the frames of one connection are handled before others have their turn."""
