@@ -7,9 +7,12 @@ waits: a heartbeat is never behind a snapshot, and behind no more than one batch
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from headrace.cluster.transport.calls import RAFT_KIND
 from headrace.cluster.transport.hello import Identity, Purpose
 from headrace.cluster.transport.links import Links
+from headrace.cluster.transport.message_bounds import ENTRIES_MAX, bounds_problem
 from headrace.raft.errors import InvalidMessage
 from headrace.raft.messages import (
     Append,
@@ -40,12 +43,14 @@ class RaftTransport:
             self._links.send(
                 message.to,
                 RAFT_KIND,
-                [encode_message(message)],
+                [encode_message(_bounded(message))],
                 purpose=Purpose.BULK if is_bulk else Purpose.CONTROL,
                 is_urgent=not is_bulk and not isinstance(message, _IN_LINE),
             )
 
     def _on_message(self, sender: Identity, payload: memoryview) -> None:
+        if problem := bounds_problem(payload):
+            raise ValueError(problem)
         try:
             message = decode_message(payload)
         except InvalidMessage as error:
@@ -55,3 +60,10 @@ class RaftTransport:
                 f"node {sender.node} sends a message from {message.sender} to {message.to}"
             )
         self._receive(sender, message)
+
+
+def _bounded(message: Message) -> Message:
+    """Return a message that a peer takes: fewer entries are one, too, and the rest follows."""
+    if isinstance(message, Append) and len(message.entries) > ENTRIES_MAX:
+        return msgspec.structs.replace(message, entries=message.entries[:ENTRIES_MAX])
+    return message

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from headrace.config import InvalidSetting
+from headrace import config
+from headrace.config import InvalidSetting, Settings
 
 MEBIBYTE = 1024 * 1024
 
@@ -59,6 +60,22 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True):
                     f"{lower}={getattr(self, lower)}: must be at most "
                     f"{higher}={getattr(self, higher)}"
                 )
+
+
+def transport_settings(settings: Settings) -> TransportSettings:
+    """Return settings by which every message of a node's quorum fits a frame."""
+    largest = max(
+        settings[config.RAFT_ENTRY_BYTES_MAX] + settings[config.RAFT_APPEND_BYTES_MAX],
+        settings[config.RAFT_SNAPSHOT_CHUNK_BYTES],
+    )
+    usual = TransportSettings()
+    frame_bytes_max = max(usual.frame_bytes_max, largest + MEBIBYTE)
+    return TransportSettings(
+        frame_bytes_max=frame_bytes_max,
+        queue_bytes_max=max(usual.queue_bytes_max, 2 * frame_bytes_max),
+        incoming_call_bytes_max=max(usual.incoming_call_bytes_max, 2 * frame_bytes_max),
+        unsent_response_bytes_max=max(usual.unsent_response_bytes_max, 2 * frame_bytes_max),
+    )
 
 
 _ORDERED = (
