@@ -18,6 +18,7 @@ from headrace.cluster.transport.calls import (
     RESPONSE_LAYOUT,
     CallHandler,
     IncomingCall,
+    InvalidPayload,
     MessageHandler,
     Status,
 )
@@ -122,7 +123,7 @@ class AcceptedPeer:
             return  # a newer node's; it says it again or it does not matter
         try:
             handler(peer, payload)
-        except ValueError as error:
+        except InvalidPayload as error:
             self.connection.refuse(MALFORMED._replace(sentence=f"a message of no sense: {error}"))
         except Exception:
             logger.exception("a message of kind %s from node %s failed", kind, peer.node)

@@ -80,8 +80,12 @@ class CallFailed(CallError):
     """The other node says that it cannot be done."""
 
 
+class InvalidPayload(HeadraceError):
+    """Raised by a handler: no correct node sends this. The connection ends."""
+
+
 MessageHandler = Callable[[Identity, memoryview], None]
-"""Takes a message; the view is good until it returns. ValueError if it is no such message."""
+"""Takes a message; the view is good until it returns. InvalidPayload if it is no such message."""
 
 
 class IncomingCall:

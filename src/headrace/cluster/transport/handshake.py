@@ -20,7 +20,7 @@ from hmac import compare_digest
 from hmac import digest as hmac_digest
 from typing import Final, NamedTuple
 
-from headrace.cluster.protocol import MESSAGE_BYTES_MAX
+from headrace.cluster.transport.foreign import CLIENT_START_BYTES, foreign_refusal
 from headrace.cluster.transport.hello import (
     ANY_NODE,
     MAGIC,
@@ -49,23 +49,6 @@ from headrace.cluster.transport.refusals import (
     told_by_peer,
 )
 from headrace.ids import BrokerId as NodeId
-
-HTTP_STARTS: Final = (
-    b"HTTP",
-    b"GET ",
-    b"POST",
-    b"PUT ",
-    b"HEAD",
-    b"OPTI",
-    b"DELE",
-    b"PATC",
-    b"CONN",
-)
-TLS_STARTS: Final = (b"\x16\x03", b"\x15\x03")
-CLIENT_START_BYTES: Final = 7
-"""So many bytes tell a program of seed 002 from a client of Kafka."""
-_FIRST_KAFKA_REQUESTS: Final = (3, 17, 18)
-"""What clients of Kafka begin with: Metadata, SaslHandshake, ApiVersions."""
 
 
 class Established(NamedTuple):
@@ -131,7 +114,7 @@ class Initiator:
         if self._ended:
             return _WAITING
         self._received += data
-        refused = None if self._has_word else _foreign_refusal(self._received)
+        refused = None if self._has_word else foreign_refusal(self._received)
         if refused is not None:
             return self._end(refused)
         if len(self._received) < 4:
@@ -229,7 +212,7 @@ class Acceptor:
 
     def _on_client(self) -> Step:
         """Take what begins without the magic: no reply, whatever it is, as it would not read it."""
-        foreign = _foreign_refusal(self._received)
+        foreign = foreign_refusal(self._received)
         if foreign is None and len(self._received) < CLIENT_START_BYTES:
             return _WAITING
         self._ended = True
@@ -316,35 +299,6 @@ def _identity_refusal(local: Local, hello: Hello) -> Refused | None:
             "remove its own address from those of its peers",
         )
     return duplicate_node(own.node)
-
-
-def _foreign_refusal(received: bytearray) -> Refused | None:
-    """Say what else than a node or a program of seed 002 is at the other end."""
-    start = bytes(received[:CLIENT_START_BYTES])
-    if start.startswith(HTTP_STARTS):
-        what = "speaks HTTP"
-    elif start.startswith(TLS_STARTS):
-        what = "speaks TLS"
-    elif len(start) == CLIENT_START_BYTES and _is_kafka(start):
-        what = "speaks the protocol of Kafka's clients"
-    elif len(start) >= 4 and start[:4] != MAGIC[:4] and not _is_size(start):
-        what = "speaks a protocol that is not Headrace's"
-    else:
-        return None
-    return Refused(
-        Reason.NOT_HEADRACE,
-        f"the other side {what}",
-        "node ports (9093) are for nodes; Kafka's clients use 9092, HTTP 9094",
-    )
-
-
-def _is_size(start: bytes) -> bool:
-    return 0 < int.from_bytes(start[:4]) <= MESSAGE_BYTES_MAX
-
-
-def _is_kafka(start: bytes) -> bool:
-    """Return whether a frame is a client's first: as seed 002 its version would be unknown."""
-    return _is_size(start) and start[4] == 0 and start[5] in _FIRST_KAFKA_REQUESTS and not start[6]
 
 
 def _hello(local: Local, purpose: Purpose, to: int) -> Hello:

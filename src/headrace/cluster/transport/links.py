@@ -95,7 +95,7 @@ class Links:
         return AcceptedPeer(self).connection
 
     def on_message(self, kind: int, handler: MessageHandler) -> None:
-        """Have messages of a kind go to a handler, which raises ValueError if one is none."""
+        """Have messages of a kind go to a handler, which raises InvalidPayload if one is none."""
         self.message_handlers[_checked(kind)] = handler
 
     def serve(self, kind: int, handler: CallHandler) -> None:

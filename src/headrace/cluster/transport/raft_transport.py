@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.cluster.transport.calls import RAFT_KIND
+from headrace.cluster.transport.calls import RAFT_KIND, InvalidPayload
 from headrace.cluster.transport.hello import Identity, Purpose
 from headrace.cluster.transport.links import Links
 from headrace.cluster.transport.message_bounds import ENTRIES_MAX, bounds_problem
@@ -50,13 +50,13 @@ class RaftTransport:
 
     def _on_message(self, sender: Identity, payload: memoryview) -> None:
         if problem := bounds_problem(payload):
-            raise ValueError(problem)
+            raise InvalidPayload(problem)
         try:
             message = decode_message(payload)
         except InvalidMessage as error:
-            raise ValueError(str(error)) from None
+            raise InvalidPayload(str(error)) from None
         if message.sender != sender.node or message.to != self._links.identity.node:
-            raise ValueError(
+            raise InvalidPayload(
                 f"node {sender.node} sends a message from {message.sender} to {message.to}"
             )
         self._receive(sender, message)
