@@ -1,7 +1,6 @@
 """Bugs planted into the links, each of which the simulation must notice within a few seeds."""
 
 from collections.abc import Callable
-from itertools import repeat
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from headrace.cluster.transport.connection import NodeConnection
 from headrace.cluster.transport.hello import Identity
 from headrace.cluster.transport.outgoing import PeerLink
+from headrace.cluster.transport.pending_calls import PendingCalls
 from headrace.cluster.transport.queues import SendQueue
 from tests.sim.test_transport import play
 from tests.sim.test_transport_world import Violation
@@ -22,7 +22,7 @@ def never_tries_again(patch: Patch) -> None:
 
 
 def calls_do_not_time_out(patch: Patch) -> None:
-    patch.setattr(PeerLink, "_time_out", lambda self, correlation_id, timeout_ms: None)
+    patch.setattr(PendingCalls, "time_out", lambda self, correlation_id, timeout_ms: None)
 
 
 def queue_has_no_bound(patch: Patch) -> None:
@@ -30,13 +30,7 @@ def queue_has_no_bound(patch: Patch) -> None:
 
 
 def correlation_ids_repeat(patch: Patch) -> None:
-    made = PeerLink.__init__
-
-    def init(self: PeerLink, *arguments: Any, **named: Any) -> None:
-        made(self, *arguments, **named)
-        self._correlation_ids = repeat(1)  # type: ignore[assignment]
-
-    patch.setattr(PeerLink, "__init__", init)
+    patch.setattr(PendingCalls, "new_id", lambda self: 1)
 
 
 def sender_is_whoever_was_last(patch: Patch) -> None:

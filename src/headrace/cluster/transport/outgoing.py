@@ -5,7 +5,6 @@ call has an end in any case: a response, its timeout, or the loss of the connect
 """
 
 import asyncio
-from itertools import count
 from random import Random
 from typing import Final, Protocol
 
@@ -20,8 +19,6 @@ from headrace.cluster.transport.calls import (
     TIMEOUT_MS_MAX,
     CallError,
     CallFailed,
-    CallTimedOut,
-    ConnectionLost,
     NotConnected,
     Status,
     TooManyCalls,
@@ -38,6 +35,7 @@ from headrace.cluster.transport.events import (
 )
 from headrace.cluster.transport.handshake import Established, Initiator, Local
 from headrace.cluster.transport.hello import Identity, Purpose
+from headrace.cluster.transport.pending_calls import PendingCalls
 from headrace.cluster.transport.queues import Queued, SendQueue
 from headrace.cluster.transport.refusals import MALFORMED, Refused
 from headrace.cluster.transport.settings import TransportSettings
@@ -65,16 +63,6 @@ class Hub(Protocol):
     def note_call_ended(self) -> None: ...
 
 
-class _Pending:
-    """A call without a response."""
-
-    __slots__ = ("future", "is_sent")
-
-    def __init__(self, future: "asyncio.Future[bytes]") -> None:
-        self.future = future
-        self.is_sent = False
-
-
 class PeerLink:
     """To one node, or to whoever is at an address; use it on one loop."""
 
@@ -92,8 +80,7 @@ class PeerLink:
         self.last_problem = ""
         self._counters = PeerCounters() if node is None else hub.counters_of(node)
         self._queue = SendQueue(self._settings.queue_bytes_max, self._settings.queue_messages_max)
-        self._calls: dict[int, _Pending] = {}
-        self._correlation_ids = count(1)
+        self._calls = PendingCalls(node)
         self._connection: NodeConnection | None = None
         self._dialled: Address | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -139,9 +126,11 @@ class PeerLink:
     async def call(self, kind: int, payload: Buffer, timeout_ms: int) -> bytes:
         """Return the response to a request, or raise a CallError."""
         self._counters.calls += 1
-        correlation_id = next(self._correlation_ids)
+        correlation_id = self._calls.new_id()
         future: asyncio.Future[bytes] = self._loop.create_future()
-        timer = self._loop.call_later(timeout_ms / 1000, self._time_out, correlation_id, timeout_ms)
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._calls.time_out, correlation_id, timeout_ms
+        )
         try:
             self._ask(kind, correlation_id, payload, min(timeout_ms, TIMEOUT_MS_MAX), future)
             return await future
@@ -150,7 +139,7 @@ class PeerLink:
             raise
         finally:
             timer.cancel()
-            self._calls.pop(correlation_id, None)
+            self._calls.forget(correlation_id)
             self._hub.note_call_ended()
 
     def close(self, reason: str, *, is_gentle: bool = False) -> None:
@@ -215,14 +204,8 @@ class PeerLink:
         self._counters.bytes_received += len(payload)
         self._counters.messages_received += 1
         status, correlation_id = RESPONSE_LAYOUT.unpack_from(payload)
-        pending = self._calls.pop(correlation_id, None) if status != Status.PONG else None
-        if pending is not None and not pending.future.done():
-            body = bytes(payload[RESPONSE_LAYOUT.size :])
-            error = self._error(status, body)
-            if error is None:
-                pending.future.set_result(body)
-            else:
-                pending.future.set_exception(error)
+        if status != Status.PONG:
+            self._calls.settle(correlation_id, status, payload[RESPONSE_LAYOUT.size :])
 
     def on_writable(self, connection: NodeConnection) -> None:
         self._flush()
@@ -344,7 +327,7 @@ class PeerLink:
                 f"a request of {len(payload)} bytes is too large, a frame has at most "
                 f"{self._settings.frame_bytes_max}",
             )
-        self._calls[correlation_id] = _Pending(future)
+        self._calls.add(correlation_id, future)
         if not self._offer([head, payload], correlation_id, is_urgent=False):
             raise TooManyCalls(self.node, "too much waits to be sent")
 
@@ -353,11 +336,8 @@ class PeerLink:
         if self.peer is None or connection is None:
             return
         while connection.is_writable and (queued := self._queue.pop()) is not None:
-            if queued.correlation_id:
-                pending = self._calls.get(queued.correlation_id)
-                if pending is None:
-                    continue  # nobody waits for it any more
-                pending.is_sent = True
+            if queued.correlation_id and not self._calls.note_sent(queued.correlation_id):
+                continue  # nobody waits for it any more
             self._counters.bytes_sent += queued.size_bytes
             self._counters.messages_sent += 1
             connection.send(queued.parts)
@@ -383,31 +363,8 @@ class PeerLink:
             self._flush()
             self._ticker = self._loop.call_later(settings.ping_interval_ms / 1000, self._tick)
 
-    def _time_out(self, correlation_id: int, timeout_ms: int) -> None:
-        pending = self._calls.pop(correlation_id, None)
-        if pending is not None and not pending.future.done():
-            if pending.is_sent:
-                reason = f"no response within {timeout_ms} ms"
-                pending.future.set_exception(CallTimedOut(self.node, reason))
-            else:
-                reason = f"the request could not be sent within {timeout_ms} ms"
-                pending.future.set_exception(NotConnected(self.node, reason))
-
     def _fail_all(self, reason: str) -> None:
         dropped = self._queue.dropped
         self._queue.clear()
         self._counters.messages_dropped += self._queue.dropped - dropped
-        calls, self._calls = self._calls, {}
-        for pending in calls.values():
-            if not pending.future.done():
-                failure = ConnectionLost if pending.is_sent else NotConnected
-                pending.future.set_exception(failure(self.node, reason))
-
-    def _error(self, status: int, body: bytes) -> CallError | None:
-        if status == Status.ANSWERED:
-            return None
-        if status == Status.BUSY:
-            return TooManyCalls(self.node, "it handles as many calls of this node as it takes")
-        if status == Status.UNKNOWN_KIND:
-            return CallFailed(self.node, "it does not know this kind of request: is it older?")
-        return CallFailed(self.node, body.decode(errors="replace"))
+        self._calls.fail_all(reason)
