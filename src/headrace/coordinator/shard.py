@@ -325,10 +325,20 @@ class Shard(Generic[M]):
             left -= len(replies)
             for each in replies:
                 tell(each)
-        if self._uncommitted:
+        if self._uncommitted and self._is_sync_lost:
+            logger.error("%s cannot be synced: %s", self.journal.name, self.journal.log.failure)
+            self._begin_anew()
+        elif self._uncommitted:
             self.journal.produce_waiters[self] = None
         else:
             self.journal.produce_waiters.pop(self, None)
+
+    @property
+    def _is_sync_lost(self) -> bool:
+        """Whether the high watermark waits, by flush.messages, for a sync that has failed."""
+        log = self.journal.log
+        unsynced_count = log.end_offset - log.recovery_point
+        return log.failure is not None and unsynced_count >= log.settings.flush_messages
 
     def _answer_soon(self) -> None:
         if not self._is_answering:

@@ -56,6 +56,26 @@ def commit_in_transaction(
     )
 
 
+def test_callers_that_wait_for_a_sync_are_told_when_it_fails() -> None:
+    async def test(journal: Journal, clock: Clock) -> None:
+        shard = new_shard(journal, clock)
+        await settle(shard)
+        journal.log.settings = LogSettings(flush_messages=1)
+        journal.is_replicated = False  # the high watermark waits for the disk
+        answers: list[Any] = []
+        shard.write(commit("a", 1, answers.append), answers.append)
+        await turn()
+        assert answers == []
+        journal.log.fail(OSError(5, "the disk is broken"))
+        for waiter in tuple(journal.produce_waiters):
+            waiter.on_progress()
+        await turn()
+        (answer,) = answers
+        assert answer.code is ErrorCode.NOT_COORDINATOR
+
+    run(test)
+
+
 def test_a_refused_batch_of_a_transaction_is_its_producers_matter_alone() -> None:
     async def test(journal: Journal, clock: Clock) -> None:
         shard = new_shard(journal, clock)
