@@ -325,9 +325,12 @@ class Shard(Generic[M]):
             left -= len(replies)
             for each in replies:
                 tell(each)
-        if self._uncommitted and self._is_sync_lost:
-            logger.error("%s cannot be synced: %s", self.journal.name, self.journal.log.failure)
-            self._begin_anew()
+        if (
+            self._uncommitted
+            and self._uncommitted[0].end_offset > high_watermark
+            and self._is_sync_lost
+        ):
+            self._refuse_unsynced()
         elif self._uncommitted:
             self.journal.produce_waiters[self] = None
         else:
@@ -339,6 +342,15 @@ class Shard(Generic[M]):
         log = self.journal.log
         unsynced_count = log.end_offset - log.recovery_point
         return log.failure is not None and unsynced_count >= log.settings.flush_messages
+
+    def _refuse_unsynced(self) -> None:
+        """Refuse what waits for a disk that failed: nobody knows whether it stays."""
+        name, failure = self.journal.name, self.journal.log.failure
+        logger.error("%s cannot be synced: %s", name, failure)
+        waiting = [reply for each in self._uncommitted for reply, _ in each.replies]
+        self._uncommitted.clear()
+        self._begin_anew()
+        fail_all(waiting, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}: {failure}"))
 
     def _answer_soon(self) -> None:
         if not self._is_answering:

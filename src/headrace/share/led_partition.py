@@ -302,7 +302,12 @@ class LedSharePartition:
         self.wake_soon()
 
     def on_change(self, partition: Partition) -> None:
-        """Do nothing: role changes arrive through `SharePartitions`."""
+        """Wake the waiters: a sync moved the high watermark.
+
+        Changes of the role arrive through `SharePartitions`.
+        """
+        if partition.is_leader:
+            self.wake_soon()
 
     def wake_soon(self) -> None:
         """Wake the waiters, from the next turn of the loop on."""

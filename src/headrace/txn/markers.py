@@ -106,3 +106,8 @@ class _Uncommitted:
         elif partition.log.high_watermark > self._offset:
             partition.produce_waiters.pop(self, None)
             self._on_written(None)
+        elif (failure := partition.log.failure) is not None:
+            partition.produce_waiters.pop(self, None)
+            self._on_written(
+                KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name}: {failure}")
+            )

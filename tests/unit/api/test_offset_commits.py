@@ -1,11 +1,14 @@
 """OffsetCommit and TxnOffsetCommit, and OffsetFetch of what they left."""
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.log.flushing import Flush
 from headrace.records.control import build_end_transaction_marker
 from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
@@ -162,6 +165,21 @@ def test_offsets_are_there_after_a_restart(harness: Harness, topic_id: bytes) ->
     harness.restart()
     harness.run(_load(harness))
     assert fetch(harness) == {"a": [(0, 10, "m0"), (1, 11, "m1")]}
+
+
+def test_with_flush_messages_1_a_commit_that_the_disk_loses_is_refused(
+    harness: Harness, topic_id: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shard in harness.broker.groups:
+        log = shard.journal.log
+        log.change_settings(replace(log.settings, flush_messages=1))
+    assert commit(harness, ("a", [0])) == [("a", [(0, 0)])]
+
+    def fail(flush: Flush) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    monkeypatch.setattr(Flush, "run", fail)
+    assert commit(harness, ("a", [1])) == [("a", [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE)])]
 
 
 def test_offsets_of_a_deleted_topic_are_gone_with_it(harness: Harness, topic_id: bytes) -> None:

@@ -282,6 +282,25 @@ def test_a_fetch_without_records_ends_when_its_time_is_over(member: Member) -> N
     assert member.fetch(max_wait_ms=10) == {}
 
 
+def test_with_flush_messages_1_a_fetch_that_waits_gets_records_once_they_are_on_disk(
+    harness: Harness,
+) -> None:
+    topic_id = harness.create_topic("orders", configs={"flush.messages": "1"})
+    initialize(harness, topic_id, 0, start_offset=0)
+    member = Member(harness, topic_id)
+    member.fetch(0)
+    while not all(led.is_active for led in harness.broker.share_partitions):
+        harness.run(asyncio.sleep(0))
+
+    async def run() -> Any:
+        waiting = asyncio.ensure_future(member.fetch_async(max_wait_ms=9000))
+        await asyncio.sleep(0)
+        append_now(harness, b"a")
+        return await waiting
+
+    assert rows(harness.run(run()))[0].values == [b"a"]
+
+
 def test_less_than_the_least_number_of_bytes_is_waited_with_and_then_given(
     harness: Harness, member: Member
 ) -> None:

@@ -71,7 +71,8 @@ def test_callers_that_wait_for_a_sync_are_told_when_it_fails() -> None:
             waiter.on_progress()
         await turn()
         (answer,) = answers
-        assert answer.code is ErrorCode.NOT_COORDINATOR
+        assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "the disk is broken" in answer.message
 
     run(test)
 
