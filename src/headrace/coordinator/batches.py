@@ -1,4 +1,4 @@
-"""Which records go into one batch: those of an operation together, if they have to."""
+"""Which records share a batch: those of one operation stay together if they must."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from headrace.errors import ErrorCode, KafkaError
 
 
 def fit(outcome: Outcome, bytes_max: int) -> tuple[Outcome, list[EncodedRecord]]:
-    """Return what can be written of an outcome, and its records as they are written.
+    """Return the part of an outcome that can be written, and its encoded records.
 
-    KafkaError if it has to be one batch and does not fit into one. Of records that stand for
-    themselves those are left out that no batch takes, so that they do not hold up the others;
-    unless somebody waits for an answer, which would then be wrong.
+    Raise KafkaError if it must be one batch and does not fit into one. Of independent records,
+    those too large for any batch are dropped, so that they do not block the others; unless a
+    caller waits for a reply, which would then be wrong.
     """
     encoded = [encode_record(record) for record in outcome.records]
     size_bytes = sum(record.size_bytes for record in encoded)
@@ -24,7 +24,7 @@ def fit(outcome: Outcome, bytes_max: int) -> tuple[Outcome, list[EncodedRecord]]
         return outcome._replace(records=records), [encoded[place] for place in fitting]
     raise KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        f"{len(encoded)} records of {size_bytes} bytes, {bytes_max} can be written at once "
+        f"{len(encoded)} records of {size_bytes} bytes, but a batch may hold {bytes_max} "
         "(max.message.bytes)",
     )
 
@@ -32,7 +32,7 @@ def fit(outcome: Outcome, bytes_max: int) -> tuple[Outcome, list[EncodedRecord]]
 def put_together(
     operations: list[list[EncodedRecord]], bytes_max: int
 ) -> Iterator[list[EncodedRecord]]:
-    """Yield the records of batches, as many operations in each as it takes; none is torn."""
+    """Yield the records of each batch: as many operations as fit; no operation is split."""
     together: list[EncodedRecord] = []
     together_bytes = 0
     for records in operations:

@@ -1,6 +1,6 @@
-"""All shards of one internal topic that are here.
+"""All shards of one internal topic on this node.
 
-The node tells when it begins and ceases to lead a partition; requests ask for the shard of a key.
+The node reports when it starts and stops leading a partition; requests look up the shard of a key.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Coordinator(Generic[M]):
-    """What this node coordinates of one kind of thing."""
+    """The shards of one internal topic that this node leads."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Coordinator(Generic[M]):
         *,
         compression: Compression = Compression.NONE,
     ) -> None:
-        """`make` gives the empty machine of a partition; there is no count before the topic is."""
+        """`make` returns the empty machine of a partition. The count is None without the topic."""
         self.topic = topic
         self._types = types
         self._make = make
@@ -45,7 +45,7 @@ class Coordinator(Generic[M]):
         self._former_loads = 0
         self._loading: set[int] = set()
         self._loaded_partitions = self._loaded_records = 0
-        """What was loaded since the log last said so."""
+        """What was loaded since the last line in the node's log."""
 
     def __iter__(self) -> Iterator[Shard[M]]:
         return iter(self._shards.values())
@@ -66,7 +66,7 @@ class Coordinator(Generic[M]):
         shard.start()
 
     def resign(self, index: int) -> None:
-        """Give up a partition that this node does not lead any more."""
+        """Unload a partition that this node no longer leads."""
         shard = self._shards.pop(index, None)
         if shard is not None:
             self._former_loads += shard.load_count
@@ -82,17 +82,17 @@ class Coordinator(Generic[M]):
         self._log_loaded()
 
     def _log_loaded(self) -> None:
-        """Write one line when nothing is loading any more: there may be fifty partitions."""
+        """Log one line once nothing is loading any more: there may be fifty partitions."""
         if self._loaded_partitions and not self._loading:
             logger.info(
-                "%s: %d partitions with %d records are loaded",
+                "%s: loaded %d partitions with %d records",
                 *(self.topic, self._loaded_partitions, self._loaded_records),
             )
             self._loaded_partitions = self._loaded_records = 0
 
     @property
     def load_count(self) -> int:
-        """How often a partition was loaded since the start."""
+        """The number of partition loads since the start."""
         return self._former_loads + sum(shard.load_count for shard in self)
 
     def close(self) -> None:
@@ -100,20 +100,20 @@ class Coordinator(Generic[M]):
             self.resign(index)
 
     def rearm(self) -> None:
-        """Look at the clock again: it was moved."""
+        """Set the timers again after the clock was moved."""
         for shard in self._shards.values():
             shard.rearm()
 
     def shard(self, key: str, *, is_served: bool = True) -> Shard[M]:
         """Return the shard that a group or transactional id belongs to.
 
-        KafkaError if it is not here, or if a record of that id could not be read. Only who deletes
-        it wants it all the same, with `is_served` as False.
+        Raise KafkaError if it is not here, or if a record of that id could not be read. Deletion
+        passes `is_served=False` to get the shard despite an unreadable record.
         """
         count = self._partition_count()
         if count is None:
             raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {self.topic} is not there yet"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {self.topic} does not exist yet"
             )
         found = self._shards.get(partition_for(key, count))
         if found is None:

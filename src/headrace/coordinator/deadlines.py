@@ -1,4 +1,4 @@
-"""Deadlines by key: the earliest is known at once, moving or dropping one costs next to nothing."""
+"""Deadlines by key: the earliest is known at once; moving or dropping one is cheap."""
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
@@ -7,19 +7,19 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 STALE_FACTOR_MAX = 4
-"""How many entries that count no more the heap may have for each that does."""
+"""How many stale entries the heap may hold per valid one."""
 
 RETRY_MS = 10_000
-"""After how long it is tried again to do what could not be done."""
+"""How long to wait before a failed action is retried."""
 
 
 class Deadlines(Generic[K]):
-    """When something is due for each key; a key has one deadline at most."""
+    """The time at which each key is due; a key has at most one deadline."""
 
     def __init__(self) -> None:
         self._due_ms: dict[K, int] = {}
         self._entries: dict[K, tuple[int, int, K]] = {}
-        """The one entry of the heap that counts for each key; it is not later than what is due."""
+        """The valid heap entry of each key; it is never later than the key's deadline."""
         self._heap: list[tuple[int, int, K]] = []
         self._order = 0
         self._taken: K | None = None
@@ -31,16 +31,16 @@ class Deadlines(Generic[K]):
         return key in self._due_ms
 
     def set(self, key: K, due_ms: int) -> None:
-        """Have a key due at a time, and not when it was due before."""
+        """Set the deadline of a key, replacing the previous one."""
         self._due_ms[key] = due_ms
         entry = self._entries.get(key)
-        # One that is due later than before keeps its place: it is looked at, and put off, then.
+        # A later deadline keeps its heap entry, which is moved when it reaches the top.
         if entry is None or due_ms < entry[0]:
             self._push(key, due_ms)
             self._tidy()
 
     def drop(self, key: K) -> None:
-        """Have nothing due for a key."""
+        """Remove the deadline of a key."""
         if self._due_ms.pop(key, None) is not None:
             del self._entries[key]
             self._tidy()
@@ -64,9 +64,9 @@ class Deadlines(Generic[K]):
         return None
 
     def take_due(self, now_ms: int) -> K | None:
-        """Return the key that is due first, and forget it; None if nothing is due.
+        """Remove and return the key that is due first; None if nothing is due.
 
-        One at a time: what is done for it may change what is due for the others.
+        One at a time: handling it may change the deadlines of the others.
         """
         at_ms = self.next_ms()
         if at_ms is None or at_ms > now_ms:
@@ -77,7 +77,7 @@ class Deadlines(Generic[K]):
         return key
 
     def put_back(self, now_ms: int) -> None:
-        """Have the key that was taken last due again: what was done for it did not come about."""
+        """Schedule the key that was taken last again: what it was due for failed."""
         key, self._taken = self._taken, None
         if key is not None and key not in self:
             self.set(key, now_ms + RETRY_MS)
@@ -88,7 +88,7 @@ class Deadlines(Generic[K]):
         heappush(self._heap, entry)
 
     def _tidy(self) -> None:
-        """Leave out what does not count any more, once that is most of the heap."""
+        """Remove stale entries once they are most of the heap."""
         if len(self._heap) > STALE_FACTOR_MAX * (len(self._due_ms) + 1):
             self._heap = list(self._entries.values())
             heapify(self._heap)

@@ -1,4 +1,4 @@
-"""A machine from its log: everything that the partition has, in order."""
+"""Rebuild a machine from its log: every record of the partition, in order."""
 
 import asyncio
 import logging
@@ -19,22 +19,22 @@ from headrace.records.control import ControlType, read_control
 from headrace.records.header import BatchHeader, check_crc, read_headers
 
 LOAD_BYTES: Final = 1024 * 1024
-"""How much is read from the log at once."""
+"""How many bytes are read from the log at once."""
 SLICE_RECORDS_MAX: Final = 100
 SLICE_SECONDS_MAX: Final = 0.005
-"""How much is replayed before others on the loop get a turn."""
+"""How many records are replayed, and for how long, before other tasks get a turn."""
 UNREADABLE_LINES_MAX: Final = 10
-"""How many records that cannot be read are named in the log of the node, for each load."""
+"""How many unreadable records the node logs by name per load."""
 
 logger = logging.getLogger(__name__)
 
 
 class UnreadableLog(HeadraceError):
-    """A log that holds something that cannot be told apart from the rest."""
+    """A log with an unreadable record that may concern any id."""
 
 
 class Loaded(NamedTuple):
-    """What a load found."""
+    """The result of a load."""
 
     record_count: int
     set_aside: SetAside
@@ -43,8 +43,9 @@ class Loaded(NamedTuple):
 async def replay_log(log: Log, machine: Machine, types: RecordTypes) -> Loaded:
     """Replay a log into an empty machine.
 
-    Also what is not committed yet: it is in the leader's log, so it will be, and answers wait for
-    it. HeadraceError if something there cannot be read and may concern everybody.
+    Uncommitted records are replayed too: they are in the leader's log, so they will be committed,
+    and replies wait for that. Raise HeadraceError if a record cannot be read and may concern any
+    id.
     """
     loading = _Loading(machine, log.folder)
     offset = log.start_offset
@@ -57,22 +58,22 @@ async def replay_log(log: Log, machine: Machine, types: RecordTypes) -> Loaded:
             if not header.is_control:
                 for record in scan_record_batch(batch, header, types):
                     if (failure := loading.take(record)) is not None:
-                        # It may be damaged, and then it may have been anybody's.
+                        # It may be damaged, and then it may concern any id.
                         check_crc(batch, header)
                         loading.pass_over(failure)
                     if loading.is_slice_over():
                         await loading.pause()
-            elif header.record_count:  # else compaction has emptied it
+            elif header.record_count:  # otherwise compaction has emptied it
                 replay_marker(machine, batch, header)
         if offset == before:
-            break  # compaction took away what was last before the end
+            break  # compaction removed the last records before the end
         await loading.pause()
     loading.tell_unnamed()
     return Loaded(loading.record_count, loading.set_aside)
 
 
 class _Loading:
-    """A load under way."""
+    """A load in progress."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self.record_count = 0
@@ -85,10 +86,10 @@ class _Loading:
         self._slice_records = 0
 
     def take(self, record: CoordinatorRecord | UnreadableRecord) -> UnreadableRecord | None:
-        """Replay a record; return it as one to pass over if it cannot be read or replayed.
+        """Replay a record; return it as unreadable if it cannot be read or replayed.
 
-        One that cannot be replayed has a form that can be read and says what no coordinator
-        writes, such as a state that does not exist. It concerns its own id alone.
+        A record that cannot be replayed is well formed but says something that no coordinator
+        writes, such as a state that does not exist. It affects its own id only.
         """
         self.record_count += 1
         if isinstance(record, UnreadableRecord):
@@ -122,7 +123,7 @@ class _Loading:
         if key is None:
             if is_named:
                 logger.warning(
-                    "%s: the record at offset %d is passed over: %s", self._name, offset, reason
+                    "%s: skipping the record at offset %d: %s", self._name, offset, reason
                 )
             return
         id_ = self._machine.id_of(key)
@@ -133,18 +134,18 @@ class _Loading:
         if is_named:
             logger.error(
                 "%s: the record at offset %d, of %r, cannot be read (%s): requests for %r are "
-                "refused until another record takes its place, or the group is deleted",
+                "refused until another record replaces it, or the group is deleted",
                 *(self._name, offset, id_, reason, id_),
             )
 
     def tell_unnamed(self) -> None:
-        """Say how many records were passed over without a line of their own."""
+        """Log how many unreadable records were skipped without a line of their own."""
         if (unnamed := self._unreadable_count - UNREADABLE_LINES_MAX) > 0:
             logger.warning("%s: %d more records cannot be read", self._name, unnamed)
 
 
 def replay_marker(machine: Machine, batch: memoryview, header: BatchHeader) -> None:
-    """Let a machine know of a control batch, if it is the end of a transaction."""
+    """Pass a control batch to the machine if it ends a transaction."""
     control = read_control(batch, header)
     if control.ends_transaction:
         machine.end_transaction(

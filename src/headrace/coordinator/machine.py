@@ -1,9 +1,10 @@
-"""What a coordinator's state is: a pure machine that records change, and nothing else does.
+"""The state of a coordinator: a pure machine that is changed by records only.
 
-An operation looks at the machine and says what should be written and answered; it changes nothing
+An operation reads the machine and returns what to write and what to reply; it changes nothing
 that has to survive. The runtime appends the records, replays them into the machine and sends the
-answers once the records are committed. What is not written (who waits for an answer, when a member
-was last heard of) may be kept beside; it is lost with the machine, and clients begin anew.
+replies once the records are committed. What is not written (pending replies, when a member was
+last heard from) may be kept beside the records; it is lost with the machine, and clients start
+over.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,31 +18,31 @@ A = TypeVar("A")
 M = TypeVar("M", bound="Machine")
 
 Reply: TypeAlias = Callable[[A | KafkaError], None]
-"""Takes the answer of a request, or the KafkaError that it failed with. Machines only keep it."""
+"""Takes the reply to a request, or the KafkaError that it failed with. Machines only keep it."""
 OnError: TypeAlias = Callable[[KafkaError], None]
-"""Takes the KafkaError that something failed with. Every reply is one, whatever its answer is."""
+"""Takes the KafkaError that something failed with. Every `Reply` is also an `OnError`."""
 Told = NewType("Told", tuple[OnError, Any])
-"""A reply with its answer, made by `told`, which has them agree."""
+"""A reply with its answer, made by `told`, which checks that their types match."""
 
 
 def told(reply: Reply[A], answer: A | KafkaError) -> Told:
-    """Return a reply with what it is to be told; an answer of another type is a type error."""
+    """Return a reply with its answer; an answer of another type is a type error."""
     return Told((reply, answer))
 
 
 class Outcome(NamedTuple):
-    """What an operation wants."""
+    """What an operation wants written and replied."""
 
     records: tuple[CoordinatorRecord, ...] = ()
-    """To be written together or not at all."""
+    """Records to be written together or not at all."""
     replies: tuple[Told, ...] = ()
-    """Answers, made by `told`, to be sent when the records, and all before them, are committed."""
+    """Replies, made by `told`, to send when these records, and all before them, are committed."""
     is_divisible: bool = False
-    """Whether its records stand for themselves, and may be written in several batches. What is too
-    large for any batch is left out then, and tried again with the next deadline of the kind."""
+    """Whether its records are independent and may be written in several batches. A record too large
+    for any batch is then dropped, and retried at the next deadline of its kind."""
     notes: tuple[Callable[[], None], ...] = ()
-    """What to do just before the records are replayed, and only if they can be written: operations
-    put here what they keep beside the records, if it would be wrong without them."""
+    """Called just before the records are replayed, and only if they can be written. Operations
+    change here what they keep beside the records, if it would be wrong without them."""
 
 
 NOTHING = Outcome()
@@ -51,35 +52,35 @@ class Machine(Protocol):
     """The state of one partition of an internal topic."""
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Be changed by a record: one that was just written, or one that is read at a start."""
+        """Apply a record: one that was just written, or one that is read while loading."""
 
     def id_of(self, key: Message) -> str | None:
-        """Return the id by which requests name what a record is about; None if they do not."""
+        """Return the id by which requests name the subject of a record; None if they do not."""
 
     def set_aside(self, id_: str) -> None:
-        """Begin nothing about an id: a record of it could not be read.
+        """Start nothing for an id: one of its records could not be read.
 
-        Its later records are replayed all the same, and make it known again.
+        Its later records are still replayed, and make it known again.
         """
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
-        """Keep or drop what the records of a producer's transaction said."""
+        """Apply or discard the records of a producer's transaction."""
 
     def on_loaded(self, now_ms: int) -> Outcome:
-        """Look at what was loaded: what has to go on where a former leader left it."""
+        """Return what has to continue where the previous leader stopped."""
 
     def next_deadline_ms(self) -> int | None:
-        """Say when `on_deadline` wants to be called."""
+        """Return when `on_deadline` is to be called."""
 
     def on_deadline(self, now_ms: int) -> Outcome:
-        """Do what is due first, and nothing else: the next is done on what this leaves behind."""
+        """Do what is due first, and nothing else: the next call sees the state that it leaves."""
 
     def on_deadline_unmet(self, now_ms: int) -> None:
-        """Have what `on_deadline` did last due again: its outcome could not be written."""
+        """Schedule what `on_deadline` did last again: its outcome could not be written."""
 
     def waiting(self) -> Iterable[OnError]:
-        """Return all replies that are kept: who waits is told that this node cannot answer."""
+        """Return all pending replies: their callers are told that this node cannot answer."""
 
 
 Operation: TypeAlias = Callable[[M, int], Outcome]
-"""A function of the machine and the time. A KafkaError that it raises is the request's answer."""
+"""A function of the machine and the time. A KafkaError that it raises is sent as the response."""

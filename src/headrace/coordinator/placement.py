@@ -7,19 +7,19 @@ from sys import byteorder
 from typing import Final
 
 KEY_UNITS_MAX: Final = 0x7FFF
-"""How much of a key is looked at: no record can hold a longer one, so that nothing is known of it,
-and a client must not have us walk through all that a request can hold."""
+"""How many characters of a key are hashed. No record can hold a longer key, so nothing is known of
+one, and a client must not make us hash everything that a request can hold."""
 KEYS_KNOWN_MAX: Final = 10_000
 KNOWN_UNITS_MAX: Final = 100
 _BLOCK: Final = 64
 _MASK: Final = 0xFFFFFFFF
 _POSITIVE: Final = 0x7FFFFFFF
 _POWERS: Final = tuple(31**power & _MASK for power in range(_BLOCK, -1, -1))
-"""Of 31, the factor of Java's hash, from the highest that a block needs down to one."""
+"""Powers of 31, the factor of Java's hash, from the highest that a block needs down to one."""
 
 
 def java_hash(text: str) -> int:
-    """Return what Java's `String.hashCode` gives: over UTF-16 code units, in 32 bits, signed."""
+    """Return Java's `String.hashCode`: over UTF-16 code units, 32 bits, signed."""
     units = array("H", text.encode("utf-16-le", "surrogatepass"))
     if byteorder == "big":
         units.byteswap()
@@ -32,12 +32,12 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """Return the partition that Kafka gives: the hash without its sign, modulo the count."""
+    """Return the partition as Kafka does: the hash without its sign, modulo the count."""
     hashed = _known_hash(key) if len(key) <= KNOWN_UNITS_MAX else java_hash(key[:KEY_UNITS_MAX])
     return (0 if hashed == -_POSITIVE - 1 else abs(hashed)) % partition_count
 
 
 @lru_cache(KEYS_KNOWN_MAX)
 def _known_hash(key: str) -> int:
-    """Remember the hashes of keys as people name them: every heartbeat asks for one."""
+    """Return the cached hash of a key of usual length: every heartbeat needs one."""
     return java_hash(key)

@@ -1,7 +1,7 @@
 """Records of internal topics as Kafka writes them: two bytes of type or version, then the message.
 
-The key begins with the type of the record, which is the message's own number, and the value with
-the version it is written in. No value is a tombstone: what the key names is gone.
+The key starts with the record type, which is the message's own number, and the value with the
+version it is written in. A record without a value is a tombstone: its key is deleted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,14 +23,14 @@ _OVERHEAD_BYTES_MAX: Final = record_bytes_max(None, None)
 
 
 class EncodedRecord(NamedTuple):
-    """Key and value as they are written."""
+    """The encoded key and value."""
 
     key: bytes
     value: bytes | None
 
     @property
     def size_bytes(self) -> int:
-        """The most that it takes in a batch."""
+        """The most bytes that it takes in a batch."""
         value = self.value
         return _OVERHEAD_BYTES_MAX + len(self.key) + (0 if value is None else len(value))
 
@@ -42,27 +42,27 @@ class CoordinatorRecord(NamedTuple):
     value: Message | None
     value_version: int = 0
     producer_id: int = NO_PRODUCER
-    """Of the transaction that it belongs to, if any: it counts once that is committed."""
+    """The producer of its transaction, if any: the record counts once that is committed."""
     producer_epoch: int = NO_PRODUCER_EPOCH
     timestamp_ms: int = -1
     encoded: EncodedRecord | None = None
-    """Its bytes, if whoever made it has a quicker way to them."""
+    """Its bytes, if its creator has a faster way to encode it."""
     offset: int = -1
-    """Where it is in the log, for those who replay it."""
+    """Its offset in the log, for replay."""
 
 
 RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
-"""Key and value of each type of record that a topic has."""
+"""The key and value classes of each record type of a topic."""
 
 
 class UnreadableRecord(NamedTuple):
-    """A record of an internal topic that this software cannot read."""
+    """A record of an internal topic that this version cannot read."""
 
     offset: int
     raw_key: bytes
     reason: str
     key: Message | None = None
-    """What it is about, if at least that can be read."""
+    """Its subject, if at least that can be read."""
 
 
 def encode_record(record: CoordinatorRecord) -> EncodedRecord:
@@ -83,7 +83,7 @@ def build_record_batch(
     producer_epoch: int,
     compression: Compression = Compression.NONE,
 ) -> bytearray:
-    """Return a batch of records; they belong to a transaction if there is a producer id."""
+    """Return a batch of records; with a producer id they belong to its transaction."""
     builder = BatchBuilder(compression)
     for record in records:
         builder.append(now_ms, record.key, record.value)
@@ -97,7 +97,7 @@ def build_record_batch(
 def read_record_batch(
     batch: memoryview, header: BatchHeader, types: RecordTypes
 ) -> Iterator[CoordinatorRecord]:
-    """Yield the records of a batch. HeadraceError if one of them cannot be read."""
+    """Yield the records of a batch. Raise HeadraceError if one of them cannot be read."""
     for record in scan_record_batch(batch, header, types):
         if isinstance(record, UnreadableRecord):
             raise _Unreadable(f"the record at offset {record.offset}: {record.reason}")
@@ -107,10 +107,10 @@ def read_record_batch(
 def scan_record_batch(
     batch: memoryview, header: BatchHeader, types: RecordTypes
 ) -> Iterator[CoordinatorRecord | UnreadableRecord]:
-    """Yield the records of a batch. CorruptBatch if its bytes are not those that were written.
+    """Yield the records of a batch. Raise CorruptBatch if its bytes were damaged.
 
-    The checksum is looked at when a record cannot be read: then it matters whether the record was
-    written like this, or was damaged since and may have been anybody's.
+    The checksum is verified only when a record cannot be read: then it matters whether the record
+    was written like this, or was damaged since and may concern any id.
     """
     for record in read_records(batch, header):
         raw_key, value = record.key, record.value
@@ -137,12 +137,12 @@ def scan_record_batch(
 
 
 class _Unreadable(HeadraceError):
-    """Says why a record cannot be read."""
+    """The reason why a record cannot be read."""
 
 
 def _types_of(key: Buffer | None, types: RecordTypes) -> tuple[type[Message], type[Message]]:
     if key is None or len(key) < _VERSION.size:
-        raise _Unreadable("its key does not say of which type it is")
+        raise _Unreadable("its key has no record type")
     (record_type,) = _VERSION.unpack_from(key)
     if record_type not in types:
         raise _Unreadable(f"type {record_type} is unknown to this version of the software")
@@ -151,5 +151,5 @@ def _types_of(key: Buffer | None, types: RecordTypes) -> tuple[type[Message], ty
 
 def _version_of(value: Buffer) -> int:
     if len(value) < _VERSION.size:
-        raise _Unreadable("its value does not say in which version it is")
+        raise _Unreadable("its value has no version")
     return int(_VERSION.unpack_from(value)[0])

@@ -1,4 +1,4 @@
-"""Telling callers what became of their operations: each by itself, whatever happens to others."""
+"""Send replies to callers: each by itself, whatever happens to the others."""
 
 import asyncio
 import logging
@@ -9,30 +9,30 @@ from headrace.coordinator.machine import OnError, Told, told
 from headrace.errors import ErrorCode, KafkaError
 
 REPLIES_AT_ONCE: Final = 100
-"""How many callers are told before others on the loop get a turn, when everybody is."""
+"""How many callers are told before other tasks get a turn, when all of them fail."""
 
 logger = logging.getLogger(__name__)
 
 
 def tell(answered: Told) -> None:
-    """Pass an answer on. One that cannot be sent, or cannot even be encoded, is that one's failure.
+    """Send a reply. One that cannot be sent, or cannot even be encoded, fails alone.
 
-    Its caller is told so; the callers behind it must not suffer for it.
+    Its caller gets an error; the callers after it are not affected.
     """
     reply, answer = answered
     try:
         reply(answer)
     except Exception as error:
-        logger.exception("an answer of a coordinator cannot be sent")
+        logger.exception("a coordinator's response cannot be sent")
         failed = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the response cannot be sent: {error}")
         try:
             reply(failed)
         except Exception:
-            logger.exception("nor can its failure")
+            logger.exception("the error response cannot be sent either")
 
 
 def fail_all(replies: Sequence[OnError], error: KafkaError) -> None:
-    """Tell everybody that nothing comes: the first at once, the rest slice by slice."""
+    """Fail all replies: the first at once, the rest slice by slice."""
     for reply in replies[:REPLIES_AT_ONCE]:
         tell(told(reply, error))
     if rest := replies[REPLIES_AT_ONCE:]:

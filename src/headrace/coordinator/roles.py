@@ -1,4 +1,4 @@
-"""The coordinators of a node, told which partitions of their topics it leads."""
+"""The coordinators of a node, informed of the partitions of their topics that it leads."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from headrace.replication.partition import Partition
 
 
 class CoordinatorRoles:
-    """Loads what this node begins to lead, and unloads what it ceases to."""
+    """Loads partitions that this node starts to lead, and unloads those that it stops leading."""
 
     def __init__(self, *coordinators: Coordinator[Any]) -> None:
         self._by_topic = {each.topic: each for each in coordinators}
@@ -28,6 +28,6 @@ class CoordinatorRoles:
             coordinator.close()
 
     def rearm(self) -> None:
-        """Look at the clock again: it was moved."""
+        """Set the timers again after the clock was moved."""
         for coordinator in self._by_topic.values():
             coordinator.rearm()

@@ -1,10 +1,10 @@
-"""Ids of an internal topic that are not served, as a record about them cannot be read.
+"""Ids of an internal topic that are not served because one of their records cannot be read.
 
-A record whose key can be read says which group or transactional id it is about: that one is refused
-until the record is superseded, by a later one of its key or by deletion, and all others are served.
-A record whose key cannot be read either, though its batch is as it was written, was not written by
-a coordinator: every type of key has one form for ever. It is passed over. A record that can be read
-but not replayed, as its value makes no sense, counts as one whose value cannot be read.
+A record with a readable key names its group or transactional id: that id is refused until the
+record is superseded, by a later one with its key or by deletion; all others are served. A record
+whose key is unreadable too, although its batch is intact, was not written by a coordinator: every
+key type has one format that never changes. Such a record is skipped. A record that can be read but
+not replayed, because its value makes no sense, counts as one whose value cannot be read.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _NONE: Final[Sequence[CoordinatorRecord]] = ()
 
 
 class SetAside:
-    """Unreadable records of one partition, by the id that they are about."""
+    """Unreadable records of one partition, by their id."""
 
     def __init__(self) -> None:
         self._records: dict[str, dict[bytes, UnreadableRecord]] = {}
@@ -34,7 +34,7 @@ class SetAside:
         self._records.setdefault(id_, {})[record.raw_key] = record
 
     def supersede(self, raw_key: bytes) -> None:
-        """Take note that there is another record of a key."""
+        """Record that there is a newer record with a key."""
         id_ = self._ids.pop(raw_key, None)
         if id_ is None:
             return
@@ -44,7 +44,7 @@ class SetAside:
             del self._records[id_]
 
     def check(self, id_: str, partition: str) -> None:
-        """Raise UNKNOWN_SERVER_ERROR if an id is not served: trying again would not help."""
+        """Raise UNKNOWN_SERVER_ERROR if an id is not served: a retry would not help."""
         if (records := self._records.get(id_)) is not None:
             first = next(iter(records.values()))
             raise KafkaError(
@@ -54,7 +54,7 @@ class SetAside:
             )
 
     def tombstones(self, id_: str) -> Sequence[CoordinatorRecord]:
-        """Return the records that delete what cannot be read."""
+        """Return the tombstones that delete the unreadable records."""
         return tuple(
             CoordinatorRecord(each.key, None, encoded=EncodedRecord(each.raw_key, None))
             for each in self._records.get(id_, {}).values()

@@ -1,10 +1,10 @@
-"""One partition of an internal topic and the machine that it makes.
+"""One partition of an internal topic and the machine that its records build.
 
-Loading replays the partition. From then on operations are done one after the other, each on the
-state that the former ones left; what they write within one turn of the loop is one batch, and
-their answers go out when the high watermark has passed it. If a batch cannot be written, those who
-asked are told, and the machine is made anew from what the log has: nothing that is not there is
-ever answered for.
+Loading replays the partition. After that, operations run one after the other, each on the state
+that the previous ones left. What they write within one turn of the loop is one batch, and their
+replies go out when the high watermark has passed it. If a batch cannot be written, the callers get
+an error and the machine is rebuilt from the log: nothing is ever acknowledged that is not in the
+log.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from headrace.records.compression import Compression
 from headrace.records.header import HEADER_BYTES, read_headers
 
 RELOAD_PAUSE_SECONDS: Final = 0.1
-"""How long a log that refused twice in a row is left alone; twice as long after each time more."""
+"""How long to wait after a log refused twice in a row; doubled with each further refusal."""
 RELOAD_PAUSE_SECONDS_MAX: Final = 10.0
 DEADLINES_AT_ONCE: Final = 50
 DEADLINES_SECONDS_MAX: Final = 0.005
-"""How many deadlines are met, and how long that may take, before others on the loop get a turn."""
+"""How many deadlines are handled, and for how long, before other tasks get a turn."""
 
 M = TypeVar("M", bound=Machine)
 logger = logging.getLogger(__name__)
 
 
 class Journal(Protocol):
-    """The partition that a shard is written to; this node leads it."""
+    """The partition that a shard writes to; this node leads it."""
 
     log: Log
     produce_waiters: dict[Any, None]
@@ -64,18 +64,18 @@ class State(Enum):
 
 
 def _ignore(_: object) -> None:
-    """Do nothing: nobody waits to be told."""
+    """Do nothing: no caller waits for a reply."""
 
 
 class _Uncommitted(NamedTuple):
-    """Answers that wait for the high watermark."""
+    """Replies that wait for the high watermark."""
 
     end_offset: int
     replies: tuple[Told, ...]
 
 
 class Shard(Generic[M]):
-    """The machine of one partition, loaded and kept."""
+    """The machine of one partition, loaded and kept up to date."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Shard(Generic[M]):
         compression: Compression = Compression.NONE,
         on_load_ended: Callable[[int | None], None] = _ignore,
     ) -> None:
-        """`on_load_ended` is told how many records were loaded, or None if they cannot be."""
+        """`on_load_ended` gets the number of loaded records, or None if loading failed."""
         self.journal = journal
         self.machine = make()
         self.state = State.LOADING
@@ -97,43 +97,43 @@ class Shard(Generic[M]):
         self._compression = compression
         self._on_load_ended = on_load_ended
         self.loading_since = 0.0
-        """When the last load began, in loop time."""
+        """When the last load started, in loop time."""
         self.load_count = 0
-        """How often the machine was made from the log."""
+        """How often the machine was loaded from the log."""
         self.set_aside = SetAside()
-        """Ids that are not served, as a record of them cannot be read."""
+        """Ids that are not served because one of their records cannot be read."""
         self._loading: asyncio.Task[None] | None = None
         self._failed_writes = 0
-        """How many failed in a row."""
+        """How many failures there were in a row."""
         self._operations: list[list[EncodedRecord]] = []
-        """What is replayed already, to be written at the end of this turn: a list each."""
+        """Batches that are replayed already and are written at the end of this turn."""
         self._unwritten_count = 0
-        """How many records these are."""
+        """How many records they hold."""
         self._replies: list[Told] = []
         self._is_write_due = False
         self._is_answering = False
-        """Whether what is committed is answered in the next turn, as it was too much for one."""
+        """Whether committed replies continue in the next turn: there were too many for one."""
         self._uncommitted: deque[_Uncommitted] = deque()
         self._timer = DeadlineTimer(clock, self._on_timer)
 
     # Life
 
     def start(self) -> None:
-        """Load in the background."""
+        """Start loading in the background."""
         self.state = State.LOADING
         loop = asyncio.get_running_loop()
         self.loading_since = loop.time()
         self._loading = loop.create_task(self._load())
 
     def close(self) -> None:
-        """Answer nobody any more: another node leads the partition, or this one stops."""
+        """Stop replying: another node leads the partition, or this one stops."""
         self.state = State.CLOSED
         if self._loading is not None:
             self._loading.cancel()
         self._abandon()
 
     async def loaded(self) -> None:
-        """Wait until loading has ended, well or not."""
+        """Wait until loading has finished or failed."""
         while self._loading is not None and self.state is State.LOADING:
             await asyncio.wait([self._loading])
 
@@ -155,12 +155,12 @@ class Shard(Generic[M]):
         self.machine, self.state = machine, State.ACTIVE
         self.set_aside = loaded.set_aside
         self.load_count += 1
-        logger.debug("%s is loaded: %d records", self.journal.name, loaded.record_count)
+        logger.debug("%s: loaded %d records", self.journal.name, loaded.record_count)
         self._on_load_ended(loaded.record_count)
         self.write(lambda machine, now_ms: machine.on_loaded(now_ms), _ignore)
 
     async def _pause(self) -> None:
-        """Leave a log alone that refuses again and again: reading it anew would not help."""
+        """Wait before reloading a log that keeps refusing: reading it again would not help."""
         repeated = self._failed_writes - 1
         if repeated > 0:
             pause_seconds = RELOAD_PAUSE_SECONDS * 2 ** min(repeated - 1, 10)
@@ -169,9 +169,9 @@ class Shard(Generic[M]):
     # Operations
 
     def write(self, operation: Operation[M], on_error: OnError) -> None:
-        """Do an operation; its answers come through the replies of its outcome.
+        """Run an operation; its responses go through the replies of its outcome.
 
-        `on_error` is told if the operation cannot be done at all: it raised a KafkaError, or this
+        `on_error` is called if the operation cannot run at all: it raised a KafkaError, or this
         shard is not in service.
         """
         if self.state is not State.ACTIVE:
@@ -202,10 +202,10 @@ class Shard(Generic[M]):
     def write_transactional(
         self, operation: Operation[M], on_error: OnError, *, producer_id: int, producer_epoch: int
     ) -> None:
-        """Do an operation whose records count once the producer's transaction is committed.
+        """Run an operation whose records count once the producer's transaction is committed.
 
-        They are a batch of their own, appended before they are replayed: if the log refuses it,
-        as the producer was replaced, nobody else is concerned.
+        They are a separate batch, appended before they are replayed: if the log refuses it,
+        because the producer was fenced, no other operation is affected.
         """
         self._write_out_all()
         if self.state is not State.ACTIVE:
@@ -230,7 +230,7 @@ class Shard(Generic[M]):
         self._answer_when_committed(outcome.replies)
 
     def end_transaction(self, marker: memoryview, *, transaction_version: int) -> Appended:
-        """Write the marker of a transaction and let the machine know; KafkaError if refused."""
+        """Write the marker of a transaction and apply it to the machine; KafkaError if refused."""
         self._write_out_all()
         if self.state is not State.ACTIVE:
             raise self._unavailable()
@@ -245,7 +245,7 @@ class Shard(Generic[M]):
             for offset, record in enumerate(records, first_offset):
                 self.machine.replay(record._replace(offset=offset))
         except Exception:
-            # Neither what it was nor what it should be.
+            # The machine is now in neither the old nor the new state.
             self._begin_anew()
             raise
 
@@ -254,7 +254,7 @@ class Shard(Generic[M]):
         if len(encoded) < len(outcome.records):
             self._timer.unmet_count += 1
             logger.error(
-                "%s: %d records are left out, each larger than the %d bytes that it takes at once "
+                "%s: dropped %d records, each larger than the %d bytes that a batch may hold "
                 "(max.message.bytes)",
                 *(self.journal.name, len(outcome.records) - len(encoded), self._batch_bytes_max),
             )
@@ -265,13 +265,13 @@ class Shard(Generic[M]):
         return self.journal.log.settings.rules.max_message_bytes - HEADER_BYTES
 
     def _write_out_all(self) -> None:
-        """Append everything that was replayed, also what answers that go out now set off."""
+        """Append everything that was replayed, including what the replies sent now lead to."""
         self._write_out()
         while self._operations:
             self._write_out()
 
     def _write_out(self) -> None:
-        """Append what was replayed, and answer when it is committed."""
+        """Append what was replayed, and reply when it is committed."""
         self._is_write_due = False
         operations, replies = self._operations, tuple(self._replies)
         self._operations, self._replies, self._unwritten_count = [], [], 0
@@ -280,7 +280,7 @@ class Shard(Generic[M]):
                 self._append(records)
         except KafkaError as error:
             logger.error("%s cannot be written: %s", self.journal.name, error.message)
-            # First, as who is told may come back at once, and must not find what was lost.
+            # First, because a caller may retry at once and must not see what was lost.
             self._begin_anew()
             fail_all([reply for reply, _ in replies], error)
             return
@@ -312,7 +312,7 @@ class Shard(Generic[M]):
             self.on_progress()
 
     def on_progress(self) -> None:
-        """Answer what is committed by now, some of it: the rest has its turn of the loop soon."""
+        """Send some of the replies that are committed by now; the rest follow in a later turn."""
         high_watermark, left = self.journal.log.high_watermark, REPLIES_AT_ONCE
         while self._uncommitted and self._uncommitted[0].end_offset <= high_watermark:
             if left <= 0:
@@ -364,7 +364,7 @@ class Shard(Generic[M]):
     # Time
 
     def rearm(self) -> None:
-        """Look at the clock again: it was moved."""
+        """Set the timer again after the clock was moved."""
         self._timer.disarm()
         self._arm()
 
@@ -373,7 +373,7 @@ class Shard(Generic[M]):
         self._timer.arm(self.machine.next_deadline_ms() if is_active else None)
 
     def _on_timer(self) -> None:
-        """Meet deadlines that are due, some of them: the rest has its turn of the loop soon."""
+        """Handle some of the deadlines that are due; the rest follow in a later turn."""
         self._timer.disarm()
         loop = asyncio.get_running_loop()
         until = loop.time() + DEADLINES_SECONDS_MAX
@@ -393,13 +393,13 @@ class Shard(Generic[M]):
             raise
         finally:
             self._timer.disarm()
-            self._arm()  # one that could not be met is not the last
+            self._arm()  # one failed deadline does not stop the others
 
     def _meet_deadline(self, machine: M, now_ms: int) -> Outcome:
         outcome = machine.on_deadline(now_ms)
         if not self.set_aside:
             return outcome
-        # Nothing is decided for what is only known in part.
+        # Nothing is decided for an id whose records are only partly known.
         served = tuple(
             each for each in outcome.records if machine.id_of(each.key) not in self.set_aside
         )
@@ -410,7 +410,7 @@ class Shard(Generic[M]):
     def _on_deadline_unmet(self, error: KafkaError) -> None:
         self._timer.unmet_count += 1
         self.machine.on_deadline_unmet(self._clock.now_ms())
-        logger.error("%s: what was due cannot be done: %s", self.journal.name, error.message)
+        logger.error("%s: a deadline could not be handled: %s", self.journal.name, error.message)
 
     # When it cannot go on
 
@@ -420,7 +420,7 @@ class Shard(Generic[M]):
         self._abandon()
 
     def _abandon(self) -> None:
-        """Tell everybody who waits that nothing comes; nothing is to be seen meanwhile."""
+        """Fail all pending replies; the machine is not visible meanwhile."""
         self._timer.disarm()
         self.journal.produce_waiters.pop(self, None)
         machine, self.machine = self.machine, self._make()
@@ -440,7 +440,7 @@ class Shard(Generic[M]):
         if self.state is State.FAILED:
             return KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{self.journal.name} could not be loaded; the log says why",
+                f"{self.journal.name} could not be loaded; see the node's log",
             )
         return _not_coordinator(self.journal.name)
 
@@ -450,7 +450,7 @@ def _not_coordinator(name: str) -> KafkaError:
 
 
 def _not_written(name: str, error: KafkaError) -> KafkaError:
-    """Say it in the words that coordinators have: clients know no others (as Kafka does)."""
+    """Return an error code that coordinators use: clients expect no others (as in Kafka)."""
     if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
         return error
     if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):

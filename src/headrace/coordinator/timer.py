@@ -1,22 +1,22 @@
-"""When a machine wants to be called next: one timer, that never keeps the loop busy for nothing."""
+"""When a machine is called next: one timer that never keeps the loop busy without progress."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
 PAUSE_SECONDS: Final = 0.05
-"""How long nothing is done after a deadline that could not be met; twice as long the next time."""
+"""How long to wait after a failed deadline; doubled with each further failure."""
 PAUSE_SECONDS_MAX: Final = 1.0
 
 
 class Time(Protocol):
-    """The clock that deadlines are of."""
+    """The clock of the deadlines."""
 
     def now_ms(self) -> int: ...
 
 
 class DeadlineTimer:
-    """Calls when the next deadline is due, and not at once again after one that was not met."""
+    """Calls `on_due` at the next deadline, with a delay after one that failed."""
 
     def __init__(self, clock: Time, on_due: Callable[[], None]) -> None:
         self._clock = clock
@@ -24,10 +24,10 @@ class DeadlineTimer:
         self._handle: asyncio.TimerHandle | None = None
         self._deadline_ms: int | None = None
         self.unmet_count = 0
-        """How many deadlines could not be met in a row."""
+        """How many deadlines failed in a row."""
 
     def arm(self, deadline_ms: int | None) -> None:
-        """Call at a deadline, and not at the one before; not at all if it is None."""
+        """Schedule a call at a deadline, replacing the previous one; None cancels it."""
         if deadline_ms == self._deadline_ms:
             return
         self.disarm()
@@ -35,7 +35,7 @@ class DeadlineTimer:
             return
         self._deadline_ms = deadline_ms
         delay_seconds = max(deadline_ms - self._clock.now_ms(), 0) / 1000
-        if self.unmet_count:  # which may be what is due
+        if self.unmet_count:  # the failed deadline may be the one that is due
             pause_seconds = PAUSE_SECONDS * 2 ** min(self.unmet_count - 1, 10)
             delay_seconds = max(delay_seconds, min(pause_seconds, PAUSE_SECONDS_MAX))
         self._handle = asyncio.get_running_loop().call_later(delay_seconds, self._on_due)

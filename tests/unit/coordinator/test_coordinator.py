@@ -48,6 +48,6 @@ def test_many_partitions_are_loaded_with_one_line_in_the_log(
     asyncio.run(load())
     lines = [row.getMessage() for row in caplog.records if "loaded" in row.getMessage()]
     assert lines == [
-        f"{TOPIC}: 4 partitions with 2 records are loaded",
-        f"{TOPIC}: 1 partitions with 0 records are loaded",
+        f"{TOPIC}: loaded 4 partitions with 2 records",
+        f"{TOPIC}: loaded 1 partitions with 0 records",
     ]

@@ -236,7 +236,7 @@ def test_a_record_of_a_type_that_is_unknown_is_passed_over(
         assert (stranger.state, stranger.machine.committed) == (State.ACTIVE, {})
 
     run(test)
-    assert "the record at offset 0 is passed over: type 1 is unknown" in caplog.text
+    assert "skipping the record at offset 0: type 1 is unknown" in caplog.text
 
 
 def test_deadlines_are_kept_and_a_clock_that_moved_is_noticed() -> None:

@@ -466,7 +466,7 @@ def test_a_record_that_no_batch_takes_does_not_hold_up_the_others(
         assert [each.code for each in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
     run(test)
-    assert "1 records are left out" in caplog.text
+    assert "dropped 1 records" in caplog.text
 
 
 def test_a_machine_is_told_that_what_was_due_could_not_be_written() -> None:
