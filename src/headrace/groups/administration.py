@@ -1,6 +1,6 @@
-"""What tools do with groups of any kind: list, describe, delete, delete their offsets.
+"""Operations of tools on groups of any kind: list, describe, delete, delete their offsets.
 
-DescribeGroups is of the time when all groups were classic: of others it says that there is none.
+DescribeGroups dates from when all groups were classic: it reports other groups as not existing.
 """
 
 from collections.abc import Iterable, Sequence

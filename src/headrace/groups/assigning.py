@@ -1,10 +1,10 @@
-"""Targets that are too much work for the loop: computed elsewhere, written when they are there.
+"""Target assignments too expensive for the loop: computed in a thread, written when ready.
 
-An operation that finds a target due computes it at once if that is quick. If not, it hands over an
-`Assigning`, which the shell computes in a thread, and goes on with the former target: the group is
-in the state that it has between an epoch and its target. What comes back is written by an operation
-of its own, which looks whether the group still is what the target was computed for. So it is with
-patterns that are to be matched with many topics (`consumer.regex_subscriptions`).
+An operation that needs a new target computes it at once if that is quick. If not, it returns an
+`Assigning`, which the shell computes in a thread, and continues with the previous target: the group
+stays in the state that it has between an epoch and its target. Another operation writes the result,
+after it has checked that the group is still the one the target was computed for. Patterns that must
+be matched with many topics work the same way (`consumer.regex_subscriptions`).
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Configs of a group (resource GROUP, `kafka-configs --entity-type groups`) that are numbers."""
+"""Numeric configs of a group (resource GROUP, `kafka-configs --entity-type groups`)."""
 
 from headrace.config.group_configs import BROKER_RANGES
 from headrace.groups.state import GroupsState

@@ -1,7 +1,7 @@
-"""The coordinator of groups: the shell around the machine of groups.
+"""The group coordinator: the shell around the machine of groups.
 
-The machine is imported with the first partition that is led: it is a fifth of all modules
-of a node, and many a node has no groups when it starts.
+The machine is imported with the first partition that this node leads: it is a fifth of all modules
+of a node, and many nodes have no groups when they start.
 """
 
 import asyncio

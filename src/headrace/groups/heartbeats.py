@@ -1,6 +1,6 @@
 """What heartbeats of consumer (KIP-848), share (KIP-932) and streams groups (KIP-1071) share.
 
-Members of these groups do everything by heartbeats: some epochs in them stand for a wish.
+Members of these groups do everything by heartbeats: some epochs have a special meaning.
 """
 
 from typing import Final, NamedTuple

@@ -1,8 +1,9 @@
-"""What each kind of group has to say when offsets and groups are administered: one entry a kind.
+"""How each kind of group takes part in the administration of offsets and groups.
 
-Committing, fetching, expiring and deleting are the same for all; who is a member, how long offsets
-are kept and which records a group consists of is asked here. A group that somebody commits offsets
-for and nobody joins has no records of its own: it is there as long as its offsets are.
+Committing, fetching, expiring and deleting are the same for all kinds. Which members there are, how
+long offsets are kept and which records a group consists of depends on the kind; there is one entry
+per kind. A group with committed offsets that no member joins has no records of its own: it exists
+as long as its offsets do.
 """
 
 from collections.abc import Callable, Iterable, Mapping

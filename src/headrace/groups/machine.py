@@ -1,4 +1,4 @@
-"""The machine of one partition of `__consumer_offsets`: records and deadlines to their modules."""
+"""The machine of one partition of `__consumer_offsets`: dispatches records and deadlines."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

@@ -1,8 +1,8 @@
 """The metadata hash of a group: one number for everything about its topics that an assignor sees.
 
-If it is another than the one that was written with the group epoch, a topic has come or gone, has
-more partitions or other racks, and the group assigns anew. It is Kafka's number (KIP-1101): a
-coordinator of either kind that loads the other's records sees no change where there is none.
+If it differs from the one written with the group epoch, a topic was created or deleted, or its
+partitions or racks changed, and the group needs a new assignment. It is Kafka's number (KIP-1101):
+a coordinator of either kind that loads the other's records sees no change where there is none.
 """
 
 from collections.abc import Iterable, Mapping

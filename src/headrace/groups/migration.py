@@ -1,9 +1,9 @@
-"""Groups that turn from the classic protocol to the consumer protocol, and back, while in use.
+"""Online conversion of groups from the classic to the consumer protocol, and back.
 
-KIP-848: the first member of the new protocol that joins a classic group of consumers turns it into
+KIP-848: the first member of the new protocol that joins a classic group of consumers converts it to
 a consumer group. Classic members stay members and are rebalanced through their own requests, see
-`consumer.classic_members`. When the last member of the new protocol has gone, the group turns back.
-`group.consumer.migration.policy` says which of the two may happen.
+`consumer.classic_members`. When the last member of the new protocol has left, the group converts
+back. `group.consumer.migration.policy` says which of the two may happen.
 
 | policy | to consumer | to classic | classic members in a consumer group |
 | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, by the numbers that Kafka has for their types."""
+"""The record types of `__consumer_offsets`, by Kafka's numbers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias

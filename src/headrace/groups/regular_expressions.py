@@ -1,9 +1,9 @@
 """Regular expressions of clients: topics of KIP-848's subscriptions, ids in ListTransactions.
 
-Patterns are RE2's, as in Kafka: they have neither references back nor looks around, and matching
-takes time in proportion to the topic's name whatever the pattern is. A pattern has to match the
+Patterns are RE2's, as in Kafka: they have neither backreferences nor lookaround, and matching takes
+time in proportion to the length of the name, whatever the pattern is. A pattern has to match the
 whole name. A member's pattern may be anything, so its length and the memory that it compiles to
-are bounded. When a group's patterns are matched is in `consumer.regex_subscriptions`.
+are bounded. `consumer.regex_subscriptions` decides when a group's patterns are matched.
 """
 
 from collections.abc import Iterable

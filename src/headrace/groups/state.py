@@ -1,7 +1,7 @@
-"""What one partition of `__consumer_offsets` knows, for groups of every kind.
+"""The state of one partition of `__consumer_offsets`, for groups of every kind.
 
-Changed by replaying records; what is beside (deadlines, who waits) is lost with it, and members
-come back. Each kind of group has its own module of operations on this state.
+It is changed by replaying records. Anything beside them (deadlines, pending responses) is lost with
+it, and members rejoin. Each kind of group has its own module of operations on this state.
 """
 
 from collections.abc import Callable, Mapping

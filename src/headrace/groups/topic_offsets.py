@@ -1,4 +1,4 @@
-"""What groups know of a topic goes with it: one of the same name begins anew."""
+"""Removal of what groups know of a deleted topic: a new one of the same name starts afresh."""
 
 import logging
 from typing import TYPE_CHECKING

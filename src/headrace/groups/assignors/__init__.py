@@ -1,8 +1,8 @@
-"""Who reads what: pure functions from subscriptions to assignments.
+"""Assignors: pure functions from subscriptions to assignments.
 
-`uniform` gives members as much as each other, and takes away as little as it can; `range` gives
-each member neighbouring partitions, and the same ones of topics of the same size. Neither looks at
-racks: nor do those of Kafka 4.3.1, where a change of racks only makes a group assign anew. `simple`
+`uniform` balances the number of partitions per member and moves as few as possible; `range` assigns
+adjacent partitions to each member, and the same ones of topics of the same size. Neither considers
+racks: nor do those of Kafka 4.3.1, where a change of racks only triggers a new assignment. `simple`
 is for share groups, in which a partition may have many readers.
 """
 

@@ -1,8 +1,8 @@
-"""The range assignor: to each member neighbouring partitions of each of its topics.
+"""The range assignor: each member gets adjacent partitions of each of its topics.
 
-Topics of the same size whose subscribers are the same are divided alike, so that a member gets the
-same partitions of all of them and may join their records by key. Members keep their place: those
-with an instance id come first, in its order, then the others in the order of their ids.
+Topics of the same size with the same subscribers are divided alike, so that a member gets the same
+partitions of all of them and can join their records by key. The order of members is stable: those
+with an instance id come first, sorted by it, then the others sorted by member id.
 """
 
 from headrace.groups.assignors.spec import Assignment, AssignmentSpec

@@ -1,9 +1,9 @@
-"""The simple assignor of share groups: partitions are shared where members outnumber them.
+"""The simple assignor of share groups: members share partitions where they outnumber them.
 
-Every partition gets as many readers, namely as few as leave no member idle, and members get as much
-as each other, give or take one. On the way there members keep what they have. If they want
-different topics, this holds for each topic by itself, and the larger parts of a topic go to those
-who have least of the others.
+Every partition gets the same number of readers, the smallest that leaves no member idle, and the
+members' shares differ by at most one. Members keep what they have where possible. If they subscribe
+to different topics, this holds for each topic separately, and the larger shares of a topic go to
+the members that have the fewest partitions of other topics.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What assignors take and give."""
+"""The input and output of assignors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

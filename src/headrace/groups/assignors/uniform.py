@@ -1,9 +1,9 @@
-"""The uniform assignor: members get as much as each other, and keep what they may.
+"""The uniform assignor: members get equal shares, and keep their partitions where possible.
 
-If all are subscribed to the same topics, no two differ by more than one partition, and as few
-partitions move as this allows. If not, each partition goes to the least busy of those who want its
-topic, and then partitions move from busy members to less busy ones, topic by topic, until no move
-makes the group more even.
+If all subscribe to the same topics, shares differ by at most one partition, and as few partitions
+move as this allows. If not, each partition goes to the least loaded subscriber of its topic, and
+then partitions move from loaded members to less loaded ones, topic by topic, until no move improves
+the balance.
 """
 
 from collections.abc import Iterable

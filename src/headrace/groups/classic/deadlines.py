@@ -1,6 +1,6 @@
-"""When something is due for a classic group, and how deadlines are put off.
+"""Deadlines of classic groups, and how they are extended.
 
-A member's session and an id that was given out share a word: an id is either of the two.
+A member's session and a pending member id share one deadline: an id is either of the two.
 """
 
 from typing import Final

@@ -1,11 +1,11 @@
-"""Classic groups' part of the machine: which function takes which record and which deadline.
+"""Classic groups' part of the machine: which function handles which record and which deadline.
 
-Members assign among themselves. One joins (`classic.join`) and waits until all have:
-`classic.rebalance` has the automaton. One of them leads, is told what each can do, and brings an
-assignment (`classic.sync`), which is written (`classic.records`) before anybody is told its part.
-Members then send heartbeats (`classic.heartbeat`) until something changes, or leave
-(`classic.leave`). What they say to each other is theirs; only the topics that consumers want are
-looked at (`classic.embedded_protocol`), so that offsets that are wanted are kept.
+Members assign among themselves. A member joins (`classic.join`) and waits until all have:
+`classic.rebalance` has the state machine. One member leads, receives the subscriptions of all, and
+sends an assignment (`classic.sync`), which is written (`classic.records`) before any member gets
+its part. Members then send heartbeats (`classic.heartbeat`) until something changes, or leave
+(`classic.leave`). Their metadata is opaque to the broker; only the topics that consumers subscribe
+to are parsed (`classic.embedded_protocol`), so that offsets still in use are kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""An operation on a classic group: what it is done on, and what it wants so far."""
+"""An operation on a classic group in progress: its group, and its outcome so far."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

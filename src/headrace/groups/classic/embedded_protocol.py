@@ -1,10 +1,10 @@
 """The consumers' embedded protocol: subscriptions and assignments as classic members write them.
 
-The metadata of a protocol is the clients' matter, and what they put there need not be in any form.
-Which topics members want decides only whether offsets of a topic may be given up, so that what
-cannot be read counts as a wish for everything. Assignments pass from the leader to the others and
-nobody here looks at them, but where classic members are in a consumer group (KIP-848), or a group
-turns from one kind into the other.
+The metadata of a protocol belongs to the clients and need not have any particular form. The
+subscribed topics only decide whether offsets of a topic may expire, so metadata that cannot be
+parsed counts as a subscription to everything. Assignments pass from the leader to the others and
+are not parsed, except where classic members are in a consumer group (KIP-848), or where a group
+converts from one kind to the other.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,11 +1,11 @@
-"""A classic group: its members, its generation, and where it is in a rebalance.
+"""A classic group: its members, its generation, and its state in a rebalance.
 
-What a record holds (the generation, its protocol and leader, members with their assignments) comes
-back by replay; the rest, who waits for an answer and who has yet to come, is lost with this node,
-and members join anew. A rebalance changes the group before anything is written: as in Kafka, a
-generation that never got its assignment leaves no trace in the log.
+What a record holds (the generation, its protocol and leader, members with their assignments) is
+restored by replay. The rest, such as pending responses and members that have yet to join, is lost
+with this node, and members rejoin. A rebalance changes the group before anything is written: as in
+Kafka, a generation that never got its assignment leaves no trace in the log.
 
-Only the group itself: what follows from a change is `classic.rebalance`'s.
+Only the group itself: `classic.rebalance` handles the consequences of a change.
 """
 
 from collections.abc import Mapping

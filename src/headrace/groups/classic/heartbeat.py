@@ -1,4 +1,4 @@
-"""Heartbeat of a classic group, by which a member keeps its place and learns of a rebalance."""
+"""Heartbeat of a classic group: keeps a member's session alive and reports rebalances."""
 
 from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.groups.classic.deadlines import keep_session

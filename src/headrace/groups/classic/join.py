@@ -1,9 +1,9 @@
-"""JoinGroup of a classic group: new members, those who come again, and static ones.
+"""JoinGroup of a classic group: new members, returning members and static ones.
 
-KIP-394: who has no id yet is given one and comes back with it, so that a request that was sent
-twice does not make two members. KIP-345: a static member that starts again takes its place, at
-once and without a rebalance if the group is stable; KIP-814: a leader that does so is told not to
-assign anew.
+KIP-394: a member without an id is given one and rejoins with it, so that a repeated request does
+not create two members. KIP-345: a restarted static member takes over its previous place, at once
+and without a rebalance if the group is stable; KIP-814: a leader that does so is told to skip the
+assignment.
 """
 
 from typing import Final

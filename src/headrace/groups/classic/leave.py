@@ -1,4 +1,4 @@
-"""LeaveGroup: members of classic groups that go, and those of any kind that a tool takes out."""
+"""LeaveGroup: members of classic groups that leave, and members of any kind that a tool removes."""
 
 from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.errors import ErrorCode, KafkaError

@@ -1,6 +1,6 @@
-"""A member of a classic group: what it said when it joined, and what the leader gave it.
+"""A member of a classic group: what it sent when it joined, and its assignment from the leader.
 
-Static members (KIP-345) have an instance id: their place outlives their process.
+Static members (KIP-345) have an instance id: their membership outlives their process.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Who may commit and delete offsets of a classic group, and how long they are kept."""
+"""Which requests may commit and delete offsets of a classic group, and how long they are kept."""
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.classic.deadlines import keep_session

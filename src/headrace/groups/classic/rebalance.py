@@ -1,4 +1,4 @@
-"""What follows when a classic group changes: the rebalance, from its cause to the new generation.
+"""The rebalance of a classic group, from its cause to the new generation.
 
     Empty ----- first member -----> PreparingRebalance ----- all joined, or time is up ----.
                                       ^            ^                                       v
@@ -6,9 +6,9 @@
         ^                                                                                  |
         '---------------------------- the leader's assignment is written -------------------'
 
-Preparing ends with an empty group when nobody is left. A group that was empty waits for
-`group.initial.rebalance.delay.ms` first, longer while members come, so that a service that starts
-does not rebalance once a process.
+If no member is left, preparing ends with an empty group. A group that was empty first waits for
+`group.initial.rebalance.delay.ms`, longer while members join, so that a service that starts does
+not rebalance once per process.
 """
 
 from headrace import config

@@ -1,4 +1,4 @@
-"""What is refused of requests to a classic group, before or after their member is known."""
+"""Validation of requests to a classic group, before and after their member is known."""
 
 from typing import Final
 

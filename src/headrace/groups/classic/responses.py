@@ -1,4 +1,4 @@
-"""What members of classic groups are told."""
+"""Responses to members of classic groups."""
 
 from typing import Final
 

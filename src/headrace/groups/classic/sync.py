@@ -1,4 +1,4 @@
-"""SyncGroup of a classic group: members get their assignments, once the leader's are written."""
+"""SyncGroup of a classic group: members get their assignments once the leader's are written."""
 
 from typing import Final
 

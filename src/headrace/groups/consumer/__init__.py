@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848), for whose members the broker assigns.
+"""Consumer groups (KIP-848), whose assignments the broker computes.
 
 Start at `heartbeat`, `group` and `reconciliation`. Regex subscriptions are in
 `regex_subscriptions`, static members (KIP-345) in `requests`, members of the classic protocol in

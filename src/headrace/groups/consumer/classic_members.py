@@ -1,10 +1,10 @@
-"""Members of consumer groups that speak the classic protocol: JoinGroup, SyncGroup and Heartbeat.
+"""Members of consumer groups that use the classic protocol: JoinGroup, SyncGroup and Heartbeat.
 
-KIP-848, while a group is rolled from one protocol to the other. Nobody leads: a target is computed
-here, as for the other members. A heartbeat is answered with REBALANCE_IN_PROGRESS when the member
-has something to do; it joins, which says what it still reads and is its step towards the target,
-and asks for what it has by SyncGroup. Its generation is its member epoch. A member that gives up
-partitions one by one (cooperative) joins once more after that, as it would in a classic group.
+KIP-848, for a rolling upgrade from one protocol to the other. No member leads: the target is
+computed here, as for the other members. A heartbeat gets REBALANCE_IN_PROGRESS when the member has
+something to do. It then joins, which reports its owned partitions and is its step towards the
+target, and gets its assignment by SyncGroup. Its generation is its member epoch. A cooperative
+member, which revokes partitions one by one, joins once more after that, as in a classic group.
 
 They leave by `consumer.leave`, as all members do.
 """

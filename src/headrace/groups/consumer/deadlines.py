@@ -1,8 +1,8 @@
-"""When something is due for a member of a consumer group, and how deadlines are put off.
+"""Deadlines of members of consumer groups, and how they are extended.
 
-Whoever is late is taken out of the group. A member of the consumer protocol has to be heard of, and
-to give up in time what others wait for. A member of the classic protocol has to be heard of, to
-join in time when it is told to, and then to ask for its assignment.
+A member that misses one is removed from the group. A member of the consumer protocol has to send
+heartbeats, and to revoke in time the partitions that others wait for. A member of the classic
+protocol has to send heartbeats, to join in time when it is told to, and then to sync.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Consumer groups' part of the machine: which function takes which record and which deadline."""
+"""Consumer groups' part of the machine: which function handles which record and which deadline."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

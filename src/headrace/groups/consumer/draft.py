@@ -1,6 +1,6 @@
-"""A group as an operation will leave it: the records it has written so far, and what they change.
+"""A group as an operation will leave it: the records it has written so far, and their effect.
 
-Operations do not change groups; the records that they give do, later. An operation that goes on
+Operations do not change groups; the records that they return do, later. An operation that continues
 from what it has just written works on a copy, made at the first write.
 """
 

@@ -1,9 +1,9 @@
-"""A consumer group (KIP-848): what its records made of it.
+"""A consumer group (KIP-848), as built from its records.
 
-Three numbers hold it together. The *group epoch* grows whenever somebody joins, leaves or wants
-other topics, and whenever a topic changes. A *target assignment* is computed for it and has its
-epoch. Each member works towards the target by its own heartbeats: what it has is its *current
-assignment*, and its *member epoch* is that of the target which it has reached.
+Three numbers define its progress. The *group epoch* grows whenever a member joins, leaves or
+changes its subscription, and whenever a topic changes. A *target assignment* is computed for it and
+has its epoch. Each member works towards the target by its own heartbeats: what it has is its
+*current assignment*, and its *member epoch* is that of the target which it has reached.
 
 Groups change by the functions of `consumer.records`.
 """

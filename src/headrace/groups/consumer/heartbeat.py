@@ -1,11 +1,11 @@
 """ConsumerGroupHeartbeat, by which members of consumer groups do everything (KIP-848).
 
-A member joins, says what it wants and what it reads, learns what it should read and leaves. Read
-`consumer.group` for what a group is, `consumer.target` for what it aims at,
-`consumer.reconciliation` for how members get there, `consumer.regex_subscriptions` for those that
-want topics by a pattern, `consumer.requests` for who is refused, `consumer.leave` for how members
-go, `consumer.classic_members` for those that speak the classic protocol, `migration` for how they
-come.
+A member joins, sends its subscription and its owned partitions, receives its assignment and leaves.
+Read `consumer.group` for the group itself, `consumer.target` for the target assignment,
+`consumer.reconciliation` for how members reach it, `consumer.regex_subscriptions` for subscriptions
+by pattern, `consumer.requests` for what is refused, `consumer.leave` for how members leave,
+`consumer.classic_members` for members of the classic protocol, and `migration` for how groups with
+such members are converted.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""How members of consumer groups go: they leave, fall silent, or hold up the others for too long.
+"""How members of consumer groups leave: by request, session timeout or rebalance timeout.
 
-What a member had is free from then on, and the group begins another epoch without it; if only
+A member's partitions are free from then on, and the group starts a new epoch without it; if only
 members of the classic protocol are left, it becomes a classic group (`migration`). Static members
-(KIP-345) may also go for a while: then nothing changes unless their session ends.
+(KIP-345) may also leave temporarily: then nothing changes unless their session expires.
 """
 
 from collections.abc import Iterable

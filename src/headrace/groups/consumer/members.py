@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848): what it said, what it has, and how far it is.
+"""A member of a consumer group (KIP-848): its subscription, its assignment and its state.
 
 Members are never changed, only replaced.
 """

@@ -1,8 +1,8 @@
-"""How a member of a consumer group comes in and goes on, whichever protocol it speaks.
+"""How a member of a consumer group joins and advances, whichever protocol it uses.
 
-A request names the member: a static one (KIP-345) that comes back takes its place (`take_place`).
-What it wants is written (`subscribe`); the group epoch and the target follow; the member makes its
-next step towards the target (`advance`).
+A request names the member: a returning static one (KIP-345) takes over its previous place
+(`take_place`). Its subscription is written (`subscribe`); the group epoch and the target follow;
+the member makes its next step towards the target (`advance`).
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a consumer group has to say when its offsets are committed, fetched and deleted."""
+"""A consumer group's checks when its offsets are committed, fetched and deleted."""
 
 from typing import Final
 

@@ -1,10 +1,10 @@
-"""How a member gets from what it has to what it should have: one step a heartbeat (KIP-848).
+"""How a member moves from its current to its target assignment: one step per heartbeat (KIP-848).
 
 `members.TRANSITIONS` has the states and what moves a member between them (see docs/states.md).
 
-A member gives up first and gets later: its epoch stays behind until it has said that it gave up
-what the target takes away. A partition is given to it when no other member may be reading it, so
-that no partition ever has two readers.
+A member revokes first and is assigned later: its epoch stays behind until it has confirmed that it
+revoked what the target takes away. A partition is assigned to it only when no other member may
+still be reading it, so that no partition ever has two readers.
 """
 
 from collections.abc import Mapping

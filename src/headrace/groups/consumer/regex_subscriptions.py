@@ -1,7 +1,7 @@
-"""Regex subscriptions (KIP-848): when a group's patterns are matched with the topics, what follows.
+"""Regex subscriptions (KIP-848): when a group's patterns are matched, and what follows.
 
-A pattern that was matched before is matched with topics that came since, and now and then with all.
-What is more than a few thousand matches is done elsewhere (`groups.assigning`), as in Kafka, so
+A pattern that was matched before is matched with new topics, and periodically with all of them.
+More than a few thousand matches are done in a thread (`groups.assigning`), as in Kafka, so
 that members get the topics of a new pattern with a later heartbeat. How one pattern is matched is
 in `groups.regular_expressions`.
 """

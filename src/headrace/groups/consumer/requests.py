@@ -1,7 +1,7 @@
-"""What is refused of a request to a consumer group, before or after its member is known.
+"""Validation of requests to a consumer group, before and after their member is known.
 
-A heartbeat may lack what every group demands (KIP-848). Of those that speak for a member, unknown,
-stale and fenced ones are refused; static members (KIP-345) are known by their instance id.
+A heartbeat may lack required fields (KIP-848). Requests of unknown, stale and fenced members are
+refused; static members (KIP-345) are known by their instance id.
 """
 
 from typing import Final

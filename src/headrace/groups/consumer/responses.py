@@ -1,4 +1,4 @@
-"""What a member of a consumer group is told: its assignment, and when to ask again."""
+"""Responses to members of a consumer group: the assignment and the heartbeat interval."""
 
 from headrace import config
 from headrace.groups.configs import group_config

@@ -1,4 +1,4 @@
-"""What a consumer group aims at: when it needs another epoch, and the target for it (KIP-848)."""
+"""The target assignment of a consumer group: when a new epoch is due, and its target (KIP-848)."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial

@@ -1,7 +1,7 @@
-"""Offsets that groups commit: who may, and the records that hold them.
+"""Offset commits: which are accepted, and their records.
 
-A commit of a transaction is the same but for its records: they are marked, by the shell that writes
-them, with the producer's id, and count when its transaction is committed.
+A transactional commit is the same except for its records: the shell that writes them marks them
+with the producer id, and they count when the transaction is committed.
 """
 
 from collections.abc import Mapping, Sequence

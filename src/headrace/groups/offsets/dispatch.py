@@ -1,4 +1,4 @@
-"""Committed offsets' part of the machine: which function takes which record and which deadline."""
+"""Committed offsets' part of the machine: which function handles a record or a deadline."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

@@ -1,8 +1,9 @@
-"""Offsets that end: too old, or of topics that are gone; and groups that end with their offsets.
+"""Expiry of offsets that are too old or whose topic was deleted, and of groups without offsets.
 
-Every `offsets.retention.check.interval.ms` all groups are looked at. An offset grows old from its
-commit, or from when its group lost its last member, as the group's kind says (KIP-211); topics that
-a member is subscribed to keep theirs. A group without members and without offsets is deleted.
+All groups are checked every `offsets.retention.check.interval.ms`. The age of an offset counts from
+its commit, or from when its group lost its last member, depending on the group's kind (KIP-211);
+offsets of topics that a member subscribes to are kept. A group without members and without offsets
+is deleted.
 """
 
 from itertools import islice

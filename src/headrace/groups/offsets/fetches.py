@@ -1,7 +1,7 @@
-"""What groups have committed, for those who ask.
+"""Fetches of committed offsets.
 
-Reading writes nothing, but it is done as an operation: its answer waits until everything that it
-has seen is committed.
+A fetch writes nothing, but it runs as an operation: its response waits until everything that it
+has read is committed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

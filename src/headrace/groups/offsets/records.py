@@ -1,8 +1,8 @@
-"""Records of committed offsets: made, many at a time, and taken back in.
+"""Records of committed offsets: encoded many at a time, and replayed.
 
-Commits are most of what is written to `__consumer_offsets`, and the records of one commit are alike
-but for a few numbers. So their bytes are put together here, in a fraction of the time that a codec
-for any message takes; the messages are there as well, for who replays them. A test compares both.
+Commits are most of what is written to `__consumer_offsets`, and the records of one commit differ
+only in a few numbers. So their bytes are assembled here, in a fraction of the time that the general
+codec takes; the messages are there as well, for replay. A test compares both.
 """
 
 from struct import Struct as Layout

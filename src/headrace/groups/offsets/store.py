@@ -1,6 +1,6 @@
-"""Committed offsets of groups: what counts, and what undecided transactions have written.
+"""Committed offsets of groups: those that count, and those of open transactions.
 
-Only the store: who may commit is asked in `offsets.commits`, what is too old in `offsets.expiry`.
+Only the store: `offsets.commits` decides who may commit, `offsets.expiry` what is too old.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""A walk through what a group has committed, to be interrupted and gone on with.
+"""A resumable walk through the committed offsets of a group.
 
-Only names are remembered: what changes on the way is seen when the walk comes to it, and what is
-committed for the first time behind it is not.
+Only names are remembered: changes ahead of the walk are seen when it gets there, and offsets that
+are committed for the first time behind it are not.
 """
 
 from headrace.groups.offsets.store import Offsets

@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): members, and what they share. Start at `heartbeat` and `group`."""
+"""Share groups (KIP-932): members and their partitions. Start at `heartbeat` and `group`."""

@@ -1,4 +1,4 @@
-"""When a member of a share group has not been heard of for too long, and a state has not begun."""
+"""Deadlines of share groups: session timeouts, and states that were not initialized in time."""
 
 from typing import Final
 

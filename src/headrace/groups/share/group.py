@@ -1,12 +1,12 @@
-"""A share group (KIP-932): what its records made of it.
+"""A share group (KIP-932), as built from its records.
 
-Three numbers hold it together, as in a consumer group: the *group epoch* grows whenever somebody
-joins, leaves or wants other topics, and whenever a topic changes; a *target assignment* is computed
-for it; a *member epoch* is that of the target which a member has. Nobody gives up anything first,
-as partitions are shared: a member goes straight to the target with its next heartbeat.
+Three numbers define its progress, as in a consumer group: the *group epoch* grows whenever a member
+joins, leaves or changes its subscription, and whenever a topic changes; a *target assignment* is
+computed for it; a *member epoch* is that of the target which a member has. No member has to revoke
+first, because partitions are shared: a member moves straight to the target with its next heartbeat.
 
-Beside them is what the group knows of the states of its partitions (`share.states`). Members are
-assigned those partitions only whose state is known to have begun.
+The group also tracks the states of its partitions (`share.states`). Members are only assigned
+partitions whose state is known to be initialized.
 
 Groups change by the functions of `share.records`.
 """

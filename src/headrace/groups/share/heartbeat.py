@@ -1,9 +1,9 @@
-"""The heartbeat of a share group, by which its members join, stay and leave (KIP-932).
+"""ShareGroupHeartbeat, by which members of share groups join, stay and leave (KIP-932).
 
-A member says which topics it wants, and is told which partitions to read; others may be told the
-same. Read `share.group` for what a group is, `share.target` for what it aims at, `share.states`
-for what has to be before anybody reads, `share.holding` for who is answered later, `share.leave`
-for how members go, and `share.requests` for who is refused.
+A member sends its subscription and receives the partitions to read; others may receive the same.
+Read `share.group` for the group itself, `share.target` for the target assignment, `share.states`
+for what is initialized before members read, `share.holding` for delayed responses, `share.leave`
+for how members leave, and `share.requests` for what is refused.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,13 @@
-"""Heartbeats that are answered when their member has its first partitions.
+"""Heartbeat responses that are held until their member has its first partitions.
 
-A partition is assigned once its state has begun (`share.states`), which takes milliseconds. Whoever
-joins a new group would hear of that with the next heartbeat, seconds later. So the response of a
-member without partitions waits until the states that it needs have begun, or could not, and until
-the target with them is there: for `headrace.group.first.assignment.wait.ms` at the most.
+A partition is assigned once its state is initialized (`share.states`), which takes milliseconds. A
+member that joins a new group would learn of that with its next heartbeat, seconds later. So the
+response to a member without partitions waits until the states that it needs are initialized, or
+have failed, and until the target with them is ready: at most
+`headrace.group.first.assignment.wait.ms`.
 
-Each group has one deadline for all its members that wait, and one target is computed for them. Who
-waits is not in the log: it is told if this node does not coordinate the group any more.
+Each group has one deadline for all its waiting members, and one target is computed for them.
+Waiting members are not in the log: they get an error if this node stops coordinating the group.
 """
 
 from collections.abc import Iterable

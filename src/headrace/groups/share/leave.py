@@ -1,4 +1,4 @@
-"""How members of share groups go: they leave, or fall silent (KIP-932)."""
+"""How members of share groups leave: by request or session timeout (KIP-932)."""
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply, Told, told
 from headrace.groups.heartbeats import LEAVING_EPOCH

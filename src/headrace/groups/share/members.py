@@ -1,4 +1,4 @@
-"""A member of a share group (KIP-932): what it said, and what it has.
+"""A member of a share group (KIP-932): its subscription and its assignment.
 
 Members are never changed, only replaced.
 """

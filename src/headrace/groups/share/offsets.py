@@ -1,8 +1,9 @@
-"""What tools do with the offsets of a share group: look at them, set them, delete them.
+"""Operations of tools on the offsets of a share group: describe, alter, delete.
 
-The offsets themselves are in the states of share partitions; here is which these are, and who may
-touch them. Whoever has members has no business with tools. Each change is two operations: one that
-says what is to be done with the states, and notes it, and one that notes that it is done.
+The offsets themselves are in the states of share partitions; this module decides which states these
+are, and whether they may be changed. A group with members refuses changes. Each change is two
+operations: one that returns what to do with the states, and records it, and one that records that
+it is done.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

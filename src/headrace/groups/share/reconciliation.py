@@ -1,6 +1,6 @@
-"""How a member of a share group gets to its target: at once, with its next heartbeat (KIP-932).
+"""How a member of a share group reaches its target: at once, with its next heartbeat (KIP-932).
 
-Nobody gives up anything first, as partitions are shared.
+No member has to revoke first, because partitions are shared.
 """
 
 from dataclasses import replace

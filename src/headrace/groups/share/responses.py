@@ -1,4 +1,4 @@
-"""What a member of a share group is told: its assignment, and when to ask again."""
+"""Responses to members of a share group: the assignment and the heartbeat interval."""
 
 from typing import Final
 

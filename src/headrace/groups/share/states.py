@@ -1,10 +1,10 @@
-"""The states of a share group's partitions: which are to begin, and which have begun.
+"""The states of a share group's partitions: which are initializing, and which are initialized.
 
-Where a group is in a partition is kept elsewhere (`headrace.share.state`), and has to be begun
-before anybody reads. A heartbeat notes which partitions of the group's topics have no state yet, as
-*initializing*, and has the node begin them; they are *initialized* once that is known to be done.
-What does not get so far is begun again by a later heartbeat. An emptied group keeps its states;
-they go with the group, with its offsets of a topic (`share.offsets`), and with the topic.
+A group's position in a partition is kept elsewhere (`headrace.share.state`), and has to be
+initialized before members read. A heartbeat records the partitions of the group's topics that have
+no state yet as *initializing*, and makes the node initialize them; they are *initialized* once that
+is known to be done. A later heartbeat retries those that failed. An empty group keeps its states;
+they are deleted with the group, with its offsets of a topic (`share.offsets`), and with the topic.
 """
 
 from collections.abc import Iterable, Mapping

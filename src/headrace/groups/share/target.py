@@ -1,7 +1,7 @@
-"""What a share group aims at: when it needs another epoch, and the target for it.
+"""The target assignment of a share group: when a new epoch is due, and its target.
 
-Only partitions are given out whose state has begun (`share.states`), so that a group gets another
-epoch, and with it a target, when one has.
+Only partitions with an initialized state are assigned (`share.states`), so the group gets a new
+epoch, and with it a new target, when a state becomes initialized.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,11 +1,11 @@
-"""Who runs which task: the assignor of streams groups, sticky and balanced.
+"""The assignor of streams groups: sticky and balanced.
 
-Every task is active at one member, and members have the same number of them, give or take one. On
-the way there a task stays where it is if it can; else it goes where a copy of its state is. Copies
-(standby tasks) are kept by other processes than the one that runs the task, as many as asked for
-and as there are processes, and by those that have one already if that leaves the load even.
+Every task is active at one member, and the numbers of active tasks differ by at most one. A task
+stays where it is if possible; otherwise it goes where a copy of its state is. Copies (standby
+tasks) run in other processes than the active task, as many as configured and as there are
+processes, preferably where a copy exists already, if that keeps the load even.
 
-Warm-up tasks are not assigned: Kafka 4.3 does not either.
+Warm-up tasks are not assigned: Kafka 4.3 does not assign them either.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""When something is due for members of a streams group, and how deadlines are put off."""
+"""Deadlines of members of a streams group, and how they are extended."""
 
 from typing import Final
 

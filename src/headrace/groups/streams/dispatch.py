@@ -1,4 +1,4 @@
-"""Streams groups' part of the machine: which function takes which record and which deadline."""
+"""Streams groups' part of the machine: which function handles which record and which deadline."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

@@ -1,10 +1,10 @@
-"""A streams group (KIP-1071): what its records made of it.
+"""A streams group (KIP-1071), as built from its records.
 
-Three numbers hold it together, as in a consumer group. The *group epoch* grows whenever somebody
+Three numbers define its progress, as in a consumer group. The *group epoch* grows whenever a member
 joins, leaves or changes, and whenever a topic does. A *target assignment* is computed for it and
 has its epoch. Each member works towards the target by its own heartbeats; its *member epoch* is
-that of the target which it has reached. Beside them is the *topology*, which the first member
-brings: the parts of the application and the topics that they read.
+that of the target which it has reached. The group also has the *topology*, which the first member
+sends: the parts of the application and the topics that they read.
 
 Groups change by the functions of `streams.records`.
 """

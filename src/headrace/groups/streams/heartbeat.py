@@ -1,9 +1,9 @@
-"""The heartbeat of a streams group, by which its members join, work and leave (KIP-1071).
+"""StreamsGroupHeartbeat, by which members of streams groups join, work and leave (KIP-1071).
 
-A member brings its topology when it joins, says from then on which tasks it has, and is told which
-it should have and what is wrong with the application's topics. Read `streams.group` for what a
-group is, `streams.topology` for what it needs, `streams.target` for what it aims at,
-`streams.reconciliation` for how members get there and `streams.leave` for how they go.
+A member sends its topology when it joins and its current tasks from then on; it receives its
+assigned tasks and any problem with the application's topics. Read `streams.group` for the group
+itself, `streams.topology` for the topics it needs, `streams.target` for the target assignment,
+`streams.reconciliation` for how members reach it and `streams.leave` for how they leave.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How members of streams groups go: they leave, fall silent, or do not give up tasks (KIP-1071)."""
+"""How members of streams groups leave: by request, session or rebalance timeout (KIP-1071)."""
 
 from headrace.coordinator.machine import NOTHING, Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord

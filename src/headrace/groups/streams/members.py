@@ -1,4 +1,4 @@
-"""A member of a streams group (KIP-1071): what it said, what it runs, and how far it is.
+"""A member of a streams group (KIP-1071): its properties, its tasks and its state.
 
 Members are never changed, only replaced.
 """

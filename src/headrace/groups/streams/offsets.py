@@ -1,4 +1,4 @@
-"""What a streams group has to say when its offsets are committed and fetched."""
+"""A streams group's checks when its offsets are committed and fetched."""
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.state import GroupsState, PartitionCheck

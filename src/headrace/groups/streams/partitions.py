@@ -1,8 +1,9 @@
-"""How many partitions the repartition topics of a topology have.
+"""The number of partitions of a topology's repartition topics.
 
-One that says it has so many. Any other has as many as the topics that it is written from: the most
-of what the subtopologies read that write it. Topics that are joined with each other are
-*copartitioned*: they have the same number of partitions, to which those of no fixed number adapt.
+A topic with a configured number has that number. Any other has as many as the topics that it is
+written from: the maximum over the sources of the subtopologies that write it. Topics that are
+joined with each other are *copartitioned*: they have the same number of partitions, to which those
+without a fixed number adapt.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""How a member of a streams group gets from the tasks that it has to its target.
+"""How a member of a streams group moves from its current tasks to its target.
 
-First it gives up what is not its own any more, and says so; then its epoch moves on and it takes
-what nobody else still has, and asks again until it has everything.
+First it revokes the tasks that it loses, and confirms that; then its epoch advances and it takes
+the tasks that no other member still has, and continues until it has everything.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The records of streams groups, as Kafka writes them: how they are made, and what they change."""
+"""The records of streams groups, as Kafka writes them: how they are built and applied."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

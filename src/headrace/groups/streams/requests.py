@@ -1,4 +1,4 @@
-"""What is refused of a heartbeat of a streams group, before or after its member is known."""
+"""Validation of heartbeats of streams groups, before and after their member is known."""
 
 from headrace import config
 from headrace.errors import ErrorCode, KafkaError

@@ -1,4 +1,4 @@
-"""What a member of a streams group is told: tasks, what is wrong, and who answers queries."""
+"""Responses to members of a streams group: tasks, problems, and endpoints for queries."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

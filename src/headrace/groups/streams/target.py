@@ -1,4 +1,4 @@
-"""What a streams group aims at: when it needs another epoch, and the target for it (KIP-1071)."""
+"""The target assignment of a streams group: when a new epoch is due, and its target (KIP-1071)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Tasks of a streams group: what its members run, and how requests and records name them.
+"""Tasks of a streams group, and how requests and records name them.
 
 A task is a part of the application, a *subtopology*, for one partition of the topics that the part
 reads. A member runs it (*active*), keeps a copy of its state to take over with (*standby*), or

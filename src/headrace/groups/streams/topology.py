@@ -1,10 +1,10 @@
-"""The topology of a streams application, and what it needs of the topics that there are.
+"""The topology of a streams application, and its requirements on topics.
 
-A member describes the application as *subtopologies*: what each reads (source topics of others and
+A member describes the application as *subtopologies*: what each reads (source topics and
 repartition topics of the application itself), writes for others (repartition sinks) and keeps
 (changelogs of its state). `configure` finds the number of partitions of everything, and with it
-the tasks; or says what is in the way: source topics that are missing, topics that should have the
-same number of partitions and do not, internal topics that are yet to be created.
+the tasks; or it reports the problem: missing source topics, topics that should have the same number
+of partitions and do not, internal topics that are not created yet.
 
 A topology that could never work is refused by `check_topology`, whatever topics there are.
 """
