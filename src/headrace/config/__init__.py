@@ -3,9 +3,9 @@
     settings = load_settings(Path("server.properties"), os.environ, {"num.partitions": "3"})
     settings[config.NUM_PARTITIONS]  # 3
 
-Settings appear here with the code that reads them. A name that Kafka has means what it means
-there; one that only Headrace has starts with `headrace.`, but for `http.listen`. What lives here is
-the definitions, how text becomes values, and which value wins; never what is done with them.
+Settings appear here with the code that reads them. Kafka's names have Kafka's meaning; Headrace's
+own start with `headrace.`, except for `http.listen`. This package holds the definitions, the
+parsing of values and their precedence; never what is done with them.
 """
 
 from headrace.config.broker import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What must hold between settings of a node, as Kafka demands it, and what Headrace cannot do."""
+"""Checks across a node's settings: Kafka's own, and what Headrace does not support."""
 
 from typing import Final
 
@@ -17,11 +17,11 @@ _ASSIGNORS: Final = (
     (groups.GROUP_CONSUMER_ASSIGNORS, ("uniform", "range")),
     (share.GROUP_SHARE_ASSIGNORS, ("simple",)),
 )
-"""Classes of Kafka's that a JVM would load are none here."""
+"""Settings that name classes which Kafka's JVM would load; there are none here."""
 
 
 def check_broker(settings: Settings) -> None:
-    """InvalidSetting if settings cannot be together, or ask for what a node does not have."""
+    """Raise InvalidSetting if settings conflict, or need what a node does not have."""
     folders = settings[storage.LOG_DIRS] or settings[storage.LOG_DIR]
     if len(folders) != 1:
         raise InvalidSetting(
@@ -66,7 +66,7 @@ def _check_times(settings: Settings) -> None:
     )
     name, retention = next(pair for pair in by_unit if pair[1] is not None)
     if retention == 0:
-        raise InvalidSetting(f"{name}=0: must be at least 1, or -1 for ever")
+        raise InvalidSetting(f"{name}=0: must be at least 1, or -1 for no limit")
     roll_ms, jitter_ms = settings[storage.LOG_ROLL_MS], settings[storage.LOG_ROLL_JITTER_MS]
     if roll_ms is not None and roll_ms < 1:
         raise InvalidSetting(f"log.roll.ms={roll_ms}: must be at least 1")
@@ -85,7 +85,7 @@ def _check_connections(settings: Settings) -> None:
     overrides = settings[broker.MAX_CONNECTIONS_PER_IP_OVERRIDES]
     if settings[broker.MAX_CONNECTIONS_PER_IP] == 0 and not overrides:
         raise InvalidSetting(
-            "max.connections.per.ip=0: nobody could connect; name the addresses that may in "
+            "max.connections.per.ip=0: no client could connect; list the allowed addresses in "
             "max.connections.per.ip.overrides"
         )
 

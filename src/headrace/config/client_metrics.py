@@ -25,12 +25,12 @@ PATTERN_CHARACTERS_MAX: Final = 4096
 PATTERN_BYTES_MAX: Final = 16 * 1024
 """How much memory a compiled pattern may take: matching takes time in proportion to it."""
 MATCHED_CHARACTERS_MAX: Final = 256
-"""A longer value, such as a client id beyond all measure, matches nothing."""
+"""A longer value, such as an excessively long client id, matches nothing."""
 COMPILED_PATTERNS_MAX: Final = 256
 
 
 def patterns(text: str) -> tuple[str, ...]:
-    """A list of FIELD=REGEX; of a field that is there twice the last one holds, as in Kafka."""
+    """Return a list of FIELD=REGEX; if a field is repeated the last one wins, as in Kafka."""
     found: dict[str, str] = {}
     for each in members(())(text):
         field, _, expression = each.partition("=")
@@ -44,7 +44,7 @@ def patterns(text: str) -> tuple[str, ...]:
 
 @lru_cache(COMPILED_PATTERNS_MAX)
 def compile_pattern(text: str) -> Any:
-    """Return the compiled pattern; ValueError if it is none, or too large a one."""
+    """Return the compiled pattern; ValueError if it is invalid or too large."""
     import re2  # noqa: PLC0415  few nodes have subscriptions
 
     if len(text) > PATTERN_CHARACTERS_MAX:
@@ -62,7 +62,7 @@ def compile_pattern(text: str) -> Any:
 
 
 def is_match(pattern: str, value: str) -> bool:
-    """Return whether a pattern matches a value as a whole; what is no pattern matches nothing."""
+    """Return whether a pattern matches a whole value; an invalid pattern matches nothing."""
     if len(value) > MATCHED_CHARACTERS_MAX:
         return False
     try:
@@ -81,18 +81,18 @@ INTERVAL_MS: Final = int32(
 
 
 def prefixes(text: str) -> tuple[str, ...]:
-    """A list of words; one that is there twice counts once."""
+    """Return a list of words without duplicates."""
     return tuple(dict.fromkeys(split(text)))
 
 
 METRICS: Final = words(
     "metrics",
     (),
-    "The beginnings of the names of the metrics that are wanted; * for all.",
+    "The name prefixes of the subscribed metrics; * for all.",
     read=prefixes,
 )
 MATCH: Final = words(
-    "match", (), "Which clients are asked, as FIELD=REGEX; all if not given.", read=patterns
+    "match", (), "The clients that are selected, as FIELD=REGEX; all by default.", read=patterns
 )
 
 CLIENT_METRICS_CONFIGS: Final[Mapping[str, AnySetting]] = {
@@ -101,7 +101,7 @@ CLIENT_METRICS_CONFIGS: Final[Mapping[str, AnySetting]] = {
 
 
 def check_client_metrics_configs(values: Mapping[str, str]) -> None:
-    """InvalidSetting if a subscription may not have these configs."""
+    """Raise InvalidSetting if a subscription may not have these configs."""
     for name, text in values.items():
         if name not in CLIENT_METRICS_CONFIGS:
             raise unknown(name, CLIENT_METRICS_CONFIGS, "config of client metrics")

@@ -1,4 +1,4 @@
-"""Which value of a config holds: of a topic its own, else what its broker says of all topics."""
+"""The effective value of a config: a topic's own, otherwise its broker's default for topics."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -15,7 +15,7 @@ from headrace.config.topic import SYNONYMS, TOPIC_CONFIGS, Synonym
 
 
 class ConfigSource(IntEnum):
-    """Where a value is from, as DescribeConfigs numbers it."""
+    """The source of a value, as DescribeConfigs numbers it."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -29,7 +29,7 @@ class ConfigSource(IntEnum):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One of the values that a config could have: under which name, from where."""
+    """One possible value of a config: its name and its source."""
 
     name: str
     text: str | None
@@ -42,12 +42,12 @@ def effective_topic_configs(
     broker_dynamic: Mapping[str, str],
     static: Settings,
 ) -> dict[str, str]:
-    """Every config of a topic that has a value, by name, as `LogSettings.from_configs` reads them.
+    """Return every config of a topic that has a value, by name, for `LogSettings.from_configs`.
 
-    The topic's own value wins, then its broker's dynamic one, the cluster's dynamic default, what
-    the broker started with, and Kafka's default. A value that cannot be read is passed over.
+    The topic's own value wins, then its broker's dynamic one, the cluster's dynamic default, the
+    broker's value at startup, and Kafka's default. A value that cannot be parsed is skipped.
     """
-    # Written for a start with many topics: what is not given costs nothing.
+    # Fast for a start with many topics: a config that is not set costs nothing.
     found = dict(_DEFAULTS)
     for layer in (static.given, cluster_dynamic, broker_dynamic):
         if not layer or _SYNONYM_NAMES.isdisjoint(layer):
@@ -69,10 +69,10 @@ def topic_candidates(
     broker_dynamic: Mapping[str, str],
     static: Settings,
 ) -> list[Candidate]:
-    """The values that a topic's config could have, the one that holds first.
+    """Return the possible values of a topic's config, the effective one first.
 
-    A value that cannot be read is passed over: it was checked when it was set, perhaps by another
-    version, and a log must have settings whatever the metadata says.
+    A value that cannot be parsed is skipped: it was checked when it was set, perhaps by another
+    version, and a log needs settings whatever the metadata contains.
     """
     definition = TOPIC_CONFIGS[name]
     found: list[Candidate] = []
@@ -107,10 +107,11 @@ def broker_candidates(
     broker_dynamic: Mapping[str, str],
     static: Settings,
 ) -> list[Candidate]:
-    """The values that a node's setting could have, the one that holds first, then what else.
+    """Return the possible values of a node's setting, the effective one first.
 
-    What stands in for the setting, as hours do for milliseconds, is only there behind a value of
-    the setting's own, as in Kafka. A secret is no text. A name that nobody knows has what was set.
+    Synonyms in other units, such as hours for milliseconds, are only listed behind a value of the
+    setting itself, as in Kafka. The text of a secret is None. An unknown name has the value that
+    was set.
     """
     names = _STAND_INS.get(name, (name,))
     layers = (
@@ -133,7 +134,7 @@ def broker_candidates(
 
 
 def _put(found: dict[str, str], name: str, text: str) -> None:
-    """Let a value hold, unless it cannot be read."""
+    """Store a value unless it cannot be parsed."""
     try:
         shown = TOPIC_CONFIGS[name].canonical(text)
     except InvalidSetting:
@@ -174,4 +175,4 @@ _STAND_INS: Final[Mapping[str, tuple[str, ...]]] = {
     )
     for name in names
 } | {"log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")}
-"""The settings of a node that mean the same in other units, the one that wins first."""
+"""The settings of a node that mean the same in other units, by precedence."""

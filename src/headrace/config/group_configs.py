@@ -1,4 +1,4 @@
-"""Group configs, by Kafka's names, and the broker settings that bound and replace them."""
+"""Group configs, by Kafka's names, and the broker settings that are their defaults and bounds."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _DURATION: Final = re.compile(
 
 
 def offset_reset(text: str) -> str:
-    """`latest`, `earliest`, or `by_duration:` and how far back, as ISO 8601 writes it."""
+    """Return `latest`, `earliest`, or `by_duration:` and an ISO 8601 duration."""
     if text in ("latest", "earliest"):
         return text
     duration = text.removeprefix(_BY_DURATION)
@@ -35,94 +35,97 @@ def offset_reset(text: str) -> str:
 
 
 CONSUMER_ASSIGNMENT_INTERVAL_MS: Final = int32(
-    "consumer.assignment.interval.ms", 1000, "How long lies between two assignments.", at_least=0
+    "consumer.assignment.interval.ms", 1000, "The least time between two assignments.", at_least=0
 )
 CONSUMER_HEARTBEAT_INTERVAL_MS: Final = int32(
     "consumer.heartbeat.interval.ms",
     5000,
-    "How often members of a consumer group report.",
+    "How often members of a consumer group send heartbeats.",
     at_least=1,
 )
 CONSUMER_SESSION_TIMEOUT_MS: Final = int32(
     "consumer.session.timeout.ms",
     45_000,
-    "How long a member of a consumer group may be silent.",
+    "The session timeout of members of a consumer group.",
     at_least=1,
 )
 SHARE_ASSIGNMENT_INTERVAL_MS: Final = int32(
-    "share.assignment.interval.ms", 1000, "How long lies between two assignments.", at_least=0
+    "share.assignment.interval.ms", 1000, "The least time between two assignments.", at_least=0
 )
 SHARE_AUTO_OFFSET_RESET: Final = string(
     "share.auto.offset.reset",
     "latest",
-    "Where a share group begins in a partition that it has not read.",
+    "Where a share group starts in a partition that it has not read.",
     read=offset_reset,
     allowed="latest, earliest or by_duration:PnDTnHnMn.nS",
 )
 SHARE_DELIVERY_COUNT_LIMIT: Final = int32(
     "share.delivery.count.limit",
     5,
-    "How often a record is delivered before it is given up.",
+    "How often a record is delivered before it is archived.",
     at_least=2,
 )
 SHARE_HEARTBEAT_INTERVAL_MS: Final = int32(
-    "share.heartbeat.interval.ms", 5000, "How often members of a share group report.", at_least=1
+    "share.heartbeat.interval.ms",
+    5000,
+    "How often members of a share group send heartbeats.",
+    at_least=1,
 )
 SHARE_ISOLATION_LEVEL: Final = choice(
     "share.isolation.level",
     "read_uncommitted",
-    "Whether a share group gets records of transactions that were aborted or are open.",
+    "Whether a share group receives records of aborted and open transactions.",
     of=("read_committed", "read_uncommitted"),
 )
 SHARE_PARTITION_MAX_RECORD_LOCKS: Final = int32(
     "share.partition.max.record.locks",
     2000,
-    "How many records of a partition are locked at once.",
+    "The maximum number of locked records per partition.",
     at_least=100,
 )
 SHARE_RECORD_LOCK_DURATION_MS: Final = int32(
     "share.record.lock.duration.ms",
     30_000,
-    "How long a member has a record to itself.",
+    "How long a record stays locked for a member.",
     at_least=1000,
 )
 SHARE_RENEW_ACKNOWLEDGE_ENABLE: Final = boolean(
-    "share.renew.acknowledge.enable", True, "Whether members may ask for more time with a record."
+    "share.renew.acknowledge.enable", True, "Whether members may renew the lock of a record."
 )
 SHARE_SESSION_TIMEOUT_MS: Final = int32(
     "share.session.timeout.ms",
     45_000,
-    "How long a member of a share group may be silent.",
+    "The session timeout of members of a share group.",
     at_least=1,
 )
 SHARE_DEAD_LETTER_TOPIC: Final = string(
     "errors.deadletterqueue.topic.name",
     "",
-    "Where records go that a share group gives up; none if empty (KIP-1191).",
+    "The topic for records that a share group archives; none if empty (KIP-1191).",
 )
 SHARE_DEAD_LETTER_COPY: Final = boolean(
     "errors.deadletterqueue.copy.record.enable",
     True,
-    "Whether a dead letter has the key, value and headers of its record, or only says where it is.",
+    "Whether a dead letter has its record's key, value and headers, or only its position.",
 )
 SHARE_RELEASE_BACKOFF_MS: Final = int32(
     "headrace.share.release.backoff.ms",
     0,
-    "How long a released record rests before it is delivered again, doubled each time; 0 not.",
+    "The delay before a released record is delivered again, doubled each time; 0 for none.",
     at_least=0,
     at_most=3_600_000,
 )
 SHARE_RELEASE_BACKOFF_MAX_MS: Final = int32(
     "headrace.share.release.backoff.max.ms",
     60_000,
-    "The longest that a released record rests.",
+    "The longest delay of a released record.",
     at_least=0,
     at_most=3_600_000,
 )
 SHARE_BREAKER_REJECT_PERCENT: Final = int32(
     "headrace.share.breaker.reject.percent",
     0,
-    "Which share of rejected records pauses delivery; 0 never does.",
+    "The fraction of rejected records that pauses delivery; 0 turns this off.",
     at_least=0,
     at_most=100,
 )
@@ -147,12 +150,12 @@ SHARE_BREAKER_PAUSE_MS: Final = int32(
     at_most=3_600_000,
 )
 STREAMS_ASSIGNMENT_INTERVAL_MS: Final = int32(
-    "streams.assignment.interval.ms", 1000, "How long lies between two assignments.", at_least=0
+    "streams.assignment.interval.ms", 1000, "The least time between two assignments.", at_least=0
 )
 STREAMS_HEARTBEAT_INTERVAL_MS: Final = int32(
     "streams.heartbeat.interval.ms",
     5000,
-    "How often members of a streams group report.",
+    "How often members of a streams group send heartbeats.",
     at_least=1,
 )
 STREAMS_INITIAL_REBALANCE_DELAY_MS: Final = int32(
@@ -167,7 +170,7 @@ STREAMS_NUM_STANDBY_REPLICAS: Final = int32(
 STREAMS_SESSION_TIMEOUT_MS: Final = int32(
     "streams.session.timeout.ms",
     45_000,
-    "How long a member of a streams group may be silent.",
+    "The session timeout of members of a streams group.",
     at_least=1,
 )
 
@@ -177,7 +180,7 @@ GROUP_CONFIGS: Final[Mapping[str, AnySetting]] = {
 
 
 class Range(NamedTuple):
-    """The broker settings that replace a group's config, and that say how far it may go."""
+    """The broker settings that are the default and the bounds of a group config."""
 
     synonym: Setting[int]
     least: Setting[int] | None = None
@@ -254,7 +257,7 @@ BROKER_RANGES: Final[Mapping[str, Range]] = {
 
 
 def check_group_configs(values: Mapping[str, str], broker: Settings) -> None:
-    """InvalidSetting if a group may not have these configs at a broker with those settings."""
+    """Raise InvalidSetting if a broker with these settings does not allow a group's configs."""
     for name, text in values.items():
         if name not in GROUP_CONFIGS:
             raise unknown(name, GROUP_CONFIGS, "config of groups")

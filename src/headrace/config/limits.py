@@ -1,4 +1,4 @@
-"""Headrace's own settings: bounds of memory, files and connections, and what only we have."""
+"""Headrace's own settings: bounds of memory, files and connections, and its own features."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def address(text: str) -> str:
 HTTP_LISTEN: Final = string(
     "http.listen",
     "127.0.0.1:9094",
-    "Where the HTTP pages are, as HOST:PORT; port 0 takes a free one, no value turns them off.",
+    "The address of the HTTP pages, as HOST:PORT; port 0 means any free port, empty means off.",
     read=address,
     allowed="HOST:PORT or nothing",
 )
@@ -37,7 +37,7 @@ CONNECTION_REQUESTS_MAX: Final = int32(
 UNSENT_RESPONSES_MAX_BYTES: Final = int64(
     "headrace.unsent.responses.max.bytes",
     256 * 1024 * 1024,
-    "What responses may take that clients have not read yet, of all connections together. Close to "
+    "The most memory for responses that clients have not read yet, over all connections. Close to "
     "it, fetches return less and connections that read nothing are closed.",
     at_least=1024 * 1024,
 )
@@ -45,22 +45,22 @@ GROUP_FIRST_ASSIGNMENT_WAIT_MS: Final = int32(
     "headrace.group.first.assignment.wait.ms",
     500,
     "How long a heartbeat of a share group's member without partitions waits for its first ones. "
-    "If they come later, members are told to ask again when they are due. With 0 heartbeats are "
-    "answered at once and members ask again after a heartbeat interval, as in Kafka.",
+    "If they come later, members are told when to send the next heartbeat. With 0 heartbeats are "
+    "answered at once and members wait for a heartbeat interval, as in Kafka.",
     at_least=0,
     at_most=5000,
 )
 LOOP_STALL_WARN_MS: Final = int32(
     "headrace.loop.stall.warn.ms",
     100,
-    "From how long on a stall of the event loop, which holds up every client, is logged with what "
-    "caused it; 0 turns the watch off.",
+    "A stall of the event loop, which delays every client, is logged from this length on with its "
+    "cause; 0 turns the watch off.",
     at_least=0,
 )
 DECODE_MEMORY_FLOOR_BYTES: Final = int32(
     "headrace.decode.memory.floor.bytes",
     64 * 1024 * 1024,
-    "What the objects of one decoded message may take beyond four times its bytes.",
+    "The memory that one decoded message may take beyond four times its size.",
     at_least=1024 * 1024,
 )
 INFLATED_BATCH_MAX_BYTES: Final = int32(
@@ -89,7 +89,7 @@ PRODUCE_VALIDATION: Final = choice(
 RECORD_ERRORS_MAX: Final = int32(
     "headrace.record.errors.max",
     1000,
-    "How many records of a refused batch are named in the answer to their producer.",
+    "How many records of a refused batch are listed in the response to their producer.",
     at_least=1,
 )
 OPEN_FILES_MAX: Final = int32(
@@ -104,7 +104,7 @@ INDEX_MAPS_MAX: Final = int32(
 COLD_READ_ATTEMPTS_MAX: Final = int32(
     "headrace.cold.read.attempts.max",
     3,
-    "How often data is brought into the page cache before a read waits for the disk.",
+    "How often data is loaded into the page cache before a read waits for the disk.",
     at_least=1,
     at_most=100,
 )

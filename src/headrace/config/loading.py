@@ -18,9 +18,9 @@ from headrace.config.settings import Given, Settings, Source
 
 ENVIRONMENT_PREFIX: Final = "HEADRACE_"
 SWITCHES: Final = frozenset({"HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_PURE"})
-"""Variables that have the prefix but name no setting."""
+"""Variables with the prefix that are not settings."""
 _SERVICE_ADDRESS: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_\d+_\w+)")
-"""Variables that an orchestrator makes of the names of services."""
+"""Variables that an orchestrator derives from service names."""
 
 
 def load_settings(
@@ -30,7 +30,7 @@ def load_settings(
 ) -> Settings:
     """Return the settings that a node starts with.
 
-    InvalidSetting names what does not exist or cannot be, where it was said, and what is allowed.
+    InvalidSetting names the unknown or invalid setting, its source, and what is allowed.
     """
     given: dict[str, Given] = {}
     notes: list[str] = []
@@ -39,7 +39,7 @@ def load_settings(
         (Source.ENVIRONMENT, _from_environment(environ or {}, notes)),
         (Source.OVERRIDE, overrides or {}),
     )
-    # First of all, and for all at once: before any other mistake hides one of these.
+    # First, and for all at once: no other mistake may hide one of these.
     refuse_protection(
         {name: (text, source.value) for source, layer in layers for name, text in layer.items()}
     )
@@ -68,9 +68,9 @@ def _give(given: dict[str, Given], name: str, text: str, source: Source) -> None
 
 
 def _take_broker_id(given: dict[str, Given]) -> None:
-    """The number of a node has an older name, which counts where the newer is not given.
+    """Apply the older name of the node id, which counts if the newer one is not given.
 
-    As in Kafka both are there afterwards, whichever was given.
+    As in Kafka both are set afterwards, whichever was given.
     """
     old, new = given.get("broker.id"), given.get(broker.NODE_ID.name)
     if old is None or old.value < 0:
@@ -85,10 +85,11 @@ def _take_broker_id(given: dict[str, Given]) -> None:
 
 
 def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """`HEADRACE_LOG_RETENTION_MS` is log.retention.ms; of Headrace's own the prefix counts once.
+    """Return settings from variables: `HEADRACE_LOG_RETENTION_MS` is log.retention.ms.
 
-    A variable that names no setting is a note, not an error: an orchestrator puts addresses of
-    services there, under names that begin with the service's.
+    The prefix also stands for that of Headrace's own settings. A variable that is not a setting
+    is a note, not an error: an orchestrator adds addresses of services, under names that begin
+    with the service's.
     """
     found: dict[str, str] = {}
     unknown_names: list[str] = []
@@ -104,5 +105,5 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
         else:
             unknown_names.append(f"{variable} ({unknown(name, broker_settings(), 'setting')})")
     if unknown_names:
-        notes.append(f"environment variables that are no settings: {', '.join(unknown_names)}")
+        notes.append(f"environment variables that are not settings: {', '.join(unknown_names)}")
     return found

@@ -1,4 +1,4 @@
-"""Files of settings: Java's properties, and TOML with dotted names."""
+"""Configuration files: Java properties, and TOML with dotted names."""
 
 import re
 from pathlib import Path
@@ -16,9 +16,9 @@ _BLANK: Final = " \t\f"
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """The names and values of a file: TOML if it is named so, else Java's properties.
+    """Return the names and values of a file: TOML by its suffix, otherwise Java properties.
 
-    InvalidSetting, with the file's name, if it cannot be read.
+    Raise InvalidSetting, with the file's name, if it cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -43,7 +43,7 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The names and values of Java's format; of a name that is there twice the last value holds."""
+    """Return the names and values of Java properties; if a name is repeated the last value wins."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         key = _KEY.match(line)
@@ -55,7 +55,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """The values of nested tables as text, by dotted names; InvalidSetting for a date."""
+    """Return the values of nested tables as text, by dotted names; InvalidSetting for a date."""
     found: dict[str, str] = {}
     for key, value in table.items():
         name = prefix + key
@@ -75,7 +75,7 @@ def _toml_text(name: str, value: Any) -> str:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments, blank ones and leading blanks, continued ones put together."""
+    """Return the lines without comments, blank lines and indentation; join continued ones."""
     lines: list[str] = []
     is_continued = False
     for natural in _LINE_END.split(text):

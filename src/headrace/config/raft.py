@@ -1,4 +1,4 @@
-"""The metadata log: times of its quorum, and the bound of everything in it that could grow."""
+"""The metadata log: timeouts of its quorum, and a bound for everything in it that could grow."""
 
 from typing import Final
 
@@ -7,14 +7,14 @@ from headrace.config.setting import choice, int32
 RAFT_ELECTION_TIMEOUT_MS: Final = int32(
     "headrace.raft.election.timeout.ms",
     1000,
-    "How long the quorum is without word of its leader before it elects another one.",
+    "How long the quorum does not hear from its leader before it elects another one.",
     at_least=10,
     at_most=600_000,
 )
 RAFT_HEARTBEAT_MS: Final = int32(
     "headrace.raft.heartbeat.ms",
     100,
-    "How often a leader says that it leads.",
+    "How often a leader sends heartbeats.",
     at_least=1,
     at_most=60_000,
 )
@@ -47,14 +47,14 @@ RAFT_ENTRY_BYTES_MAX: Final = int32(
 RAFT_IN_FLIGHT_APPENDS_MAX: Final = int32(
     "headrace.raft.in.flight.appends.max",
     64,
-    "How many messages with entries a follower may have unanswered.",
+    "How many messages with entries to a follower may await a response.",
     at_least=1,
     at_most=10_000,
 )
 RAFT_IN_FLIGHT_BYTES_MAX: Final = int32(
     "headrace.raft.in.flight.bytes.max",
     16 * 1024 * 1024,
-    "How many bytes of entries may be on their way to a follower before more are sent.",
+    "How many bytes of entries to a follower may await a response before sending pauses.",
     at_least=1,
 )
 RAFT_UNCOMMITTED_ENTRIES_MAX: Final = int32(
@@ -78,20 +78,20 @@ RAFT_PENDING_READS_MAX: Final = int32(
 RAFT_SNAPSHOT_CHUNK_BYTES: Final = int32(
     "headrace.raft.snapshot.chunk.bytes",
     1024 * 1024,
-    "How much of a snapshot one message to a follower holds.",
+    "How many bytes of a snapshot one message to a follower holds.",
     at_least=1,
     at_most=64 * 1024 * 1024,
 )
 RAFT_SNAPSHOT_BYTES_MAX: Final = int32(
     "headrace.raft.snapshot.bytes.max",
     1024 * 1024 * 1024,
-    "The largest snapshot that a node takes from its leader.",
+    "The largest snapshot that a node accepts from its leader.",
     at_least=1024,
 )
 RAFT_SNAPSHOT_TRIGGER_BYTES: Final = int32(
     "headrace.raft.snapshot.trigger.bytes",
     64 * 1024 * 1024,
-    "How many bytes of entries are applied before a snapshot takes their place.",
+    "How many bytes of entries are applied before a snapshot replaces them.",
     at_least=1024,
 )
 RAFT_KEPT_ENTRIES: Final = int32(
@@ -122,24 +122,24 @@ RAFT_SEGMENT_BYTES: Final = int32(
 RAFT_PROPOSAL_TIMEOUT_MS: Final = int32(
     "headrace.raft.proposal.timeout.ms",
     30_000,
-    "How long a proposal is waited for before its caller is told that nobody knows.",
+    "How long to wait for a proposal before its caller gets an unknown outcome.",
     at_least=1,
 )
 RAFT_INBOX_MESSAGES_MAX: Final = int32(
     "headrace.raft.inbox.messages.max",
     10_000,
-    "How many messages of other nodes may wait; more are dropped and sent again.",
+    "How many messages of other nodes may be queued; more are dropped and sent again.",
     at_least=1,
 )
 RAFT_FULL_DISK_RETRY_MS_MAX: Final = int32(
     "headrace.raft.full.disk.retry.ms.max",
     5000,
-    "How long a metadata log that found its disk full waits at most before it tries again.",
+    "The longest time between two retries of a metadata log whose disk is full.",
     at_least=1,
 )
 METADATA_OUTCOMES_MAX: Final = int32(
     "headrace.metadata.outcomes.max",
     4096,
-    "Of how many metadata entries it is remembered what they did, for their proposers.",
+    "How many outcomes of metadata entries are remembered for their proposers.",
     at_least=1,
 )

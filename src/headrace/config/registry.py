@@ -1,7 +1,7 @@
 """The settings of a node by name.
 
-Some are used by Headrace, others only by Kafka: those are checked and kept, so that the
-server.properties of a Kafka works, and have no effect.
+Headrace uses some of them. Others are used by Kafka only: they are checked and stored, so that
+Kafka's server.properties works, and have no effect.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,12 +34,12 @@ from headrace.config.topic import SYNONYMS, TOPIC_CONFIGS
 
 LISTENER_PREFIX: Final = "listener.name."
 PLUGIN_PREFIXES: Final = ("rlmm.config.", "rsm.config.", "config.providers.")
-"""Names that begin with one of these are for a plugin of Kafka's to know."""
-_WITHOUT_EFFECT: Final = "Known for the sake of Kafka's configuration files; has no effect here."
+"""Names with one of these prefixes belong to plugins of Kafka."""
+_WITHOUT_EFFECT: Final = "Accepted so that Kafka's configuration files work; has no effect here."
 
 
 def setting(name: str) -> AnySetting:
-    """The setting of a node of that name; InvalidSetting, with the nearest name, if there is none.
+    """Return a node's setting; InvalidSetting, with the nearest name, if there is none.
 
     A name for one listener, `listener.name.NAME.SETTING`, has the setting's type and no effect.
     """
@@ -53,11 +53,11 @@ def setting(name: str) -> AnySetting:
 
 
 def find_setting(name: str) -> AnySetting | None:
-    """The setting of a node of that name, as `setting` gives it, or None."""
+    """Return a node's setting as `setting` does, or None."""
     if found := SETTINGS.get(name) or broker_settings().get(name):
         return found
     if name.startswith(LISTENER_PREFIX):
-        # As many words as a setting has at most: a client may send a name of a megabyte.
+        # At most as many words as a setting has: a client may send a name of a megabyte.
         of_listener = name[len(LISTENER_PREFIX) :].partition(".")[2]
         words = of_listener.rsplit(".", _words_max())[-_words_max() :]
         for start in range(len(words)):
@@ -70,19 +70,19 @@ def find_setting(name: str) -> AnySetting | None:
 
 @cache
 def broker_settings() -> Mapping[str, AnySetting]:
-    """Every setting of a node, those without effect included, in the order of their names."""
+    """Return every setting of a node, including those without effect, sorted by name."""
     without_effect = {row[0]: _without_effect(row) for row in accepted.ACCEPTED}
     return dict(sorted({**without_effect, **SETTINGS}.items()))
 
 
 @cache
 def _words_max() -> int:
-    """Return how many words the longest name of a setting has."""
+    """Return the number of words of the longest setting name."""
     return max(name.count(".") + 1 for name in broker_settings())
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> InvalidSetting:
-    """The error for a name that nobody knows, with the nearest one that somebody does."""
+    """Return the error for an unknown name, with the nearest known one."""
     near = get_close_matches(name[: values.SHOWN_CHARACTERS_MAX], list(known), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return InvalidSetting(f"{values.shorten(name)}: there is no such {what}{hint}")

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class InvalidSetting(HeadraceError):
-    """A setting that does not exist, or a value that it cannot have."""
+    """An unknown setting, or an invalid value."""
 
 
 class ConfigType(IntEnum):
@@ -60,15 +60,15 @@ class Setting(msgspec.Struct, Generic[T], frozen=True, eq=False, kw_only=True):
     type: ConfigType
     default: T
     read: Callable[[str], T]
-    """The value of a text; ValueError, with what is allowed, if it is none."""
+    """Returns the value of a text; ValueError, with what is allowed, if it is invalid."""
     allowed: str
-    """The values that it may have, for people."""
+    """A readable description of the allowed values."""
     meaning: str
     scope: Scope = Scope.READ_ONLY
     is_internal: bool = False
-    """Whether Kafka takes it but never shows it."""
+    """Whether Kafka accepts it but never shows it."""
     has_effect: bool = True
-    """False for what only Kafka has a use for: it is checked, kept and shown."""
+    """False for settings that only Kafka uses: they are checked, stored and shown."""
 
     @property
     def is_dynamic(self) -> bool:
@@ -76,7 +76,7 @@ class Setting(msgspec.Struct, Generic[T], frozen=True, eq=False, kw_only=True):
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value is a secret, which is never shown."""
+        """Return whether the value is a secret, which is never shown."""
         return self.type is ConfigType.PASSWORD
 
     @property
@@ -84,7 +84,7 @@ class Setting(msgspec.Struct, Generic[T], frozen=True, eq=False, kw_only=True):
         return text_of(self.default)
 
     def parse(self, text: str) -> T:
-        """The value of `text`; InvalidSetting, which says what is allowed, if it is not."""
+        """Return the value of `text`; InvalidSetting, with what is allowed, if it is invalid."""
         try:
             return self.read(text.strip())
         except ValueError as error:
@@ -92,7 +92,7 @@ class Setting(msgspec.Struct, Generic[T], frozen=True, eq=False, kw_only=True):
             raise InvalidSetting(f"{self.name}={shown}: {error}") from None
 
     def canonical(self, text: str) -> str | None:
-        """`text` as it is shown: without blanks, numbers in their shortest form."""
+        """Return `text` as it is shown: without blanks, numbers in their shortest form."""
         return text_of(self.parse(text))
 
 
@@ -100,7 +100,7 @@ AnySetting = Setting[Any]
 
 
 def text_of(value: object) -> str | None:
-    """A value as Kafka writes it; None stays None."""
+    """Return a value as Kafka writes it; None stays None."""
     if value is None:
         return None
     if isinstance(value, bool):

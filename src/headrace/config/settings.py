@@ -2,8 +2,8 @@
 
     settings[config.NUM_PARTITIONS]
 
-Of two values of a name the later of these wins: default, file, environment, override; while the
-node runs, a dynamic default of the cluster and a dynamic value of the node win over all of them.
+The later of these wins: default, file, environment, override; while the node runs, a dynamic
+default of the cluster and a dynamic value of the node win over all of them.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Source(Enum):
-    """Where a value is from."""
+    """The source of a value."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -31,7 +31,7 @@ class Source(Enum):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A value that somebody gave, as text, and what it means."""
+    """A value that was set, as text and parsed."""
 
     text: str
     value: Any
@@ -39,7 +39,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class Settings:
-    """The settings of a node. Cannot be changed; `with_dynamic` gives others."""
+    """The settings of a node. They are immutable; `with_dynamic` returns new ones."""
 
     __slots__ = ("_given", "given", "notes")
 
@@ -50,12 +50,12 @@ class Settings:
         self.given: Final[Mapping[str, str]] = {
             name: each.text for name, each in self._given.items()
         }
-        """What was set, as text by name, secrets included: for reading, never for printing."""
+        """The texts that were set, by name, secrets included: for reading, never for printing."""
         self.notes: Final = notes
-        """What an operator should know of how they were loaded, a readable line each."""
+        """Notes for the operator about how they were loaded, one readable line each."""
 
     def __getitem__(self, wanted: Setting[T]) -> T:
-        """The value of a node's setting. Not for hot paths: keep it there."""
+        """Return the value of a node's setting. On hot paths, keep the value instead."""
         if found := self._given.get(wanted.name):
             value: T = found.value
             return value
@@ -64,29 +64,29 @@ class Settings:
         return wanted.default
 
     def source(self, name: str) -> Source:
-        """Where the value of that name is from; InvalidSetting if there is no such setting."""
+        """Return the source of a setting's value; InvalidSetting if there is no such setting."""
         if found := self._given.get(name):
             return found.source
         setting(name)
         return Source.DEFAULT
 
     def text(self, name: str) -> str | None:
-        """The value as it was given, or the default; None where there is none."""
+        """Return the value as it was set, or the default; None if there is none."""
         found = self._given.get(name)
         return found.text if found else setting(name).default_text
 
     @property
     def data_folder(self) -> str:
-        """The folder of the data."""
+        """The data folder."""
         return (self[storage.LOG_DIRS] or self[storage.LOG_DIR])[0]
 
     def with_dynamic(
         self, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
     ) -> "Settings":
-        """These settings with dynamic configs over them.
+        """Return these settings with dynamic configs on top.
 
-        A config that cannot be read, or may not change while the node runs, is left out: what is
-        in the metadata log was checked by whoever put it there, perhaps another version.
+        A config that cannot be parsed, or may not change at run time, is ignored: entries of
+        the metadata log were checked when they were proposed, perhaps by another version.
         """
         given = dict(self._given)
         layers = (
@@ -107,7 +107,7 @@ class Settings:
         return Settings(given, self.notes)
 
     def with_listening(self, where: Setting[str], text: str) -> "Settings":
-        """Return these settings with the address that a listener has, as its port may be 0."""
+        """Return these settings with the bound address of a listener, as its port may be 0."""
         found = Given(text, where.parse(text), self.source(where.name))
         return Settings({**self._given, where.name: found}, self.notes)
 

@@ -1,4 +1,4 @@
-"""Where a broker keeps its logs, how often it looks after them, and what topics inherit of it."""
+"""Where a broker keeps its logs, how often it maintains them, and the defaults for topics."""
 
 from typing import Final
 
@@ -19,10 +19,10 @@ from headrace.config.setting import (
 LOG_DIR: Final = words(
     "log.dir",
     ("./headrace-data",),
-    "The folder of the data, where log.dirs is not given.",
+    "The data folder if log.dirs is not set.",
     may_be_empty=False,
 )
-LOG_DIRS: Final = optional(words("log.dirs", (), "The folder of the data.", may_be_empty=False))
+LOG_DIRS: Final = optional(words("log.dirs", (), "The data folder.", may_be_empty=False))
 LOG_CLEANUP_POLICY: Final = renamed(topic.CLEANUP_POLICY, "log.cleanup.policy")
 LOG_FLUSH_INTERVAL_MESSAGES: Final = renamed(topic.FLUSH_MESSAGES, "log.flush.interval.messages")
 LOG_INDEX_INTERVAL_BYTES: Final = renamed(topic.INDEX_INTERVAL_BYTES, "log.index.interval.bytes")
@@ -48,33 +48,36 @@ MESSAGE_MAX_BYTES: Final = renamed(topic.MAX_MESSAGE_BYTES, "message.max.bytes")
 
 LOG_RETENTION_MS: Final = optional(
     int64(
-        "log.retention.ms", 0, "How long records are kept; -1 for ever.", scope=Scope.CLUSTER_WIDE
+        "log.retention.ms",
+        0,
+        "How long records are kept; -1 for no limit.",
+        scope=Scope.CLUSTER_WIDE,
     )
 )
 LOG_RETENTION_MINUTES: Final = optional(
-    int32("log.retention.minutes", 0, "log.retention.ms in minutes, where that is not given.")
+    int32("log.retention.minutes", 0, "log.retention.ms in minutes, if that is not set.")
 )
 LOG_RETENTION_HOURS: Final = int32(
     "log.retention.hours",
     168,
-    "log.retention.ms in hours, where neither that nor minutes are given.",
+    "log.retention.ms in hours, if neither that nor minutes are set.",
 )
 LOG_ROLL_MS: Final = optional(
     int64("log.roll.ms", 0, "The age at which a log starts a new file.", scope=Scope.CLUSTER_WIDE)
 )
 LOG_ROLL_HOURS: Final = int32(
-    "log.roll.hours", 168, "log.roll.ms in hours, where that is not given.", at_least=1
+    "log.roll.hours", 168, "log.roll.ms in hours, if that is not set.", at_least=1
 )
 LOG_ROLL_JITTER_MS: Final = optional(
     int64(
         "log.roll.jitter.ms",
         0,
-        "How much earlier a file may end, so that not all end at once.",
+        "How much earlier a log may start a new file, so that not all do at once.",
         scope=Scope.CLUSTER_WIDE,
     )
 )
 LOG_ROLL_JITTER_HOURS: Final = int32(
-    "log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, where that is not given.", at_least=0
+    "log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, if that is not set.", at_least=0
 )
 LOG_FLUSH_INTERVAL_MS: Final = optional(
     int64(
@@ -87,24 +90,24 @@ LOG_FLUSH_INTERVAL_MS: Final = optional(
 LOG_FLUSH_SCHEDULER_INTERVAL_MS: Final = int64(
     "log.flush.scheduler.interval.ms",
     INT64_MAX,
-    "How often it is looked whether a log is due to be synced.",
+    "How often logs that are due for a sync are looked for.",
 )
 LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS: Final = int32(
     "log.flush.offset.checkpoint.interval.ms",
     60_000,
-    "How often recovery points are written down.",
+    "How often recovery points are written to disk.",
     at_least=0,
 )
 LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS: Final = int32(
     "log.flush.start.offset.checkpoint.interval.ms",
     60_000,
-    "How often the first offsets of logs are written down.",
+    "How often log start offsets are written to disk.",
     at_least=0,
 )
 LOG_RETENTION_CHECK_INTERVAL_MS: Final = int64(
     "log.retention.check.interval.ms",
     5 * 60 * 1000,
-    "How often it is looked for files to delete.",
+    "How often files to delete are looked for.",
     at_least=1,
 )
 
@@ -114,14 +117,14 @@ LOG_CLEANER_ENABLE: Final = boolean(
 LOG_CLEANER_BACKOFF_MS: Final = int64(
     "log.cleaner.backoff.ms",
     15_000,
-    "How long compaction rests when there is nothing to do.",
+    "How long compaction sleeps when there is nothing to do.",
     at_least=0,
     scope=Scope.CLUSTER_WIDE,
 )
 LOG_CLEANER_DEDUPE_BUFFER_SIZE: Final = int64(
     "log.cleaner.dedupe.buffer.size",
     128 * 1024 * 1024,
-    "The memory for the keys that one pass of compaction knows.",
+    "The memory for the keys of one compaction pass.",
     scope=Scope.CLUSTER_WIDE,
 )
 LOG_CLEANER_DELETE_RETENTION_MS: Final = renamed(
@@ -140,7 +143,7 @@ LOG_CLEANER_MIN_COMPACTION_LAG_MS: Final = renamed(
 PRODUCER_ID_EXPIRATION_MS: Final = int32(
     "producer.id.expiration.ms",
     DAY_MS,
-    "How long an idle producer is known.",
+    "How long the state of an idle producer is kept.",
     at_least=1,
     scope=Scope.CLUSTER_WIDE,
 )
@@ -148,7 +151,7 @@ PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS: Final = internal(
     int32(
         "producer.id.expiration.check.interval.ms",
         10 * 60 * 1000,
-        "How often it is looked for producers that were idle too long.",
+        "How often expired producers are looked for.",
         at_least=1,
     )
 )

@@ -103,7 +103,7 @@ FOLLOWER_THROTTLED_REPLICAS: Final = without_effect(
 INDEX_INTERVAL_BYTES: Final = int32(
     "index.interval.bytes",
     4096,
-    "How many bytes of log lie between two entries of its index.",
+    "How many bytes of log there are between two index entries.",
     at_least=0,
 )
 INTERNAL_SEGMENT_BYTES: Final = optional(
@@ -111,7 +111,7 @@ INTERNAL_SEGMENT_BYTES: Final = optional(
         int32(
             "internal.segment.bytes",
             0,
-            "In place of segment.bytes, without its lower bound; for tests.",
+            "Replaces segment.bytes, without its lower bound; for tests.",
         )
     )
 )
@@ -127,7 +127,7 @@ LOCAL_RETENTION_BYTES: Final = without_effect(
     int64(
         "local.retention.bytes",
         -2,
-        "How many bytes of a tiered log stay on this disk; -2 for what retention.bytes says.",
+        "How many bytes of a tiered log stay on the local disk; -2 for retention.bytes.",
         at_least=-2,
     )
 )
@@ -135,71 +135,71 @@ LOCAL_RETENTION_MS: Final = without_effect(
     int64(
         "local.retention.ms",
         -2,
-        "How long records of a tiered log stay on this disk; -2 for what retention.ms says.",
+        "How long records of a tiered log stay on the local disk; -2 for retention.ms.",
         at_least=-2,
     )
 )
 MAX_COMPACTION_LAG_MS: Final = int64(
     "max.compaction.lag.ms",
     INT64_MAX,
-    "After how long a record must have been seen by compaction.",
+    "The longest time before a record is compacted.",
     at_least=1,
 )
 MAX_MESSAGE_BYTES: Final = int32(
     "max.message.bytes",
     1024 * 1024 + 12,
-    "The largest record batch that a topic takes, as it is sent (compressed).",
+    "The largest record batch that a topic accepts, as it is sent (compressed).",
     at_least=0,
 )
 MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = int64(
     "message.timestamp.after.max.ms",
     60 * 60 * 1000,
-    "How far a producer's timestamp may lie after the broker's clock.",
+    "How far a producer's timestamp may be ahead of the broker's clock.",
     at_least=0,
 )
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = int64(
     "message.timestamp.before.max.ms",
     INT64_MAX,
-    "How far a producer's timestamp may lie before the broker's clock.",
+    "How far a producer's timestamp may be behind the broker's clock.",
     at_least=0,
 )
 MESSAGE_TIMESTAMP_TYPE: Final = choice(
     "message.timestamp.type",
     "CreateTime",
-    "Whether a record keeps the producer's time or gets the time of its append.",
+    "Whether a record has the producer's timestamp or the time of its append.",
     of=("CreateTime", "LogAppendTime"),
 )
 MIN_CLEANABLE_DIRTY_RATIO: Final = double(
     "min.cleanable.dirty.ratio",
     0.5,
-    "The share of a log that compaction has not seen before it looks at it again.",
+    "The fraction of a log that must be uncompacted before it is compacted again.",
     at_least=0,
     at_most=1,
 )
 MIN_COMPACTION_LAG_MS: Final = int64(
     "min.compaction.lag.ms",
     0,
-    "How long a record stays as it is before compaction may drop it.",
+    "How long a record is kept before compaction may drop it.",
     at_least=0,
 )
 MIN_INSYNC_REPLICAS: Final = int32(
     "min.insync.replicas",
     1,
-    "How many replicas must have a record before acks=all is answered.",
+    "How many replicas must have a record before acks=all succeeds.",
     at_least=1,
     scope=Scope.CLUSTER_WIDE,
 )
 PREALLOCATE: Final = without_effect(
-    boolean("preallocate", False, "Whether a new file takes its room on disk at once.")
+    boolean("preallocate", False, "Whether a new file reserves its disk space at once.")
 )
 REMOTE_LOG_COPY_DISABLE: Final = without_effect(
-    boolean("remote.log.copy.disable", False, "Whether a tiered topic stops to copy to the tier.")
+    boolean("remote.log.copy.disable", False, "Whether a tiered topic stops copying to the tier.")
 )
 REMOTE_LOG_DELETE_ON_DISABLE: Final = without_effect(
     boolean(
         "remote.log.delete.on.disable",
         False,
-        "Whether what is in the tier is deleted when a topic leaves it.",
+        "Whether a topic's data in the tier is deleted when the topic leaves it.",
     )
 )
 REMOTE_STORAGE_ENABLE: Final = boolean(
@@ -209,7 +209,7 @@ RETENTION_BYTES: Final = int64(
     "retention.bytes", -1, "How many bytes of a log are kept; -1 for all."
 )
 RETENTION_MS: Final = int64(
-    "retention.ms", 7 * DAY_MS, "How long records are kept; -1 for ever.", at_least=-1
+    "retention.ms", 7 * DAY_MS, "How long records are kept; -1 for no limit.", at_least=-1
 )
 SEGMENT_BYTES: Final = int32(
     "segment.bytes",
@@ -226,7 +226,7 @@ SEGMENT_INDEX_BYTES: Final = int32(
 SEGMENT_JITTER_MS: Final = int64(
     "segment.jitter.ms",
     0,
-    "How much earlier a file may end, so that not all end at once.",
+    "How much earlier a log may start a new file, so that not all do at once.",
     at_least=0,
 )
 SEGMENT_MS: Final = int64(
@@ -236,7 +236,7 @@ UNCLEAN_LEADER_ELECTION_ENABLE: Final = without_effect(
     boolean(
         "unclean.leader.election.enable",
         False,
-        "Whether a replica that lacks records may lead when no other is left.",
+        "Whether an out-of-sync replica may become leader when no other is left.",
         scope=Scope.CLUSTER_WIDE,
     )
 )

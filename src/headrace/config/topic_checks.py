@@ -1,4 +1,4 @@
-"""What must hold of a topic's configs together, as Kafka demands it."""
+"""Checks across a topic's configs, as in Kafka."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ from headrace.config.topic import TOPIC_CONFIGS
 def check_topic_configs(
     own: Mapping[str, str], effective: Mapping[str, str], *, has_tier: bool = False
 ) -> None:
-    """InvalidSetting if a topic may not have the configs `own`.
+    """Raise InvalidSetting if a topic may not have the configs `own`.
 
-    `effective` is what holds then, with what the topic inherits. Without a tier at this broker
+    `effective` has the resulting values, including inherited ones. Without a tier at this broker
     (remote.log.storage.system.enable) a topic cannot move to it.
     """
     for name, text in own.items():

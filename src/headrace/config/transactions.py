@@ -1,4 +1,4 @@
-"""Transactions and the topic that keeps them."""
+"""Transactions and their internal topic."""
 
 from typing import Final
 
@@ -7,54 +7,54 @@ from headrace.config.setting import DAY_MS, Scope, boolean, int16, int32
 TRANSACTION_MAX_TIMEOUT_MS: Final = int32(
     "transaction.max.timeout.ms",
     15 * 60 * 1000,
-    "The longest that a producer may leave a transaction open.",
+    "The longest transaction timeout that a producer may request.",
     at_least=1,
 )
 TRANSACTIONAL_ID_EXPIRATION_MS: Final = int32(
     "transactional.id.expiration.ms",
     7 * DAY_MS,
-    "How long a transactional id is known without use.",
+    "How long an unused transactional id is kept.",
     at_least=1,
 )
 TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS: Final = int32(
     "transaction.abort.timed.out.transaction.cleanup.interval.ms",
     10_000,
-    "How often it is looked for transactions that were open too long.",
+    "How often transactions past their timeout are looked for.",
     at_least=1,
 )
 TRANSACTION_REMOVE_EXPIRED_INTERVAL_MS: Final = int32(
     "transaction.remove.expired.transaction.cleanup.interval.ms",
     60 * 60 * 1000,
-    "How often it is looked for transactional ids to forget.",
+    "How often expired transactional ids are looked for.",
     at_least=1,
 )
 TRANSACTION_PARTITION_VERIFICATION_ENABLE: Final = boolean(
     "transaction.partition.verification.enable",
     True,
-    "Whether a partition asks if it is part of a transaction before it takes its records.",
+    "Whether a partition verifies that it is part of a transaction before it accepts records.",
     scope=Scope.CLUSTER_WIDE,
 )
 TRANSACTION_STATE_LOG_MIN_ISR: Final = int32(
     "transaction.state.log.min.isr",
     2,
-    "How many replicas of the topic of transactions must have a record.",
+    "The min.insync.replicas of the __transaction_state topic.",
     at_least=1,
 )
 TRANSACTION_STATE_LOG_NUM_PARTITIONS: Final = int32(
     "transaction.state.log.num.partitions",
     50,
-    "How many partitions the topic of transactions has.",
+    "The partition count of the __transaction_state topic.",
     at_least=1,
 )
 TRANSACTION_STATE_LOG_REPLICATION_FACTOR: Final = int16(
     "transaction.state.log.replication.factor",
     3,
-    "How many replicas the topic of transactions has.",
+    "The replica count of the __transaction_state topic.",
     at_least=1,
 )
 TRANSACTION_STATE_LOG_SEGMENT_BYTES: Final = int32(
     "transaction.state.log.segment.bytes",
     100 * 1024 * 1024,
-    "The size of files of the topic of transactions.",
+    "The segment size of the __transaction_state topic.",
     at_least=1,
 )

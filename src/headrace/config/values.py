@@ -1,7 +1,7 @@
-"""Text to values and back, as Kafka reads and writes them; knows nothing of settings.
+"""Conversion of text to values and back, as in Kafka; knows nothing of settings.
 
-A reader gets text without blanks around it and gives a value, or a ValueError that says what would
-have been one.
+A reader takes text without surrounding blanks and returns a value, or raises a ValueError that says
+what is allowed.
 """
 
 import math
@@ -15,7 +15,7 @@ _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def whole(minimum: int, maximum: int, or_else: int | None = None) -> Callable[[str], int]:
-    """A whole number between two bounds, both included, or one other value."""
+    """Return a reader of whole numbers between two bounds, both included, or one other value."""
 
     def read(text: str) -> int:
         # Not `int` alone, which also takes 1_000. The length bounds the work of a conversion.
@@ -35,7 +35,7 @@ def range_text(minimum: int, maximum: int, or_else: int | None = None) -> str:
 
 
 def fraction(minimum: float, maximum: float) -> Callable[[str], float]:
-    """A number between two bounds, both included."""
+    """Return a reader of numbers between two bounds, both included."""
 
     def read(text: str) -> float:
         try:
@@ -56,7 +56,7 @@ def truth(text: str) -> bool:
 
 
 def one_of(choices: tuple[str, ...], *, ignores_case: bool = False) -> Callable[[str], str]:
-    """One of a few words, in the spelling that it is given in."""
+    """Return a reader of one of a few words, which returns the listed spelling."""
 
     def read(text: str) -> str:
         wanted = text.lower() if ignores_case else text
@@ -68,7 +68,7 @@ def one_of(choices: tuple[str, ...], *, ignores_case: bool = False) -> Callable[
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Return the words of a list, without blanks around them; an empty text has none."""
+    """Return the words of a list, without surrounding blanks; an empty text has none."""
     # Not by a pattern for blanks and a comma: a run of blanks would cost the square of its length.
     return tuple(word.strip() for word in text.split(",")) if text else ()
 
@@ -76,7 +76,7 @@ def split(text: str) -> tuple[str, ...]:
 def members(
     allowed: tuple[str, ...], *, may_be_empty: bool = True
 ) -> Callable[[str], tuple[str, ...]]:
-    """A list without empty words, without a word twice, of allowed words if any are named."""
+    """Return a reader of lists without empty or repeated words, of `allowed` ones if any."""
 
     def read(text: str) -> tuple[str, ...]:
         found = split(text)
@@ -94,7 +94,7 @@ def members(
 
 
 def java_double(value: float) -> str:
-    """A number with a fraction as Java prints it."""
+    """Return a number with a fraction as Java prints it."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -115,7 +115,7 @@ def host_counts(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """`text` for a message: a value of a megabyte is not repeated in full."""
+    """Return `text` for a message: a value of a megabyte is not repeated in full."""
     if len(text) <= SHOWN_CHARACTERS_MAX:
         return text
     return f"{text[:SHOWN_CHARACTERS_MAX]}... ({len(text)} characters)"
