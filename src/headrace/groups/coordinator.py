@@ -31,7 +31,7 @@ Groups: TypeAlias = "Coordinator[GroupsMachine]"
 
 
 def group_coordinator(settings: AnySettings, image_of: Callable[[], Image], clock: Clock) -> Groups:
-    """Give the coordinator of groups and of their offsets."""
+    """Return the group coordinator."""
 
     def make(index: int) -> "GroupsMachine":
         from headrace.groups.machine import GroupsMachine  # noqa: PLC0415  see above

@@ -37,7 +37,7 @@ NO_GENERATION: Final = -1
 
 
 class Committer(NamedTuple):
-    """Who commits offsets, as the request says."""
+    """The committing member, as the request names it."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -81,7 +81,7 @@ class OffsetsOnlyGroup:
 
 
 def find_group(state: GroupsState, group_id: str) -> Group | None:
-    """Give a group, be it that it has members or once had, or that it only has offsets."""
+    """Return a group, even if it has no members or only offsets."""
     group = state.groups.get(GroupId(group_id))
     if group is None and group_id in state.offsets:
         return OffsetsOnlyGroup(GroupId(group_id))

@@ -72,7 +72,7 @@ def _policy(settings: AnySettings) -> str:
 
 
 def upgrade(state: GroupsState, group: ClassicGroup, now_ms: int) -> Draft:
-    """Give the consumer group that a classic group with members turns into.
+    """Return the consumer group that a classic group with members converts to.
 
     GROUP_ID_NOT_FOUND, which is what a group of another kind is to a consumer, if it cannot.
     """
@@ -129,7 +129,7 @@ def _consumer_member(
 def classic_metadata(
     protocols: Iterable[OfferedProtocol], session_timeout_ms: int
 ) -> ClassicMemberMetadata:
-    """Give what a consumer group keeps of a member that speaks the classic protocol."""
+    """Return what a consumer group keeps of a member of the classic protocol."""
     return ClassicMemberMetadata(
         session_timeout_ms=session_timeout_ms,
         supported_protocols=[ClassicProtocol(name=n, metadata=m) for n, m in protocols],

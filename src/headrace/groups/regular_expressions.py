@@ -26,7 +26,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def matching_topics(pattern: str, topics: Iterable[str]) -> frozenset[str]:
-    """Give the topics that a pattern matches; none if it is no pattern.
+    """Return the topics that a pattern matches; none if it is invalid.
 
     A pattern that was accepted once, perhaps by another version, must not stop a group.
     """

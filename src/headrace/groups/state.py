@@ -100,7 +100,7 @@ class GroupsState:
         return self.image_of()
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
-        """Give what was set for a group (resource GROUP)."""
+        """Return the configs of a group (resource GROUP)."""
         return self.image.configs(ResourceType.GROUP, group_id)
 
 

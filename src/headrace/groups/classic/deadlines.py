@@ -35,20 +35,20 @@ def sync_key(group: ClassicGroup) -> DeadlineKey:
 def keep_session(
     state: GroupsState, group: ClassicGroup, member: ClassicMember, now_ms: int
 ) -> None:
-    """Take note that a member lives."""
+    """Restart a member's session."""
     key = session_key(group, member.member_id)
     state.deadlines.set(key, now_ms + member.session_timeout_ms)
 
 
 def end_sync_wait(state: GroupsState, group: ClassicGroup, member_id: MemberId) -> None:
-    """Take note that a member has asked for its assignment."""
+    """Stop waiting for a member's SyncGroup."""
     group.pending_syncs.discard(member_id)
     if not group.pending_syncs:
         state.deadlines.drop(sync_key(group))
 
 
 def drop_deadlines(state: GroupsState, group: ClassicGroup) -> None:
-    """Have nothing due for a group that is not any more."""
+    """Drop all deadlines of a group that is gone."""
     for member_id in (*group.members, *group.pending_joins):
         state.deadlines.drop(session_key(group, member_id))
     state.deadlines.drop(join_key(group))

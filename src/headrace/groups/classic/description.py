@@ -5,7 +5,7 @@ from headrace.wire.messages.describe_groups_response import DescribedGroup, Desc
 
 
 def describe(group: ClassicGroup) -> DescribedGroup:
-    """Give the group's row in DescribeGroups; metadata only while it is stable, as in Kafka."""
+    """Return the group's row in DescribeGroups; metadata only while it is stable, as in Kafka."""
     name = group.protocol_name if group.state is ClassicState.STABLE else None
     return DescribedGroup(
         group_id=group.group_id,

@@ -37,7 +37,7 @@ def waiting(state: GroupsState) -> Iterable[OnError]:
 
 
 def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outcome:
-    """Let every session of groups begin anew: members could not be heard of while nobody led.
+    """Restart every session: members could not send heartbeats while there was no leader.
 
     A group that has become too large (`group.max.size` is less than it was) is rebalanced.
     """

@@ -26,7 +26,7 @@ _VERSION_BYTES: Final = 2
 
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Give all topics that members are subscribed to; None if one of them cannot be read."""
+    """Return all topics that members subscribe to; None if a subscription cannot be parsed."""
     topics: set[str] = set()
     for metadata in subscriptions:
         subscription = read_subscription(metadata)
@@ -62,13 +62,13 @@ _OLDEST_VERSION: Final = 0
 
 
 def embedded_version(embedded: bytes) -> int:
-    """Give the version that embedded data begins with, or the nearest that is known."""
+    """Return the version that embedded data starts with, or the nearest known one."""
     version = int.from_bytes(embedded[:_VERSION_BYTES], "big", signed=True)
     return max(_OLDEST_VERSION, min(version, NEWEST_VERSION))
 
 
 def read_assignment(embedded: bytes, image: Image) -> Assignment | None:
-    """Give the partitions of an assignment, of topics that exist; None if it cannot be read."""
+    """Return an assignment's partitions of existing topics; None if it cannot be parsed."""
     if not embedded:
         return {}
     version = int.from_bytes(embedded[:_VERSION_BYTES], "big", signed=True)
@@ -90,7 +90,7 @@ def read_assignment(embedded: bytes, image: Image) -> Assignment | None:
 def write_assignment(
     partitions: Mapping[TopicId, Iterable[int]], version: int, image: Image
 ) -> bytes:
-    """Give an assignment as a member reads it that speaks this version."""
+    """Return an assignment encoded in the version that a member uses."""
     rows = [
         TopicPartition(topic=topic.name, partitions=sorted(partitions[topic_id]))
         for topic_id in sorted(partitions)
@@ -103,7 +103,7 @@ def write_assignment(
 def partitions_by_id(
     rows: Iterable[tuple[str, Iterable[int]]], image: Image
 ) -> dict[TopicId, frozenset[int]]:
-    """Give partitions by the ids of their topics; those of topics that are not there are left."""
+    """Return partitions by topic id; those of topics that do not exist are dropped."""
     found: dict[TopicId, frozenset[int]] = {}
     for name, indexes in rows:
         topic = image.topic(TopicName(name))

@@ -134,7 +134,7 @@ class ClassicGroup:
         return len(self.join_replies) == len(self.members) and not self.pending_joins
 
     def find_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """Give a member; KafkaError if there is none, or another one took its place."""
+        """Return a member; KafkaError if it is unknown or fenced by another one."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is not None and current != member_id:
@@ -175,7 +175,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Give the protocol with the most votes among those that every member knows.
+        """Return the protocol with the most votes among those that every member supports.
 
         A member votes for the first of its own that all know. A tie is won by what comes first in
         a hash map of Java's: an accident, but one that clients of both can see.
@@ -228,7 +228,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace(self, member: ClassicMember, member_id: MemberId) -> None:
-        """Give a static member another id: its place and its assignment stay its own."""
+        """Replace the id of a static member, which keeps its assignment."""
         former = member.member_id
         # In the same place: who is longest in the group stays so.
         self.members = {

@@ -15,7 +15,7 @@ from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 def heartbeat(
     state: GroupsState, request: HeartbeatRequest, now_ms: int, reply: Reply[HeartbeatResponse]
 ) -> Outcome:
-    """Take note that a member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+    """Restart a member's session; REBALANCE_IN_PROGRESS tells it to rejoin."""
     consumers = state.groups.get(GroupId(request.group_id))
     if isinstance(consumers, ConsumerGroup):
         return heartbeat_consumer_group(state, consumers, request, now_ms, reply)

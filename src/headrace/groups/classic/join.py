@@ -46,7 +46,7 @@ def join(
     now_ms: int,
     reply: Reply[JoinGroupResponse],
 ) -> Outcome:
-    """Have somebody join; the answer is a JoinGroupResponse, when there is a generation to tell.
+    """Handle a JoinGroup; the reply is a JoinGroupResponse, once there is a generation.
 
     A group begins with the first request for it, even if that is refused.
     """
@@ -74,7 +74,7 @@ def join(
 
 
 def _new_group(state: GroupsState, group_id: GroupId, now_ms: int) -> Draft:
-    """Begin a group, in the place of an empty one of another kind if there is one."""
+    """Create a group, replacing an empty one of another kind if there is one."""
     former = state.groups.get(group_id)
     tombstones = () if former is None else rules_of(former).tombstones(former)
     group = ClassicGroup(group_id, state_since_ms=now_ms)
@@ -217,7 +217,7 @@ class _Join:
     # Static members that start again
 
     def _take_place(self, member: ClassicMember, member_id: MemberId) -> None:
-        """Let a new process have the place of a static member; the former one is fenced."""
+        """Replace a static member by its new process; the previous one is fenced."""
         group, draft = self.group, self.draft
         former_id, former_leader = member.member_id, group.leader
         self._fence(former_id)

@@ -25,12 +25,12 @@ class OfferedProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """Who wants to join, beside what its request says."""
+    """The client that wants to join, apart from what its request says."""
 
     client_id: str
     client_host: str
     fetches_id: bool = True
-    """Whether it comes back with the id that it is given (version 4 on)."""
+    """Whether it rejoins with the id that it is given (version 4 on)."""
     skips_assignment: bool = True
     """Whether it understands that it leads but is not to assign (version 9 on)."""
 
@@ -57,14 +57,14 @@ class ClassicMember:
         return self.instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Give what the member says for a protocol; nothing if it does not know that one."""
+        """Return the member's metadata for a protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def row(self, protocol_name: str | None, assignment: bytes) -> MemberMetadata:
-        """Give the member as a record has it."""
+        """Return the member as a record holds it."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -78,7 +78,7 @@ class ClassicMember:
 
 
 def read_member(row: MemberMetadata, protocol_name: str | None) -> ClassicMember:
-    """Give the member that a record has: of what it offered, only what was chosen is known."""
+    """Return the member that a record holds: only the chosen protocol is known."""
     has_rebalance_timeout = row.rebalance_timeout >= 0
     return ClassicMember(
         MemberId(row.member_id),
@@ -95,5 +95,5 @@ def read_member(row: MemberMetadata, protocol_name: str | None) -> ClassicMember
 
 
 def read_protocols(offered: Iterable[JoinGroupRequestProtocol]) -> tuple[OfferedProtocol, ...]:
-    """Give what a request offers, as bytes that outlive the request."""
+    """Return the protocols of a request, as bytes that outlive the request."""
     return tuple(OfferedProtocol(each.name, bytes(each.metadata)) for each in offered)

@@ -40,7 +40,7 @@ def rebalance(draft: Draft) -> None:
 
 
 def prepare_rebalance(draft: Draft) -> None:
-    """Begin a rebalance: who waits for an assignment of this generation is told to join again."""
+    """Start a rebalance: members that wait for an assignment are told to rejoin."""
     state, group, now_ms = draft.state, draft.group, draft.now_ms
     if group.state is ClassicState.COMPLETING_REBALANCE:
         _cancel_syncs(draft)
@@ -93,7 +93,7 @@ def forget_id(draft: Draft, member_id: MemberId) -> None:
 
 
 def complete_join_if_all_came(draft: Draft) -> None:
-    """Begin the next generation if nobody is missing; the initial wait is always waited out."""
+    """Start the next generation if all members joined; the initial delay always runs out."""
     group = draft.group
     is_preparing = group.state is ClassicState.PREPARING_REBALANCE
     if is_preparing and group.initial_wait is None and group.have_all_joined:
@@ -101,7 +101,7 @@ def complete_join_if_all_came(draft: Draft) -> None:
 
 
 def complete_join(draft: Draft) -> None:
-    """Begin the next generation with those who have joined.
+    """Start the next generation with the members that have joined.
 
     Who has not is left behind, but for static members, whose place is kept for as long as their
     session lasts. If only such are there, they are waited for once more.

@@ -19,7 +19,7 @@ _NO_ASSIGNMENTS: Final[Mapping[MemberId, bytes]] = {}
 def group_record(
     group: ClassicGroup, assignments: Mapping[MemberId, bytes] = _NO_ASSIGNMENTS
 ) -> CoordinatorRecord:
-    """Give the record of a group; a member that no assignment is given for has an empty one."""
+    """Return the record of a group; a member without an assignment gets an empty one."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type,
         generation=group.generation,
@@ -35,7 +35,7 @@ def group_record(
 
 
 def new_group_record(group: ClassicGroup) -> CoordinatorRecord:
-    """Give the record of a group that begins: whoever joins it is not in it yet."""
+    """Return the record of a new group: its first member is not in it yet."""
     value = GroupMetadataValue(
         protocol=None, leader=None, current_state_timestamp=group.state_since_ms
     )
@@ -47,7 +47,7 @@ def group_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def replay_group(state: GroupsState, record: CoordinatorRecord) -> None:
-    """Let a group be what a record says.
+    """Set a group to the contents of a record.
 
     A record that was just written is about the group as it is: it brings assignments, and those
     who wait for them are answered. Any other is read at a start, and all there is of the group.
@@ -76,7 +76,7 @@ def replay_group(state: GroupsState, record: CoordinatorRecord) -> None:
 
 
 def read_group(group_id: GroupId, value: GroupMetadataValue) -> ClassicGroup:
-    """Give the group that a record has."""
+    """Return the group that a record holds."""
     group = ClassicGroup(
         group_id,
         state=ClassicState.STABLE if value.members else ClassicState.EMPTY,

@@ -16,7 +16,7 @@ NO_MEMBER_ID: Final = MemberId("")
 def joined(
     group: ClassicGroup, member_id: MemberId, *, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """Tell a member the generation; its leader is told everybody's metadata too."""
+    """Return a member's response for the generation; the leader's has all metadata too."""
     name, rows = group.protocol_name, []
     if member_id == group.leader:
         rows = [
@@ -55,7 +55,7 @@ def rebalancing(group: ClassicGroup) -> KafkaError:
 
 
 def to_join_again(group: ClassicGroup) -> tuple[Told, ...]:
-    """Tell all who wait for a generation, or for their part of it, that there will be none."""
+    """Fail all pending joins and syncs with REBALANCE_IN_PROGRESS."""
     replies: list[OnError] = [*group.join_replies.values(), *group.sync_replies.values()]
     return tuple(told(each, rebalancing(group)) for each in replies)
 

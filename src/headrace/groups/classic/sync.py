@@ -23,7 +23,7 @@ in Kafka, which has no such limit."""
 def sync(
     state: GroupsState, request: SyncGroupRequest, now_ms: int, reply: Reply[SyncGroupResponse]
 ) -> Outcome:
-    """Give a member its assignment, as a SyncGroupResponse, once the leader's is written."""
+    """Reply a SyncGroupResponse with a member's assignment once the leader's is written."""
     consumers = state.groups.get(GroupId(request.group_id))
     if isinstance(consumers, ConsumerGroup):
         return sync_consumer_group(state, consumers, request, now_ms, reply)

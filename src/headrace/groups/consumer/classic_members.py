@@ -59,7 +59,7 @@ def join_consumer_group(
     now_ms: int,
     reply: Reply[JoinGroupResponse],
 ) -> Outcome:
-    """Have a classic member join a consumer group with members; it is answered at once."""
+    """Handle a classic member's JoinGroup to a consumer group; the reply comes at once."""
     try:
         return _join(state, request, joiner, now_ms, reply)
     except KafkaError as error:
@@ -145,7 +145,7 @@ def _subscription(
 def _admit(
     state: GroupsState, draft: Draft, request: JoinGroupRequest, member_id: MemberId
 ) -> ConsumerMember:
-    """Give the member that joins: one there was, or a new one.
+    """Return the joining member: an existing one or a new one.
 
     Any id is accepted: it may have been given out before the group was a consumer group.
     """
@@ -202,7 +202,7 @@ def sync_consumer_group(
     now_ms: int,
     reply: Reply[SyncGroupResponse],
 ) -> Outcome:
-    """Give a classic member what it has, in the embedded format of the version that it speaks."""
+    """Reply a classic member's assignment, in the embedded format of its version."""
     member = _member(group, request)
     protocol = member.classic_protocols[0]
     for said, known in (
@@ -236,7 +236,7 @@ def heartbeat_consumer_group(
     now_ms: int,
     reply: Reply[HeartbeatResponse],
 ) -> Outcome:
-    """Take note that a classic member lives; REBALANCE_IN_PROGRESS tells it to join again.
+    """Restart a classic member's session; REBALANCE_IN_PROGRESS tells it to rejoin.
 
     It is told so when there is another group epoch, when it has partitions to give up, and when
     what it waits for has become free.
@@ -254,7 +254,7 @@ def heartbeat_consumer_group(
 
 
 def _member(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest) -> ConsumerMember:
-    """Give a classic member of its generation, or raise what it is told if it is none."""
+    """Return a classic member of its generation, or raise the error that it gets."""
     instance_id = request.group_instance_id
     member = (
         find_member(group, request.member_id)

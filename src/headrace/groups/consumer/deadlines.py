@@ -20,7 +20,7 @@ SYNC: Final = "consumer-sync"
 
 
 def keep_session(state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int) -> None:
-    """Take note that a member lives. One of the classic protocol says how long that holds."""
+    """Restart a member's session. A member of the classic protocol sets its own timeout."""
     classic = member.classic_metadata
     session_ms = (
         group_config(state, group_id, "consumer.session.timeout.ms")

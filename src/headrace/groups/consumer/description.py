@@ -58,7 +58,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: Image) -> Membe
 
 
 def _assignment(partitions: Mapping[TopicId, Iterable[int]], image: Image) -> Assignment:
-    """Give partitions by topics that exist."""
+    """Return partitions by topic, of existing topics only."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(

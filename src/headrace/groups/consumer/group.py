@@ -145,7 +145,7 @@ class ConsumerGroup:
         return any(all(name in names for names in offers) for name, _ in protocols)
 
     def preferred_assignor(self, known: tuple[str, ...]) -> str:
-        """Give the assignor that most members want, the first of those known if none does."""
+        """Return the assignor that most members want, or the first known one."""
         votes = [each.assignor for each in self.members.values() if each.assignor in known]
         return max(known, key=votes.count)
 
@@ -181,7 +181,7 @@ class ConsumerGroup:
         self._subscribed = self._patterns = self._is_reconciled = None
 
     def copy(self) -> "ConsumerGroup":
-        """Give a group that may be changed without this one being so."""
+        """Return a copy of the group that can be changed independently."""
         return replace(
             self,
             members=dict(self.members),

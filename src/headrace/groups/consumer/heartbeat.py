@@ -77,7 +77,7 @@ def heartbeat(
 
 
 def _draft(state: GroupsState, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Draft:
-    """Give the group to work on; one who joins begins it, or turns a classic one into it."""
+    """Return the group; a joining member creates it or converts a classic one."""
     group_id, is_joining = GroupId(request.group_id), request.member_epoch == JOINING_EPOCH
     check_stays(state, group_id)
     group = state.groups.get(group_id)
@@ -103,7 +103,7 @@ def _admit(
     request: ConsumerGroupHeartbeatRequest,
     owned: Owned | None,
 ) -> ConsumerMember:
-    """Give the member that a heartbeat speaks for: one there was, or a new one."""
+    """Return the member of a heartbeat: an existing one or a new one."""
     group, member_id, instance_id = draft.group, request.member_id, request.instance_id
     if request.member_epoch != JOINING_EPOCH:
         member = (
@@ -124,7 +124,7 @@ def _admit(
 def _updated(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: Sender
 ) -> ConsumerMember:
-    """Give the member with what the request says of it; what it does not say stays."""
+    """Return the member updated from the request; absent fields keep their values."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     pattern = request.subscribed_topic_regex
     return replace(

@@ -102,7 +102,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def described(self) -> tuple[object, ...]:
-        """Give what it said: what its member record holds."""
+        """Return what the client sent: the contents of its member record."""
         return (
             self.instance_id,
             self.rack_id,
@@ -116,14 +116,14 @@ class ConsumerMember:
         )
 
     def held(self) -> Iterable[tuple[TopicId, int]]:
-        """Give all partitions that it may be reading."""
+        """Return all partitions that it may be reading."""
         for partitions in (self.assigned, self.revoking):
             for topic_id, indexes in partitions.items():
                 for index in indexes:
                     yield topic_id, index
 
     def assignment_epoch(self, topic_id: TopicId, index: int) -> int | None:
-        """Give the epoch at which it got a partition; None if it may not be reading it."""
+        """Return the epoch at which it got a partition; None if it cannot be reading it."""
         for partitions in (self.assigned, self.revoking):
             if (epoch := partitions.get(topic_id, _NO_INDEXES).get(index)) is not None:
                 return epoch

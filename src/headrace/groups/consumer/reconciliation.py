@@ -117,7 +117,7 @@ def _drop_unwanted(member: ConsumerMember, progress: Progress) -> ConsumerMember
 def _split(
     assigned: EpochsByPartition, target: Assignment
 ) -> tuple[dict[TopicId, dict[int, int]], dict[TopicId, dict[int, int]]]:
-    """Give what a member has and keeps, and what it has and has to give up."""
+    """Return which of a member's partitions it keeps, and which it has to revoke."""
     kept: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}
     for topic_id, epochs in assigned.items():

@@ -129,7 +129,7 @@ def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
 def member_tombstones(
     group_id: str, member_id: str
 ) -> tuple[CoordinatorRecord, CoordinatorRecord, CoordinatorRecord]:
-    """Give the records that take a member away."""
+    """Return the tombstones of a member."""
     return (
         CoordinatorRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
@@ -144,7 +144,7 @@ def member_tombstones(
 
 
 def group_tombstones(group: ConsumerGroup) -> Iterable[CoordinatorRecord]:
-    """Give the records that delete a group, with whatever members it has."""
+    """Return the records that delete a group and any members it has."""
     group_id = group.group_id
     by_member = [member_tombstones(group_id, member_id) for member_id in group.members]
     yield from (current for current, _, _ in by_member)
@@ -199,7 +199,7 @@ def _change_member(group: ConsumerGroup, key: Any, value: Any) -> None:
 
 
 def _kept(metadata: ClassicMemberMetadata | None) -> ClassicMemberMetadata | None:
-    """Give metadata with bytes of its own: what is read are views of a whole batch."""
+    """Return metadata with bytes of its own: decoded bytes are views of a whole batch."""
     if metadata is None:
         return None
     return ClassicMemberMetadata(
@@ -260,7 +260,7 @@ _NOTHING_ASSIGNED: Final[Mapping[str, Any]] = {
 
 
 def _read_epochs(topics: list[TopicPartitions], member_epoch: int) -> EpochsByPartition:
-    """Give partitions with their epochs: former versions wrote none, and the member's holds."""
+    """Return partitions with their epochs: by default, as in old records, the member's."""
     found: dict[TopicId, Mapping[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs or []
@@ -297,12 +297,12 @@ RECORD_KEYS: Final = tuple(_CHANGES)
 
 
 def change(group: ConsumerGroup, record: CoordinatorRecord) -> None:
-    """Have a group changed by a record that does not delete it."""
+    """Apply a record to a group that it does not delete."""
     _CHANGES[type(record.key)](group, record.key, record.value)
 
 
 def replay_record(state: GroupsState, record: CoordinatorRecord) -> None:
-    """Have the state changed by a record of a consumer group.
+    """Apply a record of a consumer group to the state.
 
     A group begins with its first record, whichever a compacted log has first, and ends with the
     tombstone of its group record. Tombstones of what is not there change nothing.

@@ -106,7 +106,7 @@ def _is_overdue(state: GroupsState, group: ConsumerGroup, now_ms: int) -> bool:
 def _plan(
     group: ConsumerGroup, image_index: int, names: frozenset[str], *, is_overdue: bool
 ) -> Matching:
-    """Say what has to be matched with what."""
+    """Return which patterns have to be matched with which topics."""
     before = None if is_overdue else group.matched_names
     came = names if before is None else names - before
     known: dict[str, frozenset[str]] = {}

@@ -98,7 +98,7 @@ def find_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
 
 
 def find_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
-    """Give the member with an instance id; KafkaError if there is none, or it has another id."""
+    """Return the member with an instance id; KafkaError if unknown or if its id differs."""
     owner = group.static_members.get(instance_id)
     if owner is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -114,7 +114,7 @@ def find_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -
 def find_replaced_member(
     group: ConsumerGroup, member_id: str, instance_id: str
 ) -> ConsumerMember | None:
-    """Give the member that one who joins with an instance id takes the place of.
+    """Return the member that a client joining with an instance id replaces.
 
     KafkaError if it has not left: two processes have been given the same instance id. Members of
     the classic protocol do not say that they leave for a while, so that they are replaced at once.

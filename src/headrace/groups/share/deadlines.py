@@ -17,7 +17,7 @@ TOPIC_DELETION: Final = "share-topic-deletion"
 
 
 def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int) -> None:
-    """Take note that a member lives."""
+    """Restart a member's session."""
     session_ms = group_config(state, group_id, "share.session.timeout.ms")
     state.deadlines.set((SESSION, group_id, member_id), now_ms + session_ms)
 

@@ -86,7 +86,7 @@ def heartbeat(
 
 
 def _find_or_begin(state: GroupsState, request: ShareGroupHeartbeatRequest) -> ShareGroup:
-    """Give the group; one who joins begins it, if nothing has its name."""
+    """Return the group; a joining member creates it if the name is unused."""
     group_id = GroupId(request.group_id)
     is_free = group_id not in state.groups and group_id not in state.offsets
     if is_free and request.member_epoch == JOINING_EPOCH:
@@ -97,7 +97,7 @@ def _find_or_begin(state: GroupsState, request: ShareGroupHeartbeatRequest) -> S
 def _admit(
     state: GroupsState, group: ShareGroup, request: ShareGroupHeartbeatRequest
 ) -> ShareMember:
-    """Give the member that a heartbeat speaks for: one there was, or a new one.
+    """Return the member of a heartbeat: an existing one or a new one.
 
     One that joins again under its id is taken back as it was: it may have missed an answer.
     """
@@ -115,7 +115,7 @@ def _admit(
 def _updated(
     member: ShareMember, request: ShareGroupHeartbeatRequest, sender: Sender
 ) -> ShareMember:
-    """Give the member with what the request says of it; what it does not say stays."""
+    """Return the member updated from the request; absent fields keep their values."""
     names = request.subscribed_topic_names
     return replace(
         member,

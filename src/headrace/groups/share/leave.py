@@ -18,7 +18,7 @@ def leave(
     request: ShareGroupHeartbeatRequest,
     reply: Reply[ShareGroupHeartbeatResponse],
 ) -> Outcome:
-    """Have a member leave that says so; its response has the epoch of those who left."""
+    """Remove a member at its request; its response has the epoch of a leaving member."""
     group = find_share_group(state, request.group_id)
     member = find_member(group, request.member_id)
     response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)

@@ -26,5 +26,5 @@ class ShareMember:
     assigned: Assignment = field(default_factory=dict)
 
     def described(self) -> tuple[object, ...]:
-        """Give what it said: what its member record holds."""
+        """Return what the client sent: the contents of its member record."""
         return (self.rack_id, self.client_id, self.client_host, self.topic_names)

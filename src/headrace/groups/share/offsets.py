@@ -138,7 +138,7 @@ def _begin_deletion(
 def note_deleted(
     state: GroupsState, group_id: str, topics: Iterable[TopicId], reply: Reply[None]
 ) -> Outcome:
-    """Take note of topics whose states are gone; the answer is None.
+    """Record topics whose states are deleted; the reply is None.
 
     One that is wanted again meanwhile is left alone.
     """

@@ -118,7 +118,7 @@ def states_record(group_id: str, states: States) -> CoordinatorRecord:
 
 
 def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that end a member."""
+    """Return the records that remove a member."""
     return (
         CoordinatorRecord(ShareGroupCurrentMemberAssignmentKey(group_id, member_id), None),
         CoordinatorRecord(ShareGroupTargetAssignmentMemberKey(group_id, member_id), None),
@@ -127,7 +127,7 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord,
 
 
 def group_tombstones(group: ShareGroup) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that end a group without members."""
+    """Return the records that delete a group without members."""
     return (
         CoordinatorRecord(ShareGroupTargetAssignmentMetadataKey(group.group_id), None),
         CoordinatorRecord(ShareGroupStatePartitionMetadataKey(group.group_id), None),
@@ -139,7 +139,7 @@ def group_tombstones(group: ShareGroup) -> tuple[CoordinatorRecord, ...]:
 
 
 def _replay(state: GroupsState, record: CoordinatorRecord) -> None:
-    """Have the state changed by a record of a share group.
+    """Apply a record of a share group to the state.
 
     A group begins with its first record, whichever a compacted log has first, and ends with the
     tombstone of its group record. Tombstones of what is not there change nothing.
@@ -162,7 +162,7 @@ def _replay(state: GroupsState, record: CoordinatorRecord) -> None:
 
 
 def _index_topics(state: GroupsState, group_id: GroupId, former: States, states: States) -> None:
-    """Have a group found by the topics whose states it knows of."""
+    """Index a group by the topics whose states it tracks."""
     before, now = former.topic_ids(), states.topic_ids()
     for topic_id in now - before:
         state.share_topics.setdefault(topic_id, {})[group_id] = None

@@ -24,7 +24,7 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
 
 
 def find_share_group(state: GroupsState, group_id: str) -> ShareGroup:
-    """Give a share group; GROUP_ID_NOT_FOUND if there is none of that name and kind."""
+    """Return a share group; GROUP_ID_NOT_FOUND if there is none of that name."""
     group = state.groups.get(GroupId(group_id))
     if isinstance(group, ShareGroup):
         return group
@@ -36,7 +36,7 @@ def find_share_group(state: GroupsState, group_id: str) -> ShareGroup:
 
 
 def find_member(group: ShareGroup, member_id: str) -> ShareMember:
-    """Give a member; UNKNOWN_MEMBER_ID if there is no such."""
+    """Return a member; UNKNOWN_MEMBER_ID if it does not exist."""
     member = group.members.get(MemberId(member_id))
     if member is None:
         raise KafkaError(

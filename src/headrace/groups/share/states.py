@@ -79,7 +79,7 @@ def beginning_topics(state: GroupsState, group: ShareGroup) -> set[str]:
 
 
 def note_not_begun(state: GroupsState, keys: Iterable[SharePartitionKey], now_ms: int) -> Outcome:
-    """Have states that could not begin tried again by the next heartbeat."""
+    """Let the next heartbeat retry states whose initialization failed."""
     for key in keys:
         state.deadlines.drop(states_key(key.group_id, key.topic_id))
         answer_held_soon(state, key.group_id, now_ms)
@@ -93,7 +93,7 @@ def note_begun(
     now_ms: int,
     reply: Reply[None],
 ) -> Outcome:
-    """Take note of states that have begun; the answer is None.
+    """Record states as initialized; the reply is None.
 
     What nobody waits for any more is passed over: the group, or the topic, went meanwhile.
     """
