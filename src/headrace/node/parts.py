@@ -1,4 +1,4 @@
-"""The parts of a node, each made with those that it needs.
+"""The parts of a node, each constructed with the parts that it needs.
 
 `Parts.of` is the list of them: what handlers see is the `Broker`, the rest is what a node needs to
 stop again.
@@ -40,14 +40,14 @@ from headrace.txn.verification import Verification
 
 @dataclass(slots=True)
 class Parts:
-    """What a node is made of, above its quorum and its logs."""
+    """The parts of a node above its quorum and its logs."""
 
     broker: Broker
     peers: BrokerPeers
     persister: StatePersister
     roles: CoordinatorRoles
     on_clock_moved: tuple[Callable[[], None], ...]
-    """What looks at the clock again when it was moved."""
+    """The parts whose timers are set again after the clock was moved."""
 
     @classmethod
     def of(  # noqa: PLR0913  what a node has before its parts
@@ -63,7 +63,7 @@ class Parts:
         choose_session_id: Callable[[], int],
         data_path: str,
     ) -> Self:
-        """Make every part. None of them has begun to work."""
+        """Construct every part. None of them is started."""
 
         def image() -> Image:
             return quorum.image

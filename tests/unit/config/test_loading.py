@@ -111,7 +111,10 @@ def test_settings_that_only_kafka_uses_are_named_in_one_line() -> None:
         ({"num.partitions": "0"}, r"num\.partitions=0: must be between 1 and .*override"),
         ({"num.io.threads": "none"}, r"num\.io\.threads=none: not a whole number"),
         ({"log.dirs": "/a,/b"}, r"log\.dirs=/a,/b: must be one folder"),
-        ({"log.retention.ms": "0"}, r"log\.retention\.ms=0: must be at least 1, or -1 for no limit"),
+        (
+            {"log.retention.ms": "0"},
+            r"log\.retention\.ms=0: must be at least 1, or -1 for no limit",
+        ),
         ({"log.roll.ms": "0"}, r"log\.roll\.ms=0: must be at least 1"),
         ({"queued.max.request.bytes": "9"}, r"must be at least socket\.request\.max\.bytes"),
         ({"max.connections.per.ip": "0"}, r"no client could connect"),
