@@ -74,7 +74,9 @@ class SwimShell(asyncio.DatagramProtocol):
         self._is_draining = False
         self._is_full = False
         self._endpoint: Endpoint | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_seconds = 0.0
+        """Kept here, as uvloop returns a handle without a time for what is due at once."""
         self._left: asyncio.Future[None] = self._loop.create_future()
         self.dropped: Counter[str] = Counter()
         """Datagrams that were dropped, by reason."""
@@ -211,10 +213,11 @@ class SwimShell(asyncio.DatagramProtocol):
             return
         due_seconds = max(self._swim.deadline_ms() / 1000, self._loop.time())
         if self._timer is not None:
-            if self._timer.when() <= due_seconds:
+            if self._timer_due_seconds <= due_seconds:
                 return  # it fires early, finds nothing to do and is set anew
             self._timer.cancel()
         self._timer = self._loop.call_at(due_seconds, self._tick)
+        self._timer_due_seconds = due_seconds
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000 + _ROUNDING)

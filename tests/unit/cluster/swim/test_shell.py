@@ -1,7 +1,9 @@
 """The shell on a virtual loop, with a network in memory."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -318,3 +320,41 @@ def test_what_is_said_of_others_gets_through() -> None:
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def test_a_timer_of_a_loop_that_does_not_say_when_it_is_due() -> None:
+    """uvloop's `call_at` is `call_soon` for what is due at once, and its handle has no time."""
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        network = Network()
+        node = Node(network, 1)
+        node.shell._loop = Soon(loop)  # type: ignore[assignment]
+        await node.open()
+        node.shell.allow(PEERS)
+        await asyncio.sleep(5)
+        assert network.sent
+        assert node.failures == []
+        node.shell.close()
+
+    run_virtual(play())
+
+
+class Soon:
+    """A loop whose timers are handles without a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_at(self, when: float, act: Callable[[], None]) -> "Timeless":
+        return Timeless(self._loop.call_at(when, act))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+class Timeless:
+    """A handle that can only be cancelled."""
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.cancel = timer.cancel
