@@ -59,9 +59,9 @@ class KindRules:
     """Raises the KafkaError that a member, who says its epoch, is refused offsets with."""
     check_offset_deletion: Callable[[Any], None]
     retained_from_ms: Callable[[Any, CommittedOffset], int | None]
-    """Gives since when an offset grows old; None if it does not while the group is as it is."""
+    """Returns when the age of an offset starts; None if it cannot expire at present."""
     tombstones: Callable[[Any], Iterable[CoordinatorRecord]]
-    """Gives the records that delete a group."""
+    """Returns the records that delete a group."""
     describe: Callable[[Any], DescribedGroup] | None = None
     """For kinds that DescribeGroups knows."""
 
@@ -110,16 +110,16 @@ def _refuse_members(
     if committer.generation > NO_GENERATION:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"group {group.group_id!r} has no members, so {committer.member_id!r} is none",
+            f"group {group.group_id!r} has no members, so it has no member {committer.member_id!r}",
         )
 
 
 def _allow_fetch(group: Group, member_id: str, epoch: int) -> None:
-    """Give offsets to anybody, as classic groups do."""
+    """Allow every client to fetch offsets, as classic groups do."""
 
 
 def _allow_deletion(group: Group) -> None:
-    """Let anybody delete offsets."""
+    """Allow every client to delete offsets."""
 
 
 def _committed_at_ms(group: Group, offset: CommittedOffset) -> int:

@@ -64,7 +64,7 @@ def _topic_start(topic_id: TopicId, name: str, partition_count: int) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """Give a string as the hash takes it: its UTF-16 units, then how many."""
+    """Return a string as it is hashed: its UTF-16 units, then their number."""
     return text.encode("utf-16-le", "surrogatepass") + _INT32.pack(_utf16_units(text))
 
 

@@ -76,7 +76,7 @@ class GroupsState:
     settings: AnySettings
     image_of: Callable[[], Image]
     new_id: Callable[[], str]
-    """Gives a new unique id for members and the like: an input, so that a seed repeats it."""
+    """Returns a new unique id, such as a member's: an input, so that a seed repeats it."""
     groups: dict[GroupId, Group] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=Offsets)
     deadlines: Deadlines[DeadlineKey] = field(default_factory=Deadlines)

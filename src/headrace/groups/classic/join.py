@@ -110,8 +110,8 @@ class _Join:
         if not group.supports(self.request.protocol_type, self.protocols):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"{[name for name, _ in self.protocols]} of {self.request.protocol_type!r} is "
-                f"nothing that all members of group {group.group_id!r} know",
+                f"{[name for name, _ in self.protocols]} of {self.request.protocol_type!r} has "
+                f"no protocol that all members of group {group.group_id!r} support",
             )
         if not self.member_id:
             self._join_new()
@@ -181,14 +181,14 @@ class _Join:
         if self.request.group_instance_id is not None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{self.member_id!r} was given to a member without an instance id, and comes with "
+                f"{self.member_id!r} was given to a member without an instance id, but came with "
                 f"{self.request.group_instance_id!r}",
             )
 
     # Members that come again
 
     def _join_again(self, member: ClassicMember) -> None:
-        """Let a known member join; if that changes nothing, it is told the generation again."""
+        """Handle a known member's join; if nothing changes, reply the current generation."""
         group = self.group
         is_unchanged = member.protocols == self.protocols
         if group.state is ClassicState.COMPLETING_REBALANCE and is_unchanged:

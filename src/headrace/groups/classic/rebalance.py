@@ -32,7 +32,7 @@ from headrace.groups.state import DeadlineKey, GroupId, GroupsState, MemberId
 
 
 def rebalance(draft: Draft) -> None:
-    """Have all members join again, or if they do so already, look whether all have."""
+    """Start a rebalance, or complete the current one if all members have joined."""
     if draft.group.state is ClassicState.PREPARING_REBALANCE:
         complete_join_if_all_came(draft)
     else:
@@ -194,7 +194,7 @@ def _classic_group(state: GroupsState, key: DeadlineKey) -> ClassicGroup | None:
 
 
 def dissolve(state: GroupsState, group: ClassicGroup) -> tuple[Told, ...]:
-    """Have nothing due and nobody waiting for a group that becomes one of another kind.
+    """Drop the deadlines and pending replies of a group that converts to another kind.
 
     Returns the answers of those who wait: they join again. Records are the caller's.
     """

@@ -50,7 +50,7 @@ def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
 
 def rebalancing(group: ClassicGroup) -> KafkaError:
     return KafkaError(
-        ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances: join it again"
+        ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is rebalancing: rejoin it"
     )
 
 
@@ -63,5 +63,5 @@ def to_join_again(group: ClassicGroup) -> tuple[Told, ...]:
 def superseded(group: ClassicGroup, member: ClassicMember) -> KafkaError:
     return KafkaError(
         ErrorCode.REBALANCE_IN_PROGRESS,
-        f"member {member.member_id!r} of group {group.group_id!r} asked again meanwhile",
+        f"member {member.member_id!r} of group {group.group_id!r} sent another request",
     )

@@ -80,7 +80,7 @@ def _join(
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"group {group.group_id!r} is a consumer group, and group.consumer.migration.policy "
-            "keeps classic members out of it",
+            "does not allow classic members in it",
         )
     check_room(group, member_id, state.settings)
     _check_protocols(group, request.protocol_type, protocols)
@@ -123,8 +123,8 @@ def _check_protocols(
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not group.supports(protocols):
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"{[name for name, _ in protocols]} of {protocol_type!r} is nothing that all classic "
-            f"members of the consumer group {group.group_id!r} know",
+            f"{[name for name, _ in protocols]} of {protocol_type!r} has no protocol that all "
+            f"classic members of the consumer group {group.group_id!r} support",
         )
 
 
@@ -137,7 +137,7 @@ def _subscription(
         # Kafka's code, though what is wrong is the request.
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"what a member says of itself to join group {group.group_id!r} cannot be read",
+            f"the subscription of a member that joins group {group.group_id!r} cannot be parsed",
         )
     return subscription
 
@@ -280,6 +280,6 @@ def _have_it_join(
     # Answered, not raised: the deadline is part of the outcome.
     await_join(state, group.group_id, member, now_ms)
     error = KafkaError(
-        ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances: join it again"
+        ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is rebalancing: rejoin it"
     )
     return Outcome(replies=(told(reply, error),))

@@ -33,7 +33,7 @@ def keep_session(state: GroupsState, group_id: str, member: ConsumerMember, now_
 def watch_revocation(
     state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int
 ) -> None:
-    """Have a member of the consumer protocol give up in time what it has to."""
+    """Set the deadline by which a member of the consumer protocol has to revoke."""
     key = (REBALANCE, group_id, member.member_id)
     is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
     if is_revoking and member.epoch > JOINING_EPOCH and not member.is_classic:
@@ -43,14 +43,14 @@ def watch_revocation(
 
 
 def await_join(state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int) -> None:
-    """Have a classic member join in time; when it was told so first counts."""
+    """Set the deadline for a classic member's join; it counts from the first notice."""
     key = (JOIN, group_id, member.member_id)
     if key not in state.deadlines:
         state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
 
 
 def await_sync(state: GroupsState, group_id: str, member: ConsumerMember, now_ms: int) -> None:
-    """Have a classic member that has joined ask for its assignment in time."""
+    """Set the deadline for the SyncGroup of a classic member that has joined."""
     state.deadlines.drop((JOIN, group_id, member.member_id))
     key = (SYNC, group_id, member.member_id)
     state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)

@@ -47,12 +47,12 @@ class Draft:
     # The rest holds only if the records are written.
 
     def assign_elsewhere(self, elsewhere: Reply[Computation], assigning: Assigning) -> None:
-        """Have a target computed off the loop, once what it is for is written."""
+        """Request a target computation off the loop, once the records are written."""
         self.replies += (told(elsewhere, assigning),)
         self.notes += (partial(note_assigning, self._original, assigning.epoch),)
 
     def match_elsewhere(self, elsewhere: Reply[Computation], matching: Computation) -> None:
-        """Have patterns matched off the loop, once they are written."""
+        """Request pattern matching off the loop, once the patterns are written."""
         self.replies += (told(elsewhere, matching),)
         self.notes += (partial(setattr, self._original, "is_matching", True),)
 

@@ -28,7 +28,7 @@ from headrace.groups.state import GroupsState, MemberId
 def take_place(
     state: GroupsState, draft: Draft, former: ConsumerMember, member_id: MemberId
 ) -> ConsumerMember:
-    """Let a static member that came back have what it had, under the id that it has now."""
+    """Move a returning static member's assignment to its new id."""
     group_id, target = draft.group.group_id, draft.group.target_of(former.member_id)
     successor = replace(
         former, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH

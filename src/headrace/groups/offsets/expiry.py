@@ -30,7 +30,7 @@ _MINUTE_MS: Final = 60_000
 
 
 def schedule_expiry(state: GroupsState, now_ms: int) -> Outcome:
-    """Have offsets looked at when the interval has passed."""
+    """Schedule the next check of offsets after the interval."""
     interval_ms = state.settings[config.OFFSETS_RETENTION_CHECK_INTERVAL_MS]
     state.deadlines.set((OFFSET_EXPIRY,), now_ms + interval_ms)
     return NOTHING

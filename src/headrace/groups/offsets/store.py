@@ -174,7 +174,7 @@ class Offsets:
                 self._forget(producer_id, group_id)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Let what a transaction wrote count, or forget it.
+        """Apply or discard the offsets of a transaction.
 
         What was written after it and counts already stays: a commit outside of the transaction,
         or one of another that was decided first.
@@ -189,7 +189,7 @@ class Offsets:
             self._forget(producer_id, group_id)
 
     def _let_count(self, group_id: str, by_topic: UndecidedByTopic) -> None:
-        """Let what a transaction wrote count; what it wrote is used up by that."""
+        """Apply the offsets of a transaction, which consumes `by_topic`."""
         decided = self._decided.setdefault(group_id, {})
         is_only = self.transaction_count(group_id) == 1
         for topic, (offsets, orders) in by_topic.items():

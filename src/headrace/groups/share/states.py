@@ -36,7 +36,7 @@ class Beginning(NamedTuple):
 def begin_states(
     state: GroupsState, group: ShareGroup, epoch: int, topics: Iterable[str], now_ms: int
 ) -> tuple[tuple[CoordinatorRecord, ...], tuple[Beginning, ...]]:
-    """Give the states that have to begin for a group that wants these topics, and the record of it.
+    """Return the states to initialize for a group with these topics, and the record of it.
 
     Those that another heartbeat had begun not long ago are left to it.
     """
@@ -165,7 +165,7 @@ def with_begun(states: States, begun: Mapping[TopicId, StateTopic]) -> States:
 
 
 def with_deleting(states: States, topics: Mapping[TopicId, str]) -> States:
-    """Give states with topics on their way out."""
+    """Return states with topics marked as being deleted."""
     rest = without_topics(states, topics)
     return States(rest.initializing, rest.initialized, {**states.deleting, **topics})
 

@@ -30,7 +30,7 @@ def assign(
     stateful: frozenset[str],
     standby_count: int,
 ) -> dict[MemberId, Tasks]:
-    """Give each member its tasks; `stateful` names the subtopologies whose tasks have a state."""
+    """Return each member's tasks; `stateful` names the subtopologies with state."""
     if not members:
         return {}
     plan = _Plan(members)

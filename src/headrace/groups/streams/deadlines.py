@@ -13,13 +13,13 @@ REBALANCE: Final = "streams-rebalance"
 
 
 def keep_session(state: GroupsState, group_id: str, member_id: str, now_ms: int) -> None:
-    """Take note that a member lives."""
+    """Restart a member's session."""
     session_ms = group_config(state, group_id, "streams.session.timeout.ms")
     state.deadlines.set((SESSION, group_id, member_id), now_ms + session_ms)
 
 
 def watch_revocation(state: GroupsState, group_id: str, member: StreamsMember, now_ms: int) -> None:
-    """Give a member that has to give up tasks its time for it."""
+    """Set the deadline for a member that has to revoke tasks."""
     key = (REBALANCE, group_id, member.member_id)
     if member.state is MemberState.UNREVOKED_TASKS:
         state.deadlines.set(key, now_ms + member.rebalance_timeout_ms)
@@ -28,6 +28,6 @@ def watch_revocation(state: GroupsState, group_id: str, member: StreamsMember, n
 
 
 def forget_member(state: GroupsState, group_id: str, member_id: str) -> None:
-    """Have nothing due for a member that is not any more."""
+    """Drop the deadlines of a member that is gone."""
     state.deadlines.drop((SESSION, group_id, member_id))
     state.deadlines.drop((REBALANCE, group_id, member_id))

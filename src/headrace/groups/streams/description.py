@@ -48,7 +48,7 @@ def describe_streams_group(
 def _topology(
     topology: stored.StreamsGroupTopologyValue, known: ConfiguredTopology | None
 ) -> Topology:
-    """Give the topology, with the numbers of partitions if they are known."""
+    """Return the topology, with partition counts if they are known."""
     rows = []
     for each in sorted(topology.subtopologies, key=lambda each: each.subtopology_id):
         row = Subtopology(

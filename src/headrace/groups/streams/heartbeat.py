@@ -109,7 +109,7 @@ def note_topic_creation(state: GroupsState, group_id: str, failures: Mapping[str
 
 
 def _find_or_begin(state: GroupsState, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
-    """Give the group; one who joins begins it, or takes over an empty classic one."""
+    """Return the group; a joining member creates it or replaces an empty classic one."""
     group_id = GroupId(request.group_id)
     check_stays(state, group_id)
     group = state.groups.get(group_id)
@@ -135,7 +135,7 @@ def _admit(
     request: StreamsGroupHeartbeatRequest,
     reported: Tasks | None,
 ) -> tuple[StreamsGroupTopologyValue, StreamsMember]:
-    """Give the group's topology and the member that a heartbeat speaks for, be it a new one."""
+    """Return the group's topology and the member of a heartbeat, which may be new."""
     if request.topology is None:
         member = find_member(group, request.member_id)
         check_epoch(member, request.member_epoch, reported)
@@ -161,7 +161,7 @@ def _admit(
 def _updated(
     member: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender
 ) -> StreamsMember:
-    """Give the member with what the request says of it; what it does not say stays."""
+    """Return the member updated from the request; absent fields keep their values."""
     timeout_ms, endpoint, tags = (
         request.rebalance_timeout_ms,
         request.user_endpoint,
@@ -187,7 +187,7 @@ def _updated(
 
 
 def _delay_first_target(state: GroupsState, group: StreamsGroup, now_ms: int) -> None:
-    """Let a group that begins wait for more members."""
+    """Make a new group wait for more members."""
     delay_ms = group_config(state, group.group_id, "streams.initial.rebalance.delay.ms")
     if group.is_empty and delay_ms:
         state.deadlines.set(initial_delay_key(group.group_id), now_ms + delay_ms)

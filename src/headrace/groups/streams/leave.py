@@ -18,7 +18,7 @@ from headrace.wire.messages.streams_group_heartbeat_response import StreamsGroup
 def leave(
     state: GroupsState, request: StreamsGroupHeartbeatRequest, reply: Reply[HeartbeatAnswer]
 ) -> Outcome:
-    """Have a member leave that says so; its response has the epoch of those who left."""
+    """Remove a member at its request; its response has the epoch of a leaving member."""
     group = find_streams_group(state, request.group_id)
     member = find_member(group, request.member_id)
     response = StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
@@ -29,7 +29,7 @@ def leave(
 def remove_member(
     state: GroupsState, group: StreamsGroup, member: StreamsMember
 ) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that end a member: it left, or is taken to be gone."""
+    """Return the records that remove a member that left or timed out."""
     group_id = group.group_id
     forget_member(state, group_id, member.member_id)
     if len(group.members) == 1:

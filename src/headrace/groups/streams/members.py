@@ -63,7 +63,7 @@ class StreamsMember:
         return self.assigned.joined(self.revoking)
 
     def described(self) -> tuple[object, ...]:
-        """Give what it said: what its member record holds."""
+        """Return what the client sent: the contents of its member record."""
         return (
             self.instance_id,
             self.rack_id,
@@ -77,7 +77,7 @@ class StreamsMember:
         )
 
     def progress(self) -> tuple[object, ...]:
-        """Give how far it is: what the record of its current assignment holds."""
+        """Return its progress: the contents of its current assignment record."""
         return (self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
     def is_reconciled_to(self, epoch: int) -> bool:

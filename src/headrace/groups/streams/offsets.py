@@ -45,7 +45,7 @@ def validate_offset_fetch(group: StreamsGroup, member_id: str | None, epoch: int
 
 
 def _task_of(group: StreamsGroup, topic: str, index: int) -> TaskId | None:
-    """Give the task that reads a partition."""
+    """Return the task that reads a partition."""
     for each in group.topology.subtopologies if group.topology is not None else ():
         if topic in sources_of(each):
             return TaskId(each.subtopology_id, index)

@@ -25,7 +25,7 @@ class WrongCounts(HeadraceError):
 
 
 def sources_of(subtopology: Subtopology) -> Iterator[str]:
-    """Give the names of all topics that a subtopology reads."""
+    """Return the names of all topics that a subtopology reads."""
     yield from subtopology.source_topics
     for topic in subtopology.repartition_source_topics:
         yield topic.name
@@ -34,7 +34,7 @@ def sources_of(subtopology: Subtopology) -> Iterator[str]:
 def repartition_counts(
     topology: StreamsGroupTopologyValue, sources: PartitionCounts
 ) -> PartitionCounts:
-    """Give the number of partitions of each repartition topic; `sources` has those of others.
+    """Return the partition count of each repartition topic; `sources` has those of others.
 
     STREAMS_INVALID_TOPOLOGY if that of one follows from nothing, or only from itself.
     """

@@ -18,7 +18,7 @@ def reconcile(
     target_epoch: int,
     reported: Tasks | None,
 ) -> StreamsMember:
-    """Give the member a step nearer to its target; the same if there is nothing to do.
+    """Return the member one step closer to its target; unchanged if there is nothing to do.
 
     `reported` is what it says it has, None if it does not say.
     """

@@ -129,7 +129,7 @@ def _with_epochs(tasks: Iterable[TaskId], epochs: Mapping[TaskId, int]) -> list[
 
 
 def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that end a member."""
+    """Return the records that remove a member."""
     return (
         CoordinatorRecord(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), None),
         CoordinatorRecord(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), None),
@@ -138,7 +138,7 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord,
 
 
 def group_tombstones(group: StreamsGroup) -> tuple[CoordinatorRecord, ...]:
-    """Give the records that end a group without members."""
+    """Return the records that delete a group without members."""
     return (
         CoordinatorRecord(StreamsGroupTargetAssignmentMetadataKey(group.group_id), None),
         CoordinatorRecord(StreamsGroupMetadataKey(group.group_id), None),
@@ -244,7 +244,7 @@ def _change_current(group: StreamsGroup, key: Any, value: Any) -> None:
 
 
 def _read_epochs(rows: Iterable[CurrentTaskIds], member_epoch: int) -> dict[TaskId, int]:
-    """Give the epochs of tasks; older brokers wrote none, and the member's stands for them."""
+    """Return the epochs of tasks; older brokers wrote none, then the member's counts."""
     found: dict[TaskId, int] = {}
     for row in rows:
         epochs = row.assignment_epochs

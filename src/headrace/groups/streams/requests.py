@@ -72,11 +72,12 @@ def check_room(state: GroupsState, group: StreamsGroup) -> None:
 
 
 def find_member(group: StreamsGroup, member_id: str) -> StreamsMember:
-    """Give a member; UNKNOWN_MEMBER_ID if there is no such."""
+    """Return a member; UNKNOWN_MEMBER_ID if it does not exist."""
     member = group.members.get(MemberId(member_id))
     if member is None:
         raise KafkaError(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member of group {group.group_id!r}"
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{member_id!r} is not a member of group {group.group_id!r}",
         )
     return member
 
@@ -119,14 +120,14 @@ def _invalid(message: str) -> KafkaError:
 
 
 def find_streams_group(state: GroupsState, group_id: str) -> StreamsGroup:
-    """Give a streams group; GROUP_ID_NOT_FOUND if there is none of that name and kind."""
+    """Return a streams group; GROUP_ID_NOT_FOUND if there is none of that name."""
     group = state.groups.get(GroupId(group_id))
     if isinstance(group, StreamsGroup):
         return group
     is_other = group is not None or group_id in state.offsets
     raise KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"group {group_id!r} is no streams group"
+        f"group {group_id!r} is not a streams group"
         if is_other
         else f"there is no group {group_id!r}",
     )

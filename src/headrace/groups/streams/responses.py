@@ -80,7 +80,7 @@ def answer_heartbeat(
 
 
 def _statuses(view: View, member: StreamsMember) -> Iterable[Problem]:
-    """Give what a member has to know of its group, in the order in which Kafka has it."""
+    """Yield the statuses of a group for a member, in Kafka's order."""
     group, epoch = view.group, view.topology.epoch
     if view.delay is not None:
         yield view.delay
@@ -107,7 +107,7 @@ def _statuses(view: View, member: StreamsMember) -> Iterable[Problem]:
 
 
 def _endpoints(view: View) -> list[EndpointToPartitions]:
-    """Give the partitions whose state can be asked for at each endpoint."""
+    """Return the partitions whose state can be queried at each endpoint."""
     rows = []
     for member in view.members.values():
         if (endpoint := member.endpoint) is not None:

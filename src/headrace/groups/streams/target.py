@@ -86,7 +86,7 @@ def update_target(
     members: Mapping[MemberId, StreamsMember],
     now_ms: int,
 ) -> Target:
-    """Give the target of a group with these members, a new one if its epoch has no target yet.
+    """Return the target of a group with these members, a new one if its epoch has none yet.
 
     Not while a new group waits for more members, and not too soon after the last one: the former
     target holds until then.

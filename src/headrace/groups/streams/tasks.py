@@ -40,15 +40,15 @@ class Tasks(NamedTuple):
         return all(mine <= theirs for mine, theirs in zip(self, other, strict=True))
 
     def kept(self, other: "Tasks") -> "Tasks":
-        """Give the tasks that are in both."""
+        """Return the tasks that are in both."""
         return Tasks(self.active & other.active, *_passive(self, other, frozenset.__and__))
 
     def without(self, other: "Tasks") -> "Tasks":
-        """Give the tasks that are not in the other."""
+        """Return the tasks that are not in the other."""
         return Tasks(self.active - other.active, *_passive(self, other, frozenset.__sub__))
 
     def joined(self, other: "Tasks") -> "Tasks":
-        """Give the tasks that are in either."""
+        """Return the tasks that are in either."""
         return Tasks(self.active | other.active, *_passive(self, other, frozenset.__or__))
 
 
@@ -72,19 +72,19 @@ T = TypeVar("T")
 
 
 def read_tasks(rows: Iterable[NamedTasks] | None) -> TaskSet:
-    """Give the tasks that a message names."""
+    """Return the tasks that a message names."""
     return frozenset(
         TaskId(row.subtopology_id, partition) for row in rows or () for partition in row.partitions
     )
 
 
 def write_tasks(tasks: Iterable[TaskId], row: Callable[..., T]) -> list[T]:
-    """Give the rows of a message, in order: one a subtopology, of the type that the message has."""
+    """Return the sorted rows of a message: one per subtopology, of the message's type."""
     return [row(name, partitions) for name, partitions in by_subtopology(tasks).items()]
 
 
 def by_subtopology(tasks: Iterable[TaskId]) -> dict[str, list[int]]:
-    """Give the partitions of each subtopology; both in order."""
+    """Return the partitions of each subtopology; both sorted."""
     grouped: dict[str, list[int]] = {}
     for name, partition in sorted(tasks):
         grouped.setdefault(name, []).append(partition)
@@ -92,7 +92,7 @@ def by_subtopology(tasks: Iterable[TaskId]) -> dict[str, list[int]]:
 
 
 def read_reported(request: Any) -> Tasks | None:
-    """Give the tasks that a member says it has; None if it says nothing of them."""
+    """Return the tasks that a member reports; None if it reports none."""
     if request.active_tasks is None:
         return None
     return Tasks(

@@ -85,7 +85,7 @@ class ConfiguredTopology:
 
 
 def read_topology(asked: requested.Topology) -> StreamsGroupTopologyValue:
-    """Give a topology as its record holds it."""
+    """Return a topology as its record holds it."""
 
     def info(topic: requested.TopicInfo) -> TopicInfo:
         configs = [TopicConfig(each.key, each.value) for each in topic.topic_configs]
@@ -116,7 +116,7 @@ def read_topology(asked: requested.Topology) -> StreamsGroupTopologyValue:
 
 
 def topics_of(topology: StreamsGroupTopologyValue) -> set[str]:
-    """Give all topics that a topology reads or keeps state in, whether they exist or not."""
+    """Return all topics that a topology reads or keeps state in, even missing ones."""
     names: set[str] = set()
     for each in topology.subtopologies:
         names.update(sources_of(each))
@@ -218,7 +218,7 @@ def _existing_counts(names: Iterable[str], image: Image) -> PartitionCounts:
 def _internal_topics(
     topology: StreamsGroupTopologyValue, counts: PartitionCounts, task_counts: Mapping[str, int]
 ) -> dict[str, InternalTopic]:
-    """Give the topics that the application keeps for itself, in the order of their names."""
+    """Return the internal topics of the application, sorted by name."""
     found: dict[str, InternalTopic] = {}
     for each in topology.subtopologies:
         for topic in each.repartition_source_topics:
