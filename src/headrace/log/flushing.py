@@ -96,6 +96,10 @@ class Flusher:
                 raise ReadOnlyLog(log.folder, log.failure)
             if self._running is None:
                 self._running = self._start()
+            elif self._running.done():
+                # What comes of it is noted in this turn; to await it would not let that happen.
+                await asyncio.sleep(0)
+                continue
             try:
                 await asyncio.shield(self._running)
             except OSError as error:

@@ -262,6 +262,27 @@ def test_flushes_at_the_same_time_share_the_work(disk: SimulatedDisk) -> None:
     assert disk.counts["sync"] - before < 20
 
 
+@pytest.mark.timeout(20)
+def test_a_flush_may_begin_in_the_turn_in_which_another_ends(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_simulated(disk)
+    append(log, b"a")
+
+    async def flush_twice() -> None:
+        loop = asyncio.get_running_loop()
+        synced = loop.create_future()
+        monkeypatch.setattr(loop, "run_in_executor", lambda _, work: synced)
+        first = asyncio.ensure_future(log.flush())
+        await asyncio.sleep(0)
+        synced.set_result(None)  # the thread is done, and what follows is not noted yet
+        await log.flush()
+        await first
+
+    asyncio.run(flush_twice())
+    assert log.recovery_point == 1
+
+
 def test_flush_messages_says_when_a_flush_is_due(disk: SimulatedDisk) -> None:
     log = open_simulated(disk, LogSettings(flush_messages=3))
     append(log, b"a", b"b")
