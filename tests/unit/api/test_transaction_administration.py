@@ -1,10 +1,13 @@
 """What administrators ask of transactions, and the markers that they write."""
 
+import errno
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.errors import ErrorCode
+from headrace.log.flushing import Flush
 from headrace.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
 from headrace.wire.messages.write_txn_markers_request import (
@@ -49,6 +52,21 @@ def test_a_marker_ends_what_is_open_in_a_partition(harness: Harness) -> None:
     assert codes == [OK, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert log.last_stable_offset == 2
     assert harness.partition("orders", 1).log.last_stable_offset == 0
+
+
+def test_with_flush_messages_1_a_marker_that_the_disk_loses_is_refused(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begin(harness, "orders")
+    producer.produce("orders", 0)
+    log = harness.partition("orders").log
+    log.change_settings(replace(log.settings, flush_messages=1))
+
+    def fail(flush: Flush) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    monkeypatch.setattr(Flush, "run", fail)
+    assert mark(harness, producer, "orders", 0) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 @pytest.mark.parametrize(
