@@ -70,7 +70,9 @@ def test_a_transaction_is_whole_or_nothing(seed: int) -> None:
                 async with Admin(broker.bootstrap) as admin:
                     await admin.update_features({"transaction.version": 1}, may_downgrade=True)
             outcomes = await Chaos(broker, seed).run()
-            assert set(outcomes.values()) == set(Outcome), "the seed is too kind"
+            ends = set(outcomes.values())
+            assert Outcome.COMMITTED in ends, "the seed is too hard"
+            assert len(ends) > 1, "the seed is too kind"
             seen = await seen_records(broker)
         for number, rows in seen.items():
             ((_, size), *_) = rows

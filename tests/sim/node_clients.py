@@ -238,7 +238,7 @@ async def probe(world: "World", name: str) -> None:
             await connection.request(body, APIS[body.API_KEY].response)
             world.checks.seen["probes"] += 1
         except NotReachable as error:
-            if "did not answer" in str(error) and asked_at > world.quiet_at:
+            if "did not respond" in str(error) and asked_at > world.quiet_at:
                 raise Violation(f"{name}: {error}") from error
             await asyncio.sleep(0.1)
         await asyncio.sleep(luck.expovariate(2))

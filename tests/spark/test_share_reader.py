@@ -373,7 +373,7 @@ def test_a_checkpoint_of_another_group_is_refused(headrace_module: TestBroker) -
         reader.initialOffset()
         with pytest.raises(WrongCheckpoint, match="share group 'others'"):
             reader.latestOffset(ShareOffset("others").to_json(), ReadMaxRows(1))
-        with pytest.raises(WrongCheckpoint, match="not of a queue"):
+        with pytest.raises(WrongCheckpoint, match="not to a queue"):
             reader.latestOffset({"orders": {"0": 1}}, ReadMaxRows(1))
 
 
