@@ -1,6 +1,7 @@
 """Produce: what each partition is answered, and when."""
 
 import asyncio
+import threading
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 
 from headrace.errors import ErrorCode
 from headrace.ids import ZERO_TOPIC_ID
+from headrace.log.flushing import Flush
 from headrace.records.builder import BatchBuilder
 from headrace.records.compression import Compression
 from headrace.wire.messages.produce_request import (
@@ -203,6 +205,35 @@ def test_with_flush_messages_1_nobody_reads_what_is_not_on_disk(harness: Harness
             assert log.high_watermark <= log.recovery_point
             await asyncio.sleep(0)
         assert log.high_watermark == log.end_offset == 1
+
+    harness.run(watch())
+
+
+def test_a_record_that_comes_during_a_sync_shows_nobody_what_is_not_on_disk(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("orders", configs={"flush.messages": "2"})
+    log = harness.partition("orders").log
+    is_let_go = threading.Event()
+    run = Flush.run
+
+    def run_late(flush: Flush) -> None:
+        assert is_let_go.wait(10)
+        run(flush)
+
+    monkeypatch.setattr(Flush, "run", run_late)
+
+    async def watch() -> None:
+        asking = [asyncio.ensure_future(harness.ask_async(produce(batch()), 12)) for _ in "ab"]
+        while log.end_offset < 2 or log.wants_flush:
+            await asyncio.sleep(0)
+        asking.append(asyncio.ensure_future(harness.ask_async(produce(batch()), 12)))
+        while log.end_offset < 3:
+            await asyncio.sleep(0)
+        assert log.high_watermark < 2
+        is_let_go.set()
+        await asyncio.gather(*asking)
+        assert log.high_watermark == 3
 
     harness.run(watch())
 

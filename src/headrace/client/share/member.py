@@ -74,10 +74,10 @@ class Member:
         return body
 
     def miss(self) -> None:
-        """Take note that a heartbeat got no response: the next one says everything again.
+        """Repeat everything in the next heartbeat: this one got no response.
 
-        The coordinator may have told us our assignment in the response that was lost, and tells it
-        again only to a member that says everything.
+        The lost response may have carried our assignment, which the coordinator sends again only to
+        a member that names its topics.
         """
         self._is_subscription_sent = False
 

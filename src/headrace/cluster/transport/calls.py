@@ -114,7 +114,7 @@ class IncomingCall:
         self._settle(Status.ANSWERED, list(parts))
 
     def fail(self, sentence: str) -> None:
-        """Say why there is none."""
+        """Refuse the call, with the reason."""
         text = sentence.encode(errors="replace")[:FAILURE_BYTES_MAX]
         self._settle(Status.FAILED, [text])
 

@@ -32,7 +32,7 @@ TURN_NS_MAX: Final = 4_000_000
 
 
 class Owner(Protocol):
-    """Who a connection belongs to."""
+    """The owner of a connection."""
 
     def make_handshake(self, transport: asyncio.Transport) -> Initiator | Acceptor | None:
         """Return the machine for a connection, None to end it at once."""

@@ -25,6 +25,7 @@ from headrace.cluster.protocol.postcard.plan import (
 )
 from headrace.cluster.protocol.postcard.primitives import Reader, varint_reader
 from headrace.cluster.protocol.postcard.schema import Form, Integer, Octets, Real
+from headrace.wire.primitives import too_many, too_short
 from headrace.wire.source import Source
 
 COUNT: Final = Integer(64)
@@ -37,8 +38,8 @@ _HELPERS: Final = (
     primitives.bad_option,
     primitives.repeated_key,
     primitives.too_costly,
-    primitives.too_many,
-    primitives.too_short,
+    too_many,
+    too_short,
 )
 
 

@@ -104,14 +104,6 @@ def write_boolean(value: object) -> bytes:
     raise Fault(f"is {_shown(value)}, neither true nor false")
 
 
-def too_short(size: int, left: int) -> NoReturn:
-    raise Fault(f"{size} bytes are announced, {left} are left")
-
-
-def too_many(count: int, left: int) -> NoReturn:
-    raise Fault(f"{count} elements are announced, which {left} bytes cannot hold")
-
-
 def too_costly(count: int) -> NoReturn:
     raise Fault(f"with these {count}, a message has more elements than it may")
 
