@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.loading import SLICE_RECORDS_MAX
 from headrace.coordinator.placement import java_hash
 from headrace.groups.administration import GroupFilter, list_groups
@@ -25,6 +24,7 @@ from headrace.groups.streams.assignor import MemberSpec as StreamsMemberSpec
 from headrace.groups.streams.assignor import assign as assign_tasks
 from headrace.groups.streams.tasks import NOTHING_TO_RUN, TaskId
 from headrace.ids import TopicId
+from headrace.loop.deadlines import Deadlines
 from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
 from tests.unit.coordinator.shards import Clock, Journal, commit, new_log, new_shard, turn
 from tests.unit.groups.classic.classic_world import World as ClassicWorld

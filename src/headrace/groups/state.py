@@ -10,12 +10,12 @@ from enum import Enum
 from typing import Any, NamedTuple, NewType, Protocol, TypeAlias
 
 from headrace.config import AnySettings
-from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.offsets.store import Offsets
 from headrace.groups.offsets.walk import OffsetWalk
 from headrace.ids import TopicId
+from headrace.loop.deadlines import Deadlines
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse

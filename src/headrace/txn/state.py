@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from headrace.config import AnySettings
-from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import NO_PRODUCER_ID
+from headrace.loop.deadlines import Deadlines
 from headrace.records.builder import NO_PRODUCER_EPOCH
 
 EPOCH_MAX: Final = 32767

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from headrace.config import AnySettings
-from headrace.coordinator.deadlines import Deadlines
 from headrace.coordinator.machine import Reply
 from headrace.ids import UNKNOWN_OFFSET, SharePartitionKey, TopicId
+from headrace.loop.deadlines import Deadlines
 from headrace.metadata.image import Image
 from headrace.share.durable import DurableState, StateBatch, StateSummary, StateWrite
 from headrace.share.state.merging import merge_batches

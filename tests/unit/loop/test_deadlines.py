@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.deadlines import RETRY_MS, STALE_FACTOR_MAX, Deadlines
+from headrace.loop.deadlines import RETRY_MS, STALE_FACTOR_MAX, Deadlines
 
 KEYS = st.sampled_from("abcde")
 
