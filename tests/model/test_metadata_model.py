@@ -412,6 +412,7 @@ def check_image(image: Image) -> None:
     for node in NODES:
         broker_id = BrokerId(node)
         assert image.replica_count(broker_id) == fresh.replica_count(broker_id)
+        assert list(image.partitions_of(broker_id)) == list(fresh.partitions_of(broker_id))
         assert image.leader_count(broker_id) == fresh.leader_count(broker_id)
     for vshard in range(image.state.next_vshard):
         assert image.slot(vshard) == fresh.slot(vshard)

@@ -50,10 +50,10 @@ class Image:
         "_leader_counts",
         "_migrations_by_vshard",
         "_prefix_lengths",
-        "_replica_counts",
         "_slots",
         "_topics",
         "_topics_by_id",
+        "_vshards_by_broker",
         "_vshards_by_group",
         "state",
     )
@@ -64,7 +64,8 @@ class Image:
         self._topics_by_id: dict[TopicId, Topic] = {}
         self._slots: dict[int, Slot] = {}
         self._vshards_by_group = {group: vshard for vshard, group in self.state.regrouped.items()}
-        self._replica_counts: dict[BrokerId, int] = {}
+        self._vshards_by_broker: dict[BrokerId, set[int]] = {}
+        """The partitions of which each broker has a replica."""
         self._leader_counts: dict[BrokerId, int] = {}
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         self._brokers_by_name = {
@@ -108,14 +109,18 @@ class Image:
         return topic.partitions[index]
 
     def partitions_of(self, broker_id: BrokerId) -> Iterator[Slot]:
-        """Return the partitions of a broker. Scans all partitions: for the loss of a broker."""
-        for topic in self._topics.values():
-            for index, partition in enumerate(topic.partitions):
-                if broker_id in partition.replicas:
-                    yield Slot(topic, PartitionIndex(index))
+        """Yield the partitions of which a broker has a replica, the oldest first.
+
+        The image may change between two of them: partitions that are deleted meanwhile are left
+        out, ones that are added too.
+        """
+        for vshard_id in sorted(self._vshards_by_broker.get(broker_id, ())):
+            slot = self._slots.get(vshard_id)
+            if slot is not None:
+                yield slot
 
     def replica_count(self, broker_id: BrokerId) -> int:
-        return self._replica_counts.get(broker_id, 0)
+        return len(self._vshards_by_broker.get(broker_id, ()))
 
     def leader_count(self, broker_id: BrokerId) -> int:
         return self._leader_counts.get(broker_id, 0)
@@ -229,12 +234,17 @@ class Image:
         del self._topics_by_id[topic.topic_id]
         for partition in topic.partitions:
             del self._slots[partition.vshard_id]
-            self._count(partition, -1)
+            self._leave_brokers(partition)
+            self._count_leader(partition, -1)
 
     def put_partition(self, topic: Topic, index: int, partition: Partition) -> None:
-        self._count(topic.partitions[index], -1)
+        former = topic.partitions[index]
         topic.partitions[index] = partition
-        self._count(partition, 1)
+        if partition.replicas != former.replicas:
+            self._leave_brokers(former)
+            self._place_on_brokers(partition)
+        self._count_leader(former, -1)
+        self._count_leader(partition, 1)
 
     def next_vshard(self) -> int:
         """Return a new vshard whose group no other has moved to."""
@@ -286,12 +296,18 @@ class Image:
         for index in range(first, len(topic.partitions)):
             partition = topic.partitions[index]
             self._slots[partition.vshard_id] = Slot(topic, PartitionIndex(index))
-            self._count(partition, 1)
+            self._place_on_brokers(partition)
+            self._count_leader(partition, 1)
 
-    def _count(self, partition: Partition, change: int) -> None:
-        counts = self._replica_counts
+    def _place_on_brokers(self, partition: Partition) -> None:
         for broker_id in partition.replicas:
-            counts[broker_id] = counts.get(broker_id, 0) + change
+            self._vshards_by_broker.setdefault(broker_id, set()).add(partition.vshard_id)
+
+    def _leave_brokers(self, partition: Partition) -> None:
+        for broker_id in partition.replicas:
+            self._vshards_by_broker[broker_id].discard(partition.vshard_id)
+
+    def _count_leader(self, partition: Partition, change: int) -> None:
         if partition.leader != NO_LEADER:
             counts = self._leader_counts
             counts[partition.leader] = counts.get(partition.leader, 0) + change

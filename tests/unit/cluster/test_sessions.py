@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from headrace.cluster.sessions import SessionRow, Sessions
 from headrace.ids import BrokerId
-from tests.growth.steps import assert_stays_flat, steps
 
 TIMEOUT_MS = 8000
 GRACE_MS = 4000
@@ -207,20 +206,6 @@ def test_there_is_nothing_to_wait_for_without_brokers() -> None:
     sessions.forget(ONE)
     sessions.fenced(ONE, 1)
     assert list(sessions.describe(5)) == []
-
-
-def test_a_heartbeat_costs_the_same_however_many_brokers_there_are() -> None:
-    def beat(count: int) -> int:
-        sessions = sessions_of(*map(BrokerId, range(count)))
-
-        def work() -> None:
-            for now_ms in range(100):
-                sessions.heard(BrokerId(now_ms % count), 10 + now_ms % count, now_ms)
-                sessions.expired(now_ms)
-
-        return steps(work)
-
-    assert_stays_flat(beat, 100)
 
 
 STEPS = st.lists(

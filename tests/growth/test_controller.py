@@ -1,0 +1,28 @@
+from headrace.cluster.sessions import Sessions
+from headrace.ids import BrokerId
+from headrace.replication.elections import plan_fencing
+from tests.growth.steps import assert_stays_flat, steps
+from tests.unit.metadata.clusters import assign, with_orders
+
+
+def test_a_heartbeat_costs_the_same_however_many_brokers_there_are() -> None:
+    def beat(count: int) -> int:
+        sessions = Sessions(timeout_ms=9000)
+        sessions.begin(((BrokerId(each), each) for each in range(count)), 0)
+
+        def work() -> None:
+            for now_ms in range(100):
+                sessions.heard(BrokerId(now_ms % count), now_ms % count, now_ms)
+                sessions.expired(now_ms)
+
+        return steps(work)
+
+    assert_stays_flat(beat, 100)
+
+
+def test_planning_the_loss_of_a_broker_costs_what_it_has_however_much_others_have() -> None:
+    def plan(others: int) -> int:
+        cluster = with_orders(*[assign(1, 2)] * 50, *[assign(3, 4)] * others)
+        return steps(lambda: list(plan_fencing(cluster.image, BrokerId(1))))
+
+    assert_stays_flat(plan, 100)
