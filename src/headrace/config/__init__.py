@@ -10,6 +10,7 @@ parsing of values and their precedence; never what is done with them.
 
 from headrace.config.broker import *  # noqa: F403
 from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS as CLIENT_METRICS_CONFIGS
+from headrace.config.cluster import *  # noqa: F403
 from headrace.config.effective import ConfigSource as ConfigSource
 from headrace.config.effective import effective_topic_configs as effective_topic_configs
 from headrace.config.group_configs import GROUP_CONFIGS as GROUP_CONFIGS
@@ -33,5 +34,6 @@ from headrace.config.settings import Settings as Settings
 from headrace.config.settings import Source as Source
 from headrace.config.share import *  # noqa: F403
 from headrace.config.storage import *  # noqa: F403
+from headrace.config.swim import *  # noqa: F403
 from headrace.config.topic import *  # noqa: F403
 from headrace.config.transactions import *  # noqa: F403

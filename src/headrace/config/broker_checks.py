@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.config import broker, groups, share, storage
+from headrace.config import broker, cluster, groups, share, storage
 from headrace.config.group_configs import BROKER_RANGES
 from headrace.config.setting import InvalidSetting, Setting
 from headrace.config.settings import Settings
@@ -30,6 +30,7 @@ def check_broker(settings: Settings) -> None:
     _check_times(settings)
     _check_connections(settings)
     _check_groups(settings)
+    _check_cluster(settings)
     buffer_bytes = settings[storage.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
     if buffer_bytes <= DEDUPE_BUFFER_FLOOR_BYTES:
         raise InvalidSetting(
@@ -56,6 +57,18 @@ def _check_groups(settings: Settings) -> None:
                 f"{heartbeat.name}={settings[heartbeat]}: must be less than "
                 f"{session.name}={settings[session]}"
             )
+
+
+def _check_cluster(settings: Settings) -> None:
+    seeds, alias = cluster.SEEDS, cluster.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS
+    if settings[seeds] and settings[alias] and settings[seeds] != settings[alias]:
+        raise InvalidSetting(f"{alias.name}: must be the same as {seeds.name}, or left out")
+    interval, timeout = cluster.BROKER_HEARTBEAT_INTERVAL_MS, cluster.BROKER_SESSION_TIMEOUT_MS
+    if settings[interval] * 2 > settings[timeout]:
+        raise InvalidSetting(
+            f"{interval.name}={settings[interval]}: must be at most half of "
+            f"{timeout.name}={settings[timeout]}"
+        )
 
 
 def _check_times(settings: Settings) -> None:

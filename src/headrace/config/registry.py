@@ -15,11 +15,13 @@ import msgspec
 from headrace.config import (
     accepted,
     broker,
+    cluster,
     groups,
     limits,
     raft,
     share,
     storage,
+    swim,
     transactions,
     values,
 )
@@ -142,7 +144,10 @@ SETTINGS: Final[Mapping[str, AnySetting]] = {
     **{name: TOPIC_CONFIGS[name] for name in _SHARED_NAMES},
     **{
         each.name: each
-        for module in (broker, storage, groups, share, transactions, limits, raft)
+        for module in (
+            *(broker, storage, groups, share, transactions, limits),
+            *(cluster, raft, swim),
+        )
         for each in _settings_in(module)
     },
 }

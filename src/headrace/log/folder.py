@@ -11,6 +11,7 @@ service with its reason, the others are served.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -68,6 +69,8 @@ class LogFolder:
         """Logs that were taken out of service and whose folders still have their names."""
         self.was_clean = True
         """Whether the logs were all closed before they were opened now."""
+        self.clean_epoch = -1
+        """The broker epoch in which they were closed, -1 if they were not."""
         self._settings_of = settings_of
         self._progress = ProgressFiles(disk)
         self._checkpointing: asyncio.Task[None] | None = None
@@ -81,14 +84,18 @@ class LogFolder:
         *,
         cluster_id: str,
         node_id: int,
+        directory_id: TopicId | None = None,
     ) -> Self:
-        """Open every log of a directory, or begin one.
+        """Open every log of a directory, or begin one, with this id if it has none yet.
 
         `settings_of` gives the settings of a topic's logs. WrongDirectory if it is another's.
         """
-        folder = cls(disk, own(disk, cluster_id, node_id), settings_of)
+        folder = cls(disk, own(disk, cluster_id, node_id, directory_id), settings_of)
         is_clean = disk.exists(CLEAN_SHUTDOWN)
         if is_clean:
+            with contextlib.suppress(CorruptCheckpoint):
+                parse = checkpoints.parse_clean_shutdown
+                folder.clean_epoch = checkpoints.load(disk, CLEAN_SHUTDOWN, parse)
             disk.remove(CLEAN_SHUTDOWN)  # the next start is clean only if this one ends well
             disk.sync_folder("")
         folder.was_clean = is_clean

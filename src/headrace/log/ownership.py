@@ -12,12 +12,15 @@ class WrongDirectory(HeadraceError):
     """A data directory that belongs to another cluster or node."""
 
 
-def own(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties:
-    """Read the owner of this directory, or claim it if it has none."""
+def own(
+    disk: Disk, cluster_id: str, node_id: int, directory_id: TopicId | None = None
+) -> MetaProperties:
+    """Read the owner of this directory, or claim it if it has none, with an id if it has one."""
     try:
         meta = checkpoints.load(disk, META_PROPERTIES, checkpoints.parse_meta_properties)
     except FileNotFoundError:
-        meta = MetaProperties(cluster_id, node_id, TopicId(new_uuid().bytes))
+        directory_id = directory_id or TopicId(new_uuid().bytes)
+        meta = MetaProperties(cluster_id, node_id, directory_id)
         checkpoints.save(disk, META_PROPERTIES, checkpoints.format_meta_properties(meta))
     if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
         raise WrongDirectory(

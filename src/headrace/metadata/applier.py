@@ -211,6 +211,11 @@ class Applier:
             watchers.outcomes(outcome)
 
 
+def check_entry(data: bytes) -> None:
+    """Raise InvalidEntry if no applier could read an entry: in the log it would stop every node."""
+    _steps(decode_entry(data))
+
+
 def _steps(entry: Entry) -> list[Entry | Ddl]:
     """Yield the entries of an index, with decoded DDL."""
     match entry:

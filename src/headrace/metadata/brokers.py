@@ -25,6 +25,12 @@ def register_broker(image: Image, ddl: RegisterBroker) -> list[Event]:
             f"broker {broker_id} is registered by another process, incarnation "
             f"{former.incarnation_id.hex()}: stop that one or take another id",
         )
+    if former is not None and not set(former.log_dirs) & set(ddl.log_dirs) and former.log_dirs:
+        raise refuse(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"broker {broker_id} is known with another data folder: unregister it first, or take "
+            "another id",
+        )
     named = image.broker_by_name(ddl.node_name) if ddl.node_name else None
     if named is not None and named.broker_id != broker_id:
         raise refuse(

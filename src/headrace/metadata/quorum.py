@@ -5,29 +5,52 @@
     index = await quorum.propose(CreateTopic(...))      # applied here, and visible in the image
     quorum.image.topic(name)
 
+Any node takes proposals: one that does not lead sends them to the leader, waits until it has
+applied them itself, and takes their outcomes from its own image.
+
 The shell around two pure things: `raft` decides the order of entries, the applier makes the image
 of them. What a state machine raises stops the node (see `RaftDriver`).
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from headrace.config import METADATA_OUTCOMES_MAX
 from headrace.ids import BrokerId
 from headrace.log.disk import Disk
-from headrace.metadata.applier import Applier, Outcome, Watchers
+from headrace.metadata.applier import Applier, Outcome, OutcomeForgotten, Watchers
 from headrace.metadata.ddl import Ddl, encode_ddl
 from headrace.metadata.entries import CatalogDdl, Entry, encode_entry
 from headrace.metadata.image import Image
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
 from headrace.raft.driver import RaftDriver
+from headrace.raft.errors import (
+    ForwardUncertain,
+    NoLeader,
+    NotLeader,
+    ProposalLost,
+    TransferInProgress,
+)
 from headrace.raft.explain import explain
 from headrace.raft.membership import Membership
 from headrace.raft.ports import Host, Transport
 from headrace.raft.settings import RaftSettings
 
 FOLDER: Final = "__cluster_metadata"
+RETRY_SECONDS: Final = 0.02
+"""How soon a proposal is sent again that nobody took, if nothing is heard of another leader."""
+
+
+class Forward(Protocol):
+    """Sends proposals to a leader."""
+
+    async def __call__(self, leader: BrokerId, data: bytes, timeout_ms: int) -> int:
+        """Return the index at which the leader has applied an entry.
+
+        NotLeader if it is surely not in the log, ForwardUncertain if that is not known, another
+        RaftError if the leader refuses it.
+        """
 
 
 class MetadataQuorum:
@@ -42,6 +65,7 @@ class MetadataQuorum:
         watchers: Watchers = Watchers(),  # noqa: B008  frozen
         on_restored: Callable[[Image], None] | None = None,
         transport: Transport | None = None,
+        forward: Forward | None = None,
         settings: RaftSettings | None = None,
         host: Host | None = None,
         outcomes_max: int = METADATA_OUTCOMES_MAX.default,
@@ -49,8 +73,10 @@ class MetadataQuorum:
         """`on_restored` is called with an image that came from a snapshot.
 
         `host` provides the clock and the threads; by default the loop's. The outcomes of the last
-        `outcomes_max` entries are kept.
+        `outcomes_max` entries are kept. Without `forward` only a leader takes proposals.
         """
+        self._forward = forward
+        self._settings = settings or RaftSettings()
         self._machine = _ImageMachine(watchers, on_restored, outcomes_max)
         self.driver = RaftDriver(
             node,
@@ -58,7 +84,7 @@ class MetadataQuorum:
             folder,
             machine=self._machine,
             transport=transport,
-            settings=settings,
+            settings=self._settings,
             host=host,
         )
 
@@ -68,8 +94,13 @@ class MetadataQuorum:
         return self._machine.applier.image
 
     async def start(self, members: Membership | None = None) -> None:
-        """Open the log and take part; `members` are those of a new quorum, else this node alone."""
-        await self.driver.start(bootstrap=members or Membership((self.driver.node,)))
+        """Open the log and take part; `members` are those of a new quorum, else this node alone.
+
+        With none a node that has no log waits for a leader to add it.
+        """
+        if members is None:
+            members = Membership((self.driver.node,))
+        await self.driver.start(bootstrap=members)
 
     async def stop(self) -> None:
         await self.driver.stop()
@@ -91,8 +122,58 @@ class MetadataQuorum:
         returned), or the outcome of each part of a batch. Raises RaftError like `propose`.
         """
         entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
-        index = await self.driver.propose(encode_entry(entry))
-        return self._machine.applier.outcome(index)
+        index = await self.propose_data(encode_entry(entry))
+        try:
+            return self._machine.applier.outcome(index)
+        except OutcomeForgotten as error:  # a snapshot took the place of the entries there
+            raise ForwardUncertain(
+                self.driver.state.leader or self.driver.node, str(error)
+            ) from None
+
+    async def propose_data(self, data: bytes) -> int:
+        """Return the index at which an encoded entry is applied here; raise RaftError if not.
+
+        What is surely not in the log is proposed again, to whoever leads then; what may be is not.
+        """
+        driver = self.driver
+        loop = asyncio.get_running_loop()
+        timeout_ms = self._settings.proposal_timeout_ms
+        deadline = loop.time() + timeout_ms / 1000
+        while True:
+            leader = driver.node if self._forward is None else driver.leader
+            left_ms = int((deadline - loop.time()) * 1000)
+            try:
+                if leader == driver.node or self._forward is None:
+                    return await driver.propose(data)
+                if leader is not None and left_ms > 0:
+                    index = await self._forward(leader, data, left_ms)
+                    await self._wait_applied(leader, index, deadline)
+                    return index
+            except (NotLeader, TransferInProgress, ProposalLost):
+                if self._forward is None:
+                    raise
+            if left_ms <= 0:
+                raise NoLeader(driver.node, timeout_ms)
+            await self._wait_for_leader(leader, min(deadline, loop.time() + 1))
+
+    async def _wait_applied(self, leader: BrokerId, index: int, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.driver.wait_applied(index)
+        except TimeoutError:
+            raise ForwardUncertain(
+                leader, f"it is in the log at {index}, but node {self.driver.node} has not got it"
+            ) from None
+
+    async def _wait_for_leader(self, former: BrokerId | None, deadline: float) -> None:
+        """Wait for news of a leader; if one is known that did not take it, only for a moment."""
+        if former is not None:
+            deadline = min(deadline, asyncio.get_running_loop().time() + RETRY_SECONDS)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.driver.wait_leadership()
+        except TimeoutError:
+            pass
 
     async def read(self) -> Image:
         """Return the image with everything that was committed before the call, on any node."""

@@ -91,23 +91,22 @@ def is_address(text: str) -> bool:
 
 def _join(image: Image, change: Join) -> list[Event]:
     node = image.node(change.node_id)
-    if node is not None and (node.addr, node.state) == (change.addr, NodeState.DECOMMISSIONED):
+    if node is not None and node.state is NodeState.DECOMMISSIONED:
         raise refuse(
             ErrorCode.INVALID_REQUEST,
             f"node {change.node_id} was decommissioned: it must leave before it joins again",
         )
     if node is not None and node.addr == change.addr:
         return []
-    if node is not None:
-        raise refuse(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"node {change.node_id} is known at {node.addr}, not at {change.addr}: take another id",
-        )
     if not is_address(change.addr):
         raise refuse(
             ErrorCode.INVALID_REQUEST,
             f"node {change.node_id} joins from {change.addr[:256]!r}: give host:port",
         )
+    if node is not None:  # whose data folder is the same: its registration says so
+        image.state.nodes[change.node_id] = replace(node, addr=change.addr)
+        image.state.topology_version += 1
+        return [NodeChanged(change.node_id, node.state)]
     if change.node_id > INT32_MAX:
         raise refuse(
             ErrorCode.INVALID_REQUEST,

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from headrace import config
+from headrace.cluster import words
+from headrace.cluster.cluster import Cluster
+from headrace.cluster.identity import begin_life
 from headrace.config import LiveSettings, Settings, effective_topic_configs
 from headrace.groups.topic_offsets import forget_offsets
-from headrace.ids import BrokerId, TopicName
+from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.log.disk import OwnedDisk
 from headrace.log.folder import LogFolder
 from headrace.log.ownership import check_node
@@ -27,13 +30,15 @@ from headrace.loop.clock import Clock
 from headrace.loop.counters import Counters
 from headrace.loop.watch import LoopWatch
 from headrace.metadata.applier import Outcome, Watchers
-from headrace.metadata.events import ConfigsChanged, TopicDeleted
+from headrace.metadata.ddl import encode_ddl
+from headrace.metadata.events import BrokerRegistered, ConfigsChanged, NodeChanged, TopicDeleted
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
 from headrace.node.apis import SERVED, load_handler
+from headrace.node.node_port import advertised_address, listen_address, read_secret, read_token
 from headrace.node.parts import Parts
-from headrace.node.registration import name_cluster, register
+from headrace.node.registration import name_cluster, registration
 from headrace.node.upkeep import Upkeep
 from headrace.raft.ports import Host
 from headrace.raft.settings import raft_settings
@@ -41,14 +46,22 @@ from headrace.replication.topic_settings import TopicSettings
 from headrace.server.broker import Broker
 from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
-from headrace.server.listeners import Bind, Listener, parse_listener
+from headrace.server.listeners import (
+    Bind,
+    CannotListen,
+    Listener,
+    find_holder,
+    parse_listener,
+)
 from headrace.server.traffic import Traffic, connection_limits
 from headrace.share.coordinator import forget_share_states
-from headrace.surroundings import new_random
+from headrace.surroundings import new_random, new_uuid
 
 INT32_MAX: Final = 2**31 - 1
 DRAIN_SECONDS_MAX: Final = 5
 """How long a stop waits for responses in progress."""
+LEAVE_SECONDS_MAX: Final = 5
+"""How long a stop waits until other nodes have taken over what this one leads."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +77,12 @@ class Node:
         disk: OwnedDisk | None = None,
         bind: Bind | None = None,
         raft_host: Host | None = None,
+        secret: bytes | None = None,
     ) -> None:
-        """A simulation puts its own clock, disk, sockets and threads in place of the machine's."""
+        """A simulation puts its own clock, disk, sockets and threads in place of the machine's.
+
+        `secret` is the cluster's, in place of the file with it.
+        """
         self.settings = settings
         """What the node was started with."""
         self._live = LiveSettings(settings)
@@ -74,6 +91,8 @@ class Node:
         self.node_id = BrokerId(settings[config.NODE_ID])
         self.data = Path(settings.data_folder)
         self.is_ready = False
+        self.node_port = 0
+        """The port for other nodes, once it listens."""
         self.listeners: list[Listener] = []
         self.clock = clock or Clock()
         self.counters = Counters()
@@ -88,6 +107,9 @@ class Node:
         self._given_disk = disk
         self._bind = bind
         self._raft_host = raft_host
+        self._given_secret = secret
+        self._incarnation_id = new_uuid().bytes
+        self._cluster: Cluster | None = None
         self._random = new_random()
         self._disk: OwnedDisk | None = None
         self._quorum: MetadataQuorum | None = None
@@ -110,13 +132,23 @@ class Node:
         return self._dispatcher
 
     @property
+    def cluster(self) -> Cluster:
+        """The other nodes; available from `start` on."""
+        if self._cluster is None:
+            raise RuntimeError("the node has not been started")
+        return self._cluster
+
+    @property
     def bootstrap(self) -> str:
         """The address of the first listener, as `host:port`."""
         listener = self.listeners[0]
         return f"{listener.host or '127.0.0.1'}:{listener.port}"
 
     async def start(self) -> None:
-        """Start serving; FolderInUse, CannotListen, WrongDirectory or RaftError if it cannot."""
+        """Start serving, and return when that is so: a new node waits for its cluster.
+
+        FolderInUse, CannotListen, WrongDirectory, CannotJoin or RaftError if it cannot.
+        """
         try:
             await self._start()
         except BaseException:
@@ -126,7 +158,8 @@ class Node:
             raise
 
     async def stop(self) -> None:
-        """Shut down cleanly: finish requests, flush, and leave a marker for the next start."""
+        """Shut down cleanly: hand over, finish requests, flush, and leave a marker."""
+        await self.cluster.leave(LEAVE_SECONDS_MAX)
         await self.drain()
         await self.upkeep.stop()
         self._forget_clock()
@@ -144,6 +177,7 @@ class Node:
         broker_epoch = registered.broker_epoch if registered is not None else 0
         await loop.run_in_executor(None, broker.folder.close, broker_epoch)
         await broker.quorum.stop()
+        await self.cluster.close()
         assert self._disk is not None
         self._disk.close()
         logger.info("stopped")
@@ -159,6 +193,8 @@ class Node:
             connection.close("the node is gone")
         if self._dispatcher is not None:
             self._dispatcher.close()
+        if self._cluster is not None:
+            self._cluster.crash()
         if self._disk is not None:
             self._disk.close()
 
@@ -167,7 +203,8 @@ class Node:
     async def _start(self) -> None:
         disk = self._open_disk()
         self._bind_listeners()
-        quorum = await self._start_quorum(disk)
+        cluster = await self._open_cluster(disk)
+        quorum = await self._start_quorum(disk, cluster)
         folder = self._open_folder(disk, quorum)
         parts = self._parts = Parts.of(
             self.node_id,
@@ -182,12 +219,13 @@ class Node:
         )
         self._broker = parts.broker
         self.clock.on_moved += parts.on_clock_moved
-        await register(self.node_id, self.settings, quorum, folder, self.listeners)
+        await cluster.register(self._register(folder.clean_epoch))
         await self._open_partitions(parts.broker)
         self._limit_traffic()
         self._live.on_changed.append(self._limit_traffic)
         self.traffic.on_room_changed = self._limit_fetches
         await self._serve(parts.broker)
+        await self._enter(cluster, parts.broker)
         self.upkeep = Upkeep(parts.broker, self.traffic)
         self.upkeep.start()
         self._loop_watch.start()
@@ -217,23 +255,74 @@ class Node:
         for text in self.settings[config.LISTENERS]:
             self.listeners.append(Listener(parse_listener(text), self.settings, self._bind))
 
-    async def _start_quorum(self, disk: OwnedDisk) -> MetadataQuorum:
+    async def _open_cluster(self, disk: OwnedDisk) -> Cluster:
+        """Listen for other nodes, as a life of its own."""
+        host, port = listen_address(self.settings)
+        secret = self._given_secret or read_secret(self.settings, host)
+        identity = begin_life(disk, self.node_id, self.clock.now_ms())
+        cluster = self._cluster = Cluster(
+            identity, self.settings, disk, secret=secret, on_superseded=self._give_up
+        )
+        try:
+            self.node_port = await cluster.open(host, port)
+        except OSError as error:
+            raise CannotListen(
+                f"{config.NODE_LISTEN.name}: cannot listen on {host}:{port} "
+                f"({error.strerror or error}), which {find_holder(port)} may hold: choose another "
+                "with --node-listen HOST:PORT (port 0 picks a free one)"
+            ) from None
+        cluster.address = advertised_address(self.settings, host, self.node_port)
+        return cluster
+
+    async def _start_quorum(self, disk: OwnedDisk, cluster: Cluster) -> MetadataQuorum:
         """Catch up with the metadata log, name a new cluster, and take its dynamic settings."""
         settings = self.settings
+        members = await cluster.find(self._register(clean_epoch=-1))
         quorum = self._quorum = MetadataQuorum(
             self.node_id,
             disk,
             watchers=Watchers(outcomes=self._on_outcome),
             on_restored=self._on_restored,
+            transport=cluster.raft,
+            forward=cluster.forwarding,
             settings=raft_settings(settings),
             host=self._raft_host,
             outcomes_max=settings[config.METADATA_OUTCOMES_MAX],
         )
-        await quorum.start()
-        await quorum.read()
+        await quorum.start(members)
+        cluster.attach(quorum, self._incarnation_id)
+        await cluster.wait_for_leader()
         await name_cluster(quorum)
+        cluster.joined(quorum.image.state.cluster_id)
         self._take_settings()
         return quorum
+
+    def _register(self, clean_epoch: int) -> words.Register:
+        """Return what this node says of itself to the controller."""
+        folder_id = self.cluster.links.identity.folder_id
+        broker = registration(
+            self.node_id, self._incarnation_id, self.settings, self.listeners, folder_id
+        )
+        token = read_token(self.settings)
+        return words.Register(self.cluster.address, encode_ddl(broker), clean_epoch, token)
+
+    async def _enter(self, cluster: Cluster, broker: Broker) -> None:
+        """Be a node that others may count on: probed, heard from, and unfenced."""
+        host, _ = listen_address(self.settings)
+        try:
+            await cluster.open_swim(host, self.node_port, broker.image.state.cluster_id)
+        except OSError as error:
+            raise CannotListen(
+                f"{config.NODE_LISTEN.name}: cannot listen on UDP port {self.node_port}: "
+                f"{error.strerror or error}"
+            ) from None
+        await cluster.enter()
+        await broker.replicas.settle()
+
+    def _give_up(self, reason: str) -> None:
+        """Stop as a node that cannot keep its promises; whoever runs it is told."""
+        assert self._quorum is not None
+        self._quorum.driver.give_up(reason)
 
     def _open_folder(self, disk: OwnedDisk, quorum: MetadataQuorum) -> LogFolder:
         return LogFolder.open(
@@ -241,6 +330,7 @@ class Node:
             lambda topic: self._topic_settings(topic).log,
             cluster_id=quorum.image.state.cluster_id,
             node_id=self.node_id,
+            directory_id=TopicId(self.cluster.links.identity.folder_id),
         )
 
     async def _open_partitions(self, broker: Broker) -> None:
@@ -262,6 +352,8 @@ class Node:
         for event in outcome.events:
             if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
                 self._take_settings()  # first of all: what follows goes by them
+            elif isinstance(event, NodeChanged | BrokerRegistered):
+                self.cluster.note_image()
         if self._broker is None:
             return
         self._broker.replicas.on_outcome(outcome)
@@ -272,6 +364,7 @@ class Node:
 
     def _on_restored(self, image: Image) -> None:
         self._take_settings()
+        self.cluster.note_image()
         if self._broker is not None:
             self._broker.replicas.mark_all()
 

@@ -69,6 +69,10 @@ class RaftDriver:
         """Why the node does not run; None while it does."""
         self.refused_messages = 0
         """How many messages came that no correct node sends."""
+        self.on_leadership: list[Callable[[], None]] = []
+        """Called when another leader, term or membership is known, and once the leader of a term
+        has committed."""
+        self._leadership: object = None
         self._disk = disk
         self._folder = folder
         self._machine = machine
@@ -133,6 +137,12 @@ class RaftDriver:
         if hasattr(self, "_closed"):
             await asyncio.shield(self._closed)
 
+    def give_up(self, reason: str) -> None:
+        """Stop for a reason that lies elsewhere; `wait_stopped` returns it."""
+        if self.failure is None:
+            logger.error("node %s stops: %s", self.node, reason)
+            self._end(reason)
+
     async def wait_stopped(self) -> str:
         """Wait until the node has stopped, by itself or by `stop`, and return the reason."""
         await asyncio.shield(self._closed)
@@ -183,6 +193,35 @@ class RaftDriver:
         self._wake()
         return await future
 
+    async def wait_applied(self, index: int) -> None:
+        """Return when this node has applied an index, of which somebody knows that it is committed.
+
+        RaftStopped if it never will; DiskFull if it has no room for it.
+        """
+        self._check_runs()
+        if index > self.applied_index:
+            await self._waiting.add_index(self._loop, index)
+
+    async def wait_leadership(self) -> None:
+        """Return when `on_leadership` is called next; RaftStopped if the node stops."""
+        self._check_runs()
+        changed: asyncio.Future[None] = self._loop.create_future()
+
+        def note() -> None:
+            if not changed.done():
+                changed.set_result(None)
+
+        self.on_leadership.append(note)
+        try:
+            await changed
+        finally:
+            self.on_leadership.remove(note)
+        self._check_runs()
+
+    def heir(self) -> NodeId | None:
+        """Return the voter that leadership would best go to; None if there is none."""
+        return transfer.heir(self._raft.state)
+
     def transfer(self, target: NodeId) -> None:
         """Begin to hand leadership over; `state.leader` tells when it has come about."""
         self._check_runs()
@@ -194,6 +233,12 @@ class RaftDriver:
         room = self._settings.inbox_messages_max - len(self._inbox)
         self._inbox.extend(messages[:room])
         self._wake()
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The leader as far as this node knows; RaftStopped if it does not run."""
+        self._check_runs()
+        return self._raft.state.leader
 
     @property
     def state(self) -> State:
@@ -227,8 +272,17 @@ class RaftDriver:
             if self._inbox or raft.state.log.has_committed:
                 self._wake()  # for the next page
             self._set_timer()
+            self._note_leadership()
         except Exception as error:  # whatever it is, the promises cannot be kept any more
             self._fail(error)
+
+    def _note_leadership(self) -> None:
+        state = self._raft.state
+        known = (state.leader, state.term, state.has_committed_in_term, state.membership)
+        if known != self._leadership:
+            self._leadership = known
+            for note in tuple(self.on_leadership):
+                note()
 
     def _take_inbox(self) -> None:
         for _ in range(min(len(self._inbox), MESSAGES_AT_ONCE_MAX)):
@@ -418,6 +472,8 @@ class RaftDriver:
     def _end(self, reason: str) -> None:
         self.failure = reason
         self._waiting.fail_all(RaftStopped(self.node, reason))
+        for note in tuple(self.on_leadership):
+            note()
         if self._timer is not None:
             self._timer.cancel()
         if self._retry is not None:

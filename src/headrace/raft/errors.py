@@ -108,6 +108,28 @@ class ProposalUncertain(RaftError):
         )
 
 
+class ForwardUncertain(RaftError):
+    """A proposal that was sent to the leader, which may or may not have it in the log."""
+
+    def __init__(self, leader: BrokerId, reason: str) -> None:
+        super().__init__(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"it is not known whether node {leader}, which led, has taken the proposal: {reason}",
+        )
+
+
+class NoLeader(RaftError):
+    """A quorum that had no leader for as long as a proposal waits for one."""
+
+    def __init__(self, node: BrokerId, waited_ms: int) -> None:
+        super().__init__(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"node {node} has known no leader that takes proposals for {waited_ms} ms "
+            "(headrace.raft.proposal.timeout.ms); nothing was changed, `headrace quorum explain` "
+            "says why",
+        )
+
+
 class RaftStopped(RaftError):
     """A node of the quorum that has stopped, and why."""
 

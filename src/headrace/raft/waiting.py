@@ -40,7 +40,7 @@ class Waiting:
         self._reads: dict[int, asyncio.Future[int]] = {}
         """Those without an index yet."""
         self._confirmed: list[tuple[int, int, asyncio.Future[int]]] = []
-        """Reads that wait for an index to be applied: a heap of index, number, future."""
+        """Callers that wait for an index to be applied: a heap of index, number, future."""
         self._last_read_id = read_origin
 
     def add_proposal(
@@ -59,6 +59,13 @@ class Waiting:
         future: asyncio.Future[int] = loop.create_future()
         self._reads[self._last_read_id] = future
         return self._last_read_id, future
+
+    def add_index(self, loop: asyncio.AbstractEventLoop, index: int) -> "asyncio.Future[int]":
+        """Return a future that is resolved once an index is applied, whatever is there."""
+        self._last_read_id += 1
+        future: asyncio.Future[int] = loop.create_future()
+        heappush(self._confirmed, (index, self._last_read_id, future))
+        return future
 
     def forget_read(self, read_id: int) -> None:
         self._reads.pop(read_id, None)

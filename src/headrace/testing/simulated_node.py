@@ -4,7 +4,7 @@
     ...
     await host.run(node.stop())     # or host.crash()
 
-Its first listener is at port 9092 of the host.
+Its first listener is at port 9092 of the host, its port for other nodes is 9093.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.testing.hosts import Host
 
 PORT: Final = 9092
+NODE_PORT: Final = 9093
+SECRET: Final = b"the secret of every simulated cluster"
 
 
 async def start_node(host: "Host", settings: Mapping[str, str] | None = None) -> Node:
@@ -29,6 +31,7 @@ async def start_node(host: "Host", settings: Mapping[str, str] | None = None) ->
     overrides = {
         **DEFAULTS,
         "listeners": f"PLAINTEXT://{host.name}:{PORT}",
+        "headrace.node.listen": f"{host.name}:{NODE_PORT}",
         "log.dirs": "data",
         **(settings or {}),
     }
@@ -37,6 +40,7 @@ async def start_node(host: "Host", settings: Mapping[str, str] | None = None) ->
         disk=host.disk,
         bind=lambda address: host.simulation.network.bind(loop, address),
         raft_host=SimulatedRaftHost(loop),
+        secret=SECRET,
     )
     await node.start()
     return node

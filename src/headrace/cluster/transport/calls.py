@@ -12,6 +12,7 @@ from struct import Struct as Layout
 from typing import Final
 
 from headrace.cluster.transport.hello import Identity
+from headrace.cluster.transport.refusals import Refused
 from headrace.errors import HeadraceError
 from headrace.ids import BrokerId as NodeId
 from headrace.wire.schema import Buffer
@@ -50,6 +51,8 @@ class CallError(HeadraceError):
 
     is_uncertain = False
     """Whether the other node may have done what was asked."""
+    refused: Refused | None = None
+    """Why the connection was refused, if that is the reason."""
 
     def __init__(self, node: NodeId | None, reason: str) -> None:
         self.node = node

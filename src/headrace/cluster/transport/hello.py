@@ -34,6 +34,8 @@ class Purpose(IntEnum):
 
     CONTROL = 0
     BULK = 1
+    ONE_CALL = 2
+    """To whoever is at an address."""
 
 
 class Identity(NamedTuple):

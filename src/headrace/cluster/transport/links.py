@@ -18,7 +18,13 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 
 from headrace.cluster.transport.accepted import AcceptedPeer
-from headrace.cluster.transport.calls import KIND_MAX, CallHandler, MessageHandler, NotConnected
+from headrace.cluster.transport.calls import (
+    KIND_MAX,
+    CallError,
+    CallHandler,
+    MessageHandler,
+    NotConnected,
+)
 from headrace.cluster.transport.connection import NodeConnection
 from headrace.cluster.transport.events import (
     Connected,
@@ -160,7 +166,7 @@ class Links:
         """Call whichever node is at an address, on a connection for this call alone."""
         if self._is_closing:
             raise NotConnected(None, "the node is stopping")
-        link = PeerLink(self, None, Purpose.CONTROL, address=address)
+        link = PeerLink(self, None, Purpose.ONE_CALL, address=address)
         self._probes[link] = None
         try:
             response = await link.call(kind, payload, timeout_ms)
@@ -168,6 +174,9 @@ class Links:
             if peer is None:
                 raise NotConnected(None, "the connection was lost")
             return peer, response
+        except CallError as error:
+            error.refused = link.last_refusal
+            raise
         finally:
             del self._probes[link]
             link.close("the call is over", is_gentle=True)
@@ -200,11 +209,14 @@ class Links:
                     await self._ended.wait()
         except TimeoutError:
             pass
-        for link in (*self._links.values(), *self._probes):
-            link.close("the node is stopping", is_gentle=True)
-        self._links.clear()
-        for accepted in (*self._accepted, *self._unproven):
-            accepted.connection.close("the node is stopping", is_gentle=True)
+        self._end(is_gentle=True)
+
+    def crash(self) -> None:
+        """End everything at once."""
+        self._is_closing = True
+        if self._server is not None:
+            self._server.close()
+        self._end(is_gentle=False)
 
     # What connections call
 
@@ -259,7 +271,8 @@ class Links:
         self._unproven.pop(accepted, None)
         for each in tuple(self._accepted):
             is_same = each.peer is not None and each.peer.node == peer.node
-            if is_same and each.purpose is accepted.purpose:
+            is_lasting = accepted.purpose is not Purpose.ONE_CALL
+            if is_same and is_lasting and each.purpose is accepted.purpose:
                 each.connection.close("the peer has connected again")
         self._accepted[accepted] = None
         self.note_connected(peer)
@@ -314,6 +327,13 @@ class Links:
         return counters
 
     # Inside
+
+    def _end(self, *, is_gentle: bool) -> None:
+        for link in (*self._links.values(), *self._probes):
+            link.close("the node is stopping", is_gentle=is_gentle)
+        self._links.clear()
+        for accepted in (*self._accepted, *self._unproven):
+            accepted.connection.close("the node is stopping", is_gentle=is_gentle)
 
     def _link(self, node: NodeId, purpose: Purpose) -> PeerLink:
         link = self._links.get((node, purpose))

@@ -78,6 +78,7 @@ class PeerLink:
         self.peer: Identity | None = None
         """Who is connected."""
         self.last_problem = ""
+        self.last_refusal: Refused | None = None
         self._counters = PeerCounters() if node is None else hub.counters_of(node)
         self._queue = SendQueue(self._settings.queue_bytes_max, self._settings.queue_messages_max)
         self._calls = PendingCalls(node)
@@ -214,7 +215,7 @@ class PeerLink:
         connection.refuse(MALFORMED)
 
     def on_refused(self, connection: NodeConnection, refused: Refused) -> None:
-        self.last_problem = str(refused)
+        self.last_problem, self.last_refusal = str(refused), refused
         self._counters.refusals += 1
         self._failures = _DOUBLINGS_MAX  # nothing changes at once
         self._hub.emit(ConnectionRefused(self.node, connection.address, refused))

@@ -1,0 +1,401 @@
+"""A node's part in its cluster: its port for other nodes, and what goes through it.
+
+    cluster = Cluster(identity, settings, disk, secret=..., address=...)
+    await cluster.open("127.0.0.1", 9093)
+    members = await cluster.find(register)          # found a cluster, join one, or neither
+    quorum = MetadataQuorum(..., transport=cluster.raft, forward=cluster.forwarding)
+    await quorum.start(members)
+    cluster.attach(quorum, incarnation_id)
+    await cluster.wait_for_leader()
+    await cluster.register(register)
+
+Composition: it decides nothing. `joining` is the way in, `controller` the leader's work, `presence`
+the session of every other node, `forwarding` the proposals; SWIM hints at who cannot be reached.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from headrace import config
+from headrace.cluster import words
+from headrace.cluster.address_book import AddressBook, parse_address
+from headrace.cluster.controller import Controller
+from headrace.cluster.forwarding import Forwarding
+from headrace.cluster.joining import CannotJoin, Joining, ask_for_peers
+from headrace.cluster.presence import Presence
+from headrace.cluster.swim import events as swim_events
+from headrace.cluster.swim.sealing import Sealer
+from headrace.cluster.swim.settings import swim_settings
+from headrace.cluster.swim.shell import SwimShell, udp_endpoint
+from headrace.cluster.transport import events as link_events
+from headrace.cluster.transport.calls import CallError, IncomingCall, InvalidPayload
+from headrace.cluster.transport.hello import Identity, Purpose
+from headrace.cluster.transport.links import Links, OnClient
+from headrace.cluster.transport.raft_transport import RaftTransport
+from headrace.cluster.transport.refusals import Reason
+from headrace.cluster.transport.settings import transport_settings
+from headrace.config import Settings
+from headrace.ids import BrokerId
+from headrace.log.disk import Disk
+from headrace.loop.tasks import Tasks
+from headrace.metadata.quorum import FOLDER, MetadataQuorum
+from headrace.raft.errors import NotLeader, RaftError, ReadDropped
+from headrace.raft.membership import Membership
+from headrace.raft.messages import Message
+from headrace.raft.storage import SNAPSHOT_FILE
+from headrace.surroundings import new_random
+
+LOOK_SECONDS: Final = 1.0
+"""How often a node without a leader looks for other nodes at the addresses that it knows."""
+REGISTER_TIMEOUT_MS: Final = 10_000
+EXPLAIN_SECONDS: Final = 10
+"""How often a node says why it waits for a leader."""
+
+logger = logging.getLogger(__name__)
+
+
+class Cluster:
+    """The other nodes, from the view of one."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: Settings,
+        disk: Disk,
+        *,
+        secret: bytes | None,
+        on_client: OnClient | None = None,
+        on_superseded: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._disk = disk
+        self._on_superseded = on_superseded
+        self._seeds = settings[config.SEEDS] or settings[config.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS]
+        self.addresses = AddressBook(disk)
+        self.links = Links(
+            identity,
+            secret=secret,
+            address_of=self.addresses.find,
+            folder_of=self._folder_of,
+            on_event=self._on_link_event,
+            on_client=on_client,
+            settings=transport_settings(settings),
+        )
+        self.raft = RaftTransport(self.links, self._on_raft_message)
+        self.forwarding = Forwarding(self.links)
+        self.address = ""
+        """Where other nodes reach this one."""
+        self.controller: Controller | None = None
+        self.presence: Presence | None = None
+        self.swim: SwimShell | None = None
+        self._quorum: MetadataQuorum | None = None
+        self._is_founding = False
+        self._tasks = Tasks()
+        self._problems: dict[BrokerId, str] = {}
+        """What was last logged of peers that cannot be reached."""
+        self.links.serve(words.ASK, self._on_ask)
+
+    @property
+    def node(self) -> BrokerId:
+        return self.links.identity.node
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen for other nodes; return the port. OSError if the address cannot be had."""
+        return await self.links.open(host, port)
+
+    async def find(self, register: words.Register) -> Membership | None:
+        """Return the members that a new quorum begins with, None for a node that has a log.
+
+        Waits until there is a cluster; CannotJoin if it refuses this node.
+        """
+        if self._disk.exists(f"{FOLDER}/{SNAPSHOT_FILE}"):
+            return None
+        if not self._seeds:
+            self._is_founding = True
+            return Membership((self.node,))
+        joining = Joining(self.links, self._seeds, self.address, self._note_founding)
+        registered = await joining.run(register)
+        if registered is None:
+            return Membership((self.node,))
+        self._take_registered(registered)
+        return Membership()
+
+    def attach(self, quorum: MetadataQuorum, incarnation_id: bytes) -> None:
+        """Take part in a quorum that has started."""
+        settings = self._settings
+        self._quorum = quorum
+        self.forwarding.serve(quorum)
+        self.controller = Controller(
+            quorum,
+            self.links,
+            self.addresses,
+            session_timeout_ms=settings[config.BROKER_SESSION_TIMEOUT_MS],
+            heartbeat_interval_ms=settings[config.BROKER_HEARTBEAT_INTERVAL_MS],
+            voters_max=settings[config.VOTERS_MAX],
+        )
+        self.presence = Presence(
+            quorum,
+            self.links,
+            incarnation_id,
+            interval_ms=settings[config.BROKER_HEARTBEAT_INTERVAL_MS],
+            on_superseded=self._on_superseded,
+        )
+        self.controller.serve()
+        quorum.driver.on_leadership.append(self._connect)
+        self._connect()
+
+    async def wait_for_leader(self) -> None:
+        """Return when this node has all that was committed before the call."""
+        assert self._quorum is not None
+        driver = self._quorum.driver
+        if driver.state.membership.is_sole_voter(self.node):
+            await self._quorum.read()
+            return
+        looking = self._tasks.start(self._look_for_peers())
+        explaining = self._tasks.start(self._explain_waiting())
+        try:
+            while True:
+                try:
+                    if driver.leader is None:
+                        await driver.wait_leadership()
+                    await self._quorum.read()
+                    return
+                except (NotLeader, ReadDropped):
+                    await asyncio.sleep(0.01)
+        finally:
+            looking.cancel()
+            explaining.cancel()
+
+    async def _explain_waiting(self) -> None:
+        """Say why there is no leader, every now and then."""
+        assert self._quorum is not None
+        while True:
+            await asyncio.sleep(EXPLAIN_SECONDS)
+            logger.warning("waiting for a leader: %s", " ".join(self._quorum.explain()))
+
+    async def register(self, register: words.Register) -> None:
+        """Put this life of the node into the metadata log; CannotJoin if that is refused."""
+        assert self._quorum is not None
+        assert self.controller is not None
+        driver = self._quorum.driver
+        while True:
+            leader = driver.leader
+            response: words.Response | None = None
+            try:
+                if leader == self.node:
+                    folder = self.links.identity.folder_id
+                    response = await self.controller.register(self.node, folder, register)
+                elif leader is not None:
+                    payload = await self.links.call(
+                        leader, words.encode(register), REGISTER_TIMEOUT_MS, kind=words.REGISTER
+                    )
+                    response = words.decode_response(payload)
+            except CallError as error:
+                logger.debug("not registered yet: %s", error)
+            match response:
+                case words.Registered(index=index):
+                    self._take_registered(response)
+                    await driver.wait_applied(index)
+                    return
+                case words.Failed(message=message, may_retry=False):
+                    raise CannotJoin(f"the cluster does not take this node: {message}")
+            await asyncio.sleep(0.02)
+
+    def joined(self, cluster_id: str) -> None:
+        """Be of a cluster, which has this id."""
+        if self.links.identity.cluster_id != cluster_id:
+            self.links.joined(cluster_id)
+        self.note_image()
+
+    async def enter(self) -> None:
+        """Begin to be heard from; return when this node is unfenced."""
+        assert self.presence is not None
+        self.presence.start()
+        await self.presence.wait_unfenced()
+
+    async def open_swim(self, host: str, port: int, cluster_id: str) -> None:
+        """Begin to probe other nodes; OSError if the UDP port is taken."""
+        identity = self.links.identity
+        self.swim = SwimShell(
+            identity.node,
+            identity.boot_epoch,
+            settings=swim_settings(self._settings),
+            sealer=Sealer(
+                identity.node, identity.boot_epoch, cluster_id=cluster_id, secret=self._secret
+            ),
+            below=new_random().randrange,
+            on_event=self._on_swim_event,
+            on_failure=self._on_swim_failure,
+        )
+        await self.swim.open(udp_endpoint(host, port))
+        self._allow_swim()
+
+    def note_image(self) -> None:
+        """Follow the image after nodes or brokers have changed in it."""
+        if self._quorum is None:
+            return
+        nodes = self._quorum.image.state.nodes
+        if nodes:
+            for node in self.addresses.put({each.node_id: each.addr for each in nodes.values()}):
+                self.links.address_changed(node)
+        self._connect()
+        self._allow_swim()
+        if self.presence is not None:
+            self.presence.note_image()
+
+    async def leave(self, timeout_seconds: float) -> None:
+        """Hand over what this node leads, before it stops."""
+        if self._quorum is None or self.presence is None:
+            return
+        driver = self._quorum.driver
+        if driver.failure is None and len(driver.state.membership.voters) > 1:
+            await self._hand_over(timeout_seconds)
+        if driver.failure is None and len(self._quorum.image.state.nodes) > 1:
+            await self.presence.stop(timeout_seconds)
+
+    async def close(self) -> None:
+        """Stop; the quorum has stopped before."""
+        self.crash()
+        await self.links.close(drain_ms=100)
+        await self.addresses.close()
+
+    def crash(self) -> None:
+        """Fall silent at once."""
+        self._tasks.cancel()
+        if self.presence is not None:
+            self.presence.close()
+        if self.controller is not None:
+            self.controller.close()
+        self.forwarding.close()
+        if self.swim is not None:
+            self.swim.close()
+        self.links.crash()
+
+    # Calls and events
+
+    def _on_ask(self, call: IncomingCall) -> None:
+        try:
+            asked = words.decode_request(call.payload)
+        except ValueError as error:  # msgspec's
+            raise InvalidPayload(str(error)) from None
+        if not isinstance(asked, words.Ask):
+            raise InvalidPayload(f"a {type(asked).__name__} in place of an Ask")
+        sender = call.sender
+        is_known = self._folder_of(sender.node) == sender.folder_id
+        if is_known and asked.address and self.addresses.learn(sender.node, asked.address):
+            self.links.address_changed(sender.node)
+        response: words.Response
+        cluster_id = self.links.identity.cluster_id
+        if cluster_id:
+            leader = None if self._quorum is None else self._quorum.driver.state.leader
+            response = words.Member(cluster_id, self.addresses.text(leader))
+        elif self._is_founding or self._quorum is not None:
+            response = words.Forming()
+        else:
+            response = words.Blank(self._seeds)
+        call.answer(words.encode(response))
+
+    def _on_raft_message(self, sender: Identity, message: Message) -> None:
+        if self._quorum is not None and self._quorum.driver.failure is None:
+            self._quorum.driver.receive([message])
+
+    def _on_link_event(self, event: link_events.Event) -> None:
+        match event:
+            case (
+                link_events.Connected(purpose=Purpose.ONE_CALL)
+                | link_events.Disconnected(purpose=Purpose.ONE_CALL)
+            ):
+                pass
+            case link_events.Connected(peer, purpose, True):
+                self._problems.pop(peer.node, None)
+                logger.info("connected to node %d (%s)", peer.node, purpose.name.lower())
+            case link_events.Disconnected(peer, purpose, True, reason):
+                logger.info("lost node %d (%s): %s", peer.node, purpose.name.lower(), reason)
+            case link_events.ConnectFailed(node, _, reason):
+                self._tell_problem(node, logging.INFO, reason)
+            case link_events.ConnectionRefused(node, address, refused) if (
+                refused.reason is not Reason.SELF_CONNECTION
+            ):
+                known = self.node if node is None else node
+                self._tell_problem(known, logging.WARNING, f"{address}: {refused}")
+            case _:
+                pass
+
+    def _tell_problem(self, node: BrokerId, level: int, reason: str) -> None:
+        """Log why a node cannot be reached, once for as long as the reason is the same."""
+        if self._problems.get(node) != reason:
+            self._problems[node] = reason
+            who = "a connection is refused" if node == self.node else f"node {node}"
+            logger.log(level, "%s: %s", who, reason)
+
+    def _on_swim_event(self, event: swim_events.Event) -> None:
+        match event:
+            case swim_events.Unreachable(node=node):
+                logger.info("node %d cannot be reached by probes", node)
+                if self.controller is not None:
+                    self.controller.suspect(node)
+            case swim_events.Superseded(node=node):
+                logger.error("there is another, newer process of node %d", node)
+            case _:
+                logger.debug("%s", event)
+
+    def _on_swim_failure(self, error: Exception) -> None:
+        logger.error("probing of other nodes has stopped; sessions still fence", exc_info=error)
+
+    # Inside
+
+    def _note_founding(self) -> None:
+        self._is_founding = True
+
+    def _folder_of(self, node: BrokerId) -> bytes | None:
+        broker = None if self._quorum is None else self._quorum.image.broker(node)
+        return broker.log_dirs[0] if broker is not None and broker.log_dirs else None
+
+    def _take_registered(self, registered: words.Registered) -> None:
+        self.addresses.put(registered.nodes)
+        if self.links.identity.cluster_id != registered.cluster_id:
+            self.links.joined(registered.cluster_id)
+
+    def _connect(self) -> None:
+        """Be connected to every node that is known."""
+        if self._quorum is None or self._quorum.driver.failure is not None:
+            return
+        members = self._quorum.driver.state.membership.members
+        self.links.set_peers({*members, *self.addresses.nodes})
+
+    def _allow_swim(self) -> None:
+        if self.swim is None or self._quorum is None:
+            return
+        peers = []
+        for row in self._quorum.image.state.nodes.values():
+            if row.node_id != self.node:
+                host, port = parse_address(row.addr)
+                peers.append(swim_events.Peer(BrokerId(row.node_id), host, port))
+        self.swim.allow(peers)
+
+    async def _look_for_peers(self) -> None:
+        """Tell the nodes at every known address where this one is, and learn who they are."""
+        while True:
+            known = {self.addresses.text(node) for node in self.addresses.nodes}
+            wanted = sorted({*known, *self._seeds} - {"", self.address})
+            await ask_for_peers(self.links, wanted, self.address, self._learn)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _learn(self, node: BrokerId, address: str) -> None:
+        if self.addresses.learn(node, address):
+            self.links.address_changed(node)
+
+    async def _hand_over(self, timeout_seconds: float) -> None:
+        """Give the leadership of the metadata log to another voter."""
+        assert self._quorum is not None
+        driver = self._quorum.driver
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while driver.leader == self.node and (heir := driver.heir()) is not None:
+                    driver.transfer(heir)
+                    await driver.wait_leadership()
+        except (TimeoutError, RaftError) as error:
+            logger.info("the leadership was not handed over: %s", error)

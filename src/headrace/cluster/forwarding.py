@@ -1,0 +1,95 @@
+"""Proposals from a node that does not lead to the one that does: entries are sent, not requests."""
+
+import asyncio
+
+import msgspec
+
+from headrace.cluster import words
+from headrace.cluster.transport.calls import CallError, IncomingCall
+from headrace.cluster.transport.links import Links
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId
+from headrace.loop.tasks import Tasks
+from headrace.metadata.applier import check_entry
+from headrace.metadata.errors import InvalidEntry
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.raft.errors import (
+    ForwardUncertain,
+    NotLeader,
+    ProposalLost,
+    ProposalUncertain,
+    RaftError,
+    TransferInProgress,
+)
+
+
+class Forwarding:
+    """Sends entries to the leader (`metadata.quorum.Forward`), and takes those of others."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._tasks = Tasks()
+        self.sent = 0
+        """Proposals that were sent to a leader."""
+        self.served = 0
+        """Proposals of other nodes."""
+
+    async def __call__(self, leader: BrokerId, data: bytes, timeout_ms: int) -> int:
+        node = self._links.identity.node
+        self.sent += 1
+        try:
+            payload = await self._links.call(leader, data, timeout_ms, kind=words.PROPOSE)
+            response = words.decode_response(payload)
+        except CallError as error:
+            if error.is_uncertain:
+                raise ForwardUncertain(leader, str(error)) from None
+            raise NotLeader(node, None) from None
+        except msgspec.MsgspecError as error:
+            raise ForwardUncertain(leader, f"a response that cannot be read: {error}") from None
+        match response:
+            case words.Proposed(index):
+                return index
+            case words.Failed(is_uncertain=True, message=message):
+                raise ForwardUncertain(leader, message)
+            case words.Failed(may_retry=True):
+                raise NotLeader(node, None)
+            case words.Failed(code, message):
+                raise RaftError(ErrorCode(code), message)
+            case _:
+                raise ForwardUncertain(leader, f"an unexpected {type(response).__name__}")
+
+    def serve(self, quorum: MetadataQuorum) -> None:
+        """Take the proposals of other nodes from now on."""
+        self._links.serve(words.PROPOSE, lambda call: self._take(quorum, call))
+
+    def close(self) -> None:
+        self._tasks.cancel()
+
+    def _take(self, quorum: MetadataQuorum, call: IncomingCall) -> None:
+        self.served += 1
+        data = bytes(call.payload)
+        try:
+            check_entry(data)
+        except InvalidEntry as error:
+            reason = f"an entry that this node cannot read: {error}"
+            failed = words.Failed(ErrorCode.UNSUPPORTED_VERSION, reason)
+            call.answer(words.encode(failed))
+            return
+        self._tasks.start(_propose(quorum, data, call))
+
+
+async def _propose(quorum: MetadataQuorum, data: bytes, call: IncomingCall) -> None:
+    """Propose here; this node does not send it on, so that proposals cannot go round in circles."""
+    response: words.Response
+    try:
+        response = words.Proposed(await quorum.driver.propose(data))
+    except (NotLeader, TransferInProgress, ProposalLost) as error:
+        response = words.Failed(error.code, error.message, may_retry=True)
+    except ProposalUncertain as error:
+        response = words.Failed(error.code, error.message, is_uncertain=True)
+    except KafkaError as error:
+        response = words.Failed(error.code, error.message)
+    except asyncio.CancelledError:
+        call.answer(words.encode(words.Failed(ErrorCode.NOT_CONTROLLER, "", is_uncertain=True)))
+        raise
+    call.answer(words.encode(response))

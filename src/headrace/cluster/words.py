@@ -1,0 +1,131 @@
+"""What nodes say to each other besides Raft and seed 002: the payloads of calls, by kind.
+
+Kinds of Headrace's own begin at 64, behind all that seed 002 may come to have.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headrace.wire.schema import Buffer
+
+PROPOSE: Final = 66
+"""An entry of the metadata log for the leader; the payload is the entry itself."""
+HEARTBEAT: Final = 67
+REGISTER: Final = 69
+ASK: Final = 70
+"""What a node is: the first question of one that starts."""
+
+_Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Address = Annotated[str, Meta(max_length=300)]
+_Text = Annotated[str, Meta(max_length=2000)]
+
+
+class _Word(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The form they share: an array that begins with the name of the class."""
+
+
+class Failed(_Word, frozen=True):
+    """Nothing was done, or it is not known whether."""
+
+    code: int
+    """Kafka's error code."""
+    message: _Text
+    is_uncertain: bool = False
+    may_retry: bool = False
+    """Whether the next leader may take it."""
+
+
+class Proposed(_Word, frozen=True):
+    """An entry is applied by the leader."""
+
+    index: _Epoch
+
+
+class Ask(_Word, frozen=True):
+    """Say what you are; I am here."""
+
+    address: _Address
+    """The node port of the node that asks."""
+
+
+class Blank(_Word, frozen=True):
+    """A node without a cluster, and the seeds that it was given."""
+
+    seeds: tuple[_Address, ...]
+
+
+class Forming(_Word, frozen=True):
+    """A node that is about to found a cluster."""
+
+
+class Member(_Word, frozen=True):
+    """A node of a cluster."""
+
+    cluster_id: str
+    leader: _Address
+    """The node port of the leader, empty if the node knows none."""
+
+
+class Register(_Word, frozen=True):
+    """A node starts: it joins the cluster, or comes back to it."""
+
+    address: _Address
+    """Of its node port."""
+    broker: bytes
+    """A RegisterBroker, encoded."""
+    clean_epoch: int
+    """The broker epoch in which it last closed its logs, -1 if it did not."""
+    token: _Text = ""
+
+
+class Registered(_Word, frozen=True):
+    """A node is in the metadata log."""
+
+    cluster_id: str
+    broker_epoch: _Epoch
+    index: _Epoch
+    """Of the entry; the node is up to date once it has applied it."""
+    nodes: dict[int, _Address]
+    """The node ports of the cluster."""
+
+
+class Redirected(_Word, frozen=True):
+    """Somebody else leads."""
+
+    address: _Address
+
+
+class Heartbeat(_Word, frozen=True):
+    """A node is alive."""
+
+    broker_epoch: _Epoch
+    applied_index: _Epoch
+    is_stopping: bool = False
+
+
+class Heard(_Word, frozen=True):
+    """What the controller holds of a node."""
+
+    is_fenced: bool
+    may_stop: bool = False
+    """Whether everything is handed over that a stopping node led."""
+
+
+Request = Ask | Register | Heartbeat
+Response = Failed | Proposed | Blank | Forming | Member | Registered | Redirected | Heard
+
+encode: Final = msgspec.msgpack.Encoder().encode
+_requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
+_responses: Final[msgspec.msgpack.Decoder[Response]] = msgspec.msgpack.Decoder(Response)
+
+
+def decode_request(payload: Buffer) -> Request:
+    """Read a request; msgspec.MsgspecError if it is none."""
+    return _requests.decode(payload)
+
+
+def decode_response(payload: Buffer) -> Response:
+    """Read a response; msgspec.MsgspecError if it is none."""
+    return _responses.decode(payload)

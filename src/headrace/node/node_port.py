@@ -1,0 +1,83 @@
+"""The address of a node for other nodes, and the secret that they share."""
+
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from headrace import config
+from headrace.cluster.address_book import Address, format_address, parse_address
+from headrace.config import InvalidSetting, Setting, Settings, Source
+from headrace.server.listeners import ANY_ADDRESSES, parse_listener
+
+SECRET_BYTES_MIN: Final = 16
+SECRET_BYTES_MAX: Final = 4096
+
+
+def listen_address(settings: Settings) -> Address:
+    """Return where a node listens for other nodes; port 0 means any.
+
+    InvalidSetting if there is no address, or if it needs a secret and there is none.
+    """
+    text = settings[config.NODE_LISTEN]
+    if not text:
+        raise InvalidSetting(f"{config.NODE_LISTEN.name}: must be HOST:PORT")
+    host, port = parse_address(text) if not text.startswith(":") else ("", int(text[1:]))
+    is_default = settings.source(config.NODE_LISTEN.name) is Source.DEFAULT
+    if is_default and parse_listener(settings[config.LISTENERS][0]).port == 0:
+        port = 0
+    return host, port
+
+
+def advertised_address(settings: Settings, host: str, port: int) -> str:
+    """Return where other nodes reach a node that listens at an address."""
+    if text := settings[config.NODE_ADVERTISED]:
+        advertised_host, advertised_port = parse_address(text)
+        return format_address(advertised_host, advertised_port or port)
+    return format_address(socket.getfqdn() if host in ANY_ADDRESSES else host, port)
+
+
+def read_secret(settings: Settings, host: str) -> bytes | None:
+    """Return the cluster's secret, None if there is none and none is needed."""
+    path = settings[config.CLUSTER_SECRET_FILE]
+    if not path:
+        if not is_loopback(host):
+            raise InvalidSetting(
+                f"{config.NODE_LISTEN.name}={settings[config.NODE_LISTEN]} can be reached from "
+                f"other machines: set {config.CLUSTER_SECRET_FILE.name} to a file with a secret of "
+                "at least 16 bytes, the same on every node (openssl rand -hex 32 makes one)"
+            )
+        return None
+    try:
+        secret = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise InvalidSetting(
+            f"{config.CLUSTER_SECRET_FILE.name}={path}: {error.strerror}"
+        ) from None
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise InvalidSetting(
+            f"{config.CLUSTER_SECRET_FILE.name}={path}: has {len(secret)} bytes, must have "
+            f"{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
+        )
+    return secret
+
+
+def read_token(settings: Settings) -> str:
+    """Return the token with which a node joins, empty if it has none."""
+    path = settings[config.JOIN_TOKEN_FILE]
+    return _read(config.JOIN_TOKEN_FILE, path).decode("ascii", "replace") if path else ""
+
+
+def _read(setting: Setting[str], path: str) -> bytes:
+    try:
+        return Path(path).read_bytes().strip()
+    except OSError as error:
+        raise InvalidSetting(f"{setting.name}={path}: {error.strerror}") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host; a name other than localhost may not be."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
