@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from headrace import config
+
 if TYPE_CHECKING:
     from headrace.node.node import Node
 
@@ -10,13 +12,21 @@ def explain_unready(node: "Node") -> str | None:
     """Return why the node is not ready, or None if it is.
 
     A node is ready, for a load balancer for example, when the metadata log has a leader, so that
-    changes can be made, and the listeners accept connections.
+    changes can be made, this node has nearly all of it, others count on this node, and the
+    listeners accept connections.
     """
-    driver = node.broker.quorum.driver
+    broker = node.broker
+    driver = broker.quorum.driver
     if driver.failure is not None:
         return f"the metadata log has stopped: {driver.failure}"
     if driver.state.leader is None:
-        return "the metadata log has no leader: " + " ".join(node.broker.quorum.explain())
+        return "the metadata log has no leader: " + " ".join(broker.quorum.explain())
+    lag = driver.state.log.commit - driver.applied_index
+    if lag > node.settings[config.READY_LAG_ENTRIES_MAX]:
+        return f"this node lacks {lag} committed entries of the metadata log"
+    registered = broker.image.broker(node.node_id)
+    if registered is None or registered.is_fenced:
+        return "the controller has fenced this node: it has not heard from it in time"
     if not node.is_ready:
         return "the listeners do not serve: the node is starting or stopping"
     return None

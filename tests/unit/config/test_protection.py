@@ -13,7 +13,7 @@ from headrace.config.setting import AnySetting
 SOUNDS_LIKE_PROTECTION = re.compile(
     r"ssl|sasl|auth|secur|principal|token|password|early\.start|policy\.class|quota\.callback"
 )
-NO_PROTECTION = {"listener.security.protocol.map"}
+NO_PROTECTION = {"listener.security.protocol.map", "headrace.join.token.file"}
 """What has the sound and an effect; tested by what is in it."""
 PROTECTING = sorted(
     name
