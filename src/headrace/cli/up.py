@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
     help="The data directory; created if missing.",
 )
 @click.option("--listen", help="HOST:PORT for clients; port 0 picks a free one.")
+@click.option("--node-listen", help="HOST:PORT for other nodes; port 0 picks a free one.")
+@click.option("--seeds", help="HOST:PORT,... of the nodes that form the cluster: their node ports.")
 @click.option(
     "--config",
     "config_file",
@@ -47,11 +49,25 @@ logger = logging.getLogger(__name__)
 )
 @click.option("--set", "pairs", multiple=True, help="key=value, by Kafka's names; repeatable.")
 def up(
-    data: Path | None, listen: str | None, config_file: Path | None, pairs: tuple[str, ...]
+    data: Path | None,
+    listen: str | None,
+    node_listen: str | None,
+    seeds: str | None,
+    config_file: Path | None,
+    pairs: tuple[str, ...],
 ) -> None:
-    """Start a node: clients on 127.0.0.1:9092, HTTP on 9094, data in ./headrace-data."""
+    """Start a node: clients on 127.0.0.1:9092, HTTP on 9094, data in ./headrace-data.
+
+    With --seeds it forms a cluster with the nodes there, or joins theirs.
+    """
+    given = {
+        config.LOG_DIRS.name: None if data is None else str(data),
+        config.LISTENERS.name: None if listen is None else f"PLAINTEXT://{listen}",
+        config.NODE_LISTEN.name: node_listen,
+        config.SEEDS.name: seeds,
+    }
     try:
-        settings = load_settings(config_file, os.environ, _overrides(data, listen, pairs))
+        settings = load_settings(config_file, os.environ, _overrides(given, pairs))
     except (InvalidSetting, OSError) as error:
         _give_up(str(error))
     write_log_lines(as_json=settings[config.LOG_FORMAT] == "json")
@@ -76,9 +92,11 @@ async def _run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await node.start()
+    if not await _start(node, stopping):
+        return
     for listener in node.listeners:
         _announce(f"listening on {listener.host}:{listener.port} ({listener.name})")
+    _announce(f"node port {node.node_port}")
     web = None
     if settings[config.HTTP_LISTEN]:
         from headrace.web.server import WebServer  # noqa: PLC0415  heavy, and may be off
@@ -92,6 +110,20 @@ async def _run(settings: Settings) -> None:
     await node.stop()
     if failure is not None:
         raise NodeFailed(f"the metadata log has failed, so the node has stopped: {failure}")
+
+
+async def _start(node: "Node", stopping: asyncio.Event) -> bool:
+    """Start a node, which may wait for its cluster; return whether it was not told to stop."""
+    starting = asyncio.ensure_future(node.start())
+    told = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    await asyncio.wait({starting})
+    return False
 
 
 def _announce(text: str) -> None:
@@ -114,17 +146,14 @@ async def _wait_for_end(node: "Node", stopping: asyncio.Event) -> str | None:
     return failure
 
 
-def _overrides(data: Path | None, listen: str | None, pairs: Iterable[str]) -> dict[str, str]:
+def _overrides(given: Mapping[str, str | None], pairs: Iterable[str]) -> dict[str, str]:
     overrides = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator:
             raise InvalidSetting(f"--set {pair}: write it as key=value")
         overrides[name.strip()] = value.strip()
-    if data is not None:
-        overrides[config.LOG_DIRS.name] = str(data)
-    if listen is not None:
-        overrides[config.LISTENERS.name] = f"PLAINTEXT://{listen}"
+    overrides |= {name: text for name, text in given.items() if text is not None}
     return overrides
 
 

@@ -3,13 +3,25 @@
 from types import SimpleNamespace
 from typing import Any
 
+from headrace.config import load_settings
 from headrace.web.health import explain_unready
 
 
-def node(*, leader: int | None = 1, failure: str | None = None, is_ready: bool = True) -> Any:
-    driver = SimpleNamespace(failure=failure, state=SimpleNamespace(leader=leader))
+def node(
+    *,
+    leader: int | None = 1,
+    failure: str | None = None,
+    is_ready: bool = True,
+    applied_index: int = 2000,
+    is_fenced: bool = False,
+) -> Any:
+    state = SimpleNamespace(leader=leader, log=SimpleNamespace(commit=2000))
+    driver = SimpleNamespace(failure=failure, state=state, applied_index=applied_index)
     quorum = SimpleNamespace(driver=driver, explain=lambda: ["Node 1 has asked for votes."])
-    return SimpleNamespace(broker=SimpleNamespace(quorum=quorum), is_ready=is_ready)
+    image = SimpleNamespace(broker=lambda _: SimpleNamespace(is_fenced=is_fenced))
+    broker = SimpleNamespace(quorum=quorum, image=image)
+    settings = load_settings(overrides={"headrace.ready.lag.entries.max": "10"})
+    return SimpleNamespace(broker=broker, is_ready=is_ready, node_id=1, settings=settings)
 
 
 def test_a_node_with_a_leader_and_listeners_is_ready() -> None:
@@ -20,3 +32,5 @@ def test_what_is_missing_is_said() -> None:
     assert "Node 1 has asked for votes." in (explain_unready(node(leader=None)) or "")
     assert "the disk is gone" in (explain_unready(node(failure="the disk is gone")) or "")
     assert "listeners do not serve" in (explain_unready(node(is_ready=False)) or "")
+    assert "lacks 11 committed entries" in (explain_unready(node(applied_index=1989)) or "")
+    assert "fenced" in (explain_unready(node(is_fenced=True)) or "")
