@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
     help="A server.properties or a TOML file.",
 )
 @click.option("--set", "pairs", multiple=True, help="key=value, by Kafka's names; repeatable.")
-def up(
+def up(  # noqa: PLR0917  one for each option
     data: Path | None,
     listen: str | None,
     node_listen: str | None,

@@ -15,7 +15,7 @@ the session of every other node, `forwarding` the proposals; SWIM hints at who c
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from headrace import config
@@ -101,6 +101,10 @@ class Cluster:
     @property
     def node(self) -> BrokerId:
         return self.links.identity.node
+
+    @property
+    def is_controller(self) -> bool:
+        return self.controller is not None and self.controller.is_active
 
     async def open(self, host: str, port: int) -> int:
         """Listen for other nodes; return the port. OSError if the address cannot be had."""
@@ -245,6 +249,12 @@ class Cluster:
         self._allow_swim()
         if self.presence is not None:
             self.presence.note_image()
+
+    def cut(self, nodes: Iterable[BrokerId]) -> None:
+        """Behave as if the network to these nodes, and no others, was cut: for tests."""
+        self.links.cut(nodes)
+        if self.swim is not None:
+            self.swim.unreachable = self.links.unreachable
 
     async def leave(self, timeout_seconds: float) -> None:
         """Hand over what this node leads, before it stops."""

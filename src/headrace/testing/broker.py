@@ -9,31 +9,23 @@ It runs in a thread with its own loop, so that clients of any kind may block the
 thread, or run on the test's loop. `headrace.testing.plugin` offers it as pytest fixtures.
 """
 
-import asyncio
-import concurrent.futures
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-import uvloop
-
-from headrace.client import Admin, Consumer, Producer, Start
-from headrace.client.configs import Resource, ResourceType
-from headrace.client.fetched import ConsumedRecord
-from headrace.client.producer import HeadersLike
 from headrace.config import load_settings
 from headrace.loop.clock import Clock
 from headrace.node.node import Node
+from headrace.testing.conveniences import Conveniences
 from headrace.testing.faults import Faults
+from headrace.testing.life import Life, crash
 
-WAIT_SECONDS_MAX: Final = 30
-"""The timeout of every call to the broker."""
 DEFAULTS: Final = {
     "http.listen": "",
     "listeners": "PLAINTEXT://127.0.0.1:0",
+    "headrace.node.listen": "127.0.0.1:0",
     # Groups start, and continue after a change, within milliseconds.
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
@@ -59,12 +51,9 @@ DEFAULTS: Final = {
 """Settings that make tests fast. docs/testing.md lists them with Kafka's defaults."""
 
 T = TypeVar("T")
-Value = bytes | str | None
-Row = Value | tuple[Value, Value]
-"""A value, or a key with its value."""
 
 
-class TestBroker:
+class TestBroker(Conveniences):
     """One node on 127.0.0.1 with its own directory. Methods may be called from any thread."""
 
     __test__ = False  # not a test class, despite its name
@@ -81,7 +70,7 @@ class TestBroker:
         self._is_temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="headrace-"))
         self._settings = {**_with_defaults(settings or {}), "log.dirs": str(self.folder)}
-        self._life: _Life | None = None
+        self._life: Life | None = None
 
     # Life
 
@@ -90,7 +79,7 @@ class TestBroker:
         if self._life is not None:
             raise RuntimeError("this broker runs already")
         settings = load_settings(None, {}, self._settings)
-        life = _Life(Node(settings, clock=self.clock.of_node))
+        life = Life(Node(settings, clock=self.clock.of_node))
         try:
             life.run(life.node.start())
         except BaseException:
@@ -101,6 +90,8 @@ class TestBroker:
         names = (listener.name for listener in life.node.listeners)
         ports = (f"{each.host}:{each.port}" for each in life.node.listeners)
         self._settings["listeners"] = ",".join(map("{}://{}".format, names, ports))
+        host = self._settings["headrace.node.listen"].rpartition(":")[0]
+        self._settings["headrace.node.listen"] = f"{host}:{life.node.node_port}"
 
     def stop(self) -> None:
         """Shut down cleanly: drain, flush, mark as clean. Do nothing if not running."""
@@ -120,8 +111,16 @@ class TestBroker:
         life, self._life = self._life, None
         if life is None:
             raise RuntimeError("this broker does not run")
-        life.run(_crash(life.node))
+        life.resume()
+        life.run(crash(life.node))
         life.end()
+
+    def pause(self) -> None:
+        """Let the broker do nothing until `resume`, as if it was stopped by a signal."""
+        self._running.pause()
+
+    def resume(self) -> None:
+        self._running.resume()
 
     def close(self) -> None:
         """Stop, and remove the data if the folder is temporary."""
@@ -134,6 +133,7 @@ class TestBroker:
     def _end(self, end: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
         life, self._life = self._life, None
         if life is not None:
+            life.resume()
             life.call(self.faults.close_held)
             try:
                 life.run(end(life.node))
@@ -163,6 +163,18 @@ class TestBroker:
         """The node itself; belongs to its own thread, see `run`."""
         return self._running.node
 
+    @property
+    def is_running(self) -> bool:
+        return self._life is not None
+
+    def set(self, name: str, text: str) -> None:
+        """Give a setting another value, from the next start on."""
+        self._settings[name] = text
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function on the broker's loop."""
+        self._running.call(function)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the broker's loop and return its result."""
         if self._life is None:
@@ -170,82 +182,10 @@ class TestBroker:
         return self._running.run(work)
 
     @property
-    def _running(self) -> "_Life":
+    def _running(self) -> "Life":
         if self._life is None:
             raise RuntimeError("this broker does not run")
         return self._life
-
-    # Topics and records
-
-    def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
-    ) -> str:
-        """Create a topic, ready to use on return; return its name."""
-        self.run(self._create_topic(name, partitions, configs or {}))
-        return name
-
-    def produce(
-        self,
-        topic: str,
-        *rows: Row,
-        partition: int | None = None,
-        headers: HeadersLike = (),
-        timestamp_ms: int | None = None,
-    ) -> list[int]:
-        """Append records, acknowledged when this returns; return their offsets.
-
-        A record is a value or a pair of key and value, text or bytes. All of them have the same
-        headers, pairs or a mapping, and the same timestamp, which is now if it is not given.
-        """
-        headers = tuple(headers.items() if isinstance(headers, Mapping) else headers)
-        return self.run(self._produce(topic, rows, partition, headers, timestamp_ms))
-
-    def consume(self, topic: str, start: int | None = None) -> list[ConsumedRecord]:
-        """Return a topic's current records, partition by partition, from an offset or the start.
-
-        Committed records only: neither those of aborted transactions, nor anything after the
-        first record of an open one.
-        """
-        records = self.run(self._consume(topic, Start.BEGINNING if start is None else start))
-        return sorted(records, key=lambda record: (record.partition, record.offset))
-
-    def configure_group(self, group: str, configs: Mapping[str, str]) -> None:
-        """Set configs of a group by Kafka's names, such as `share.auto.offset.reset`.
-
-        The group need not exist yet.
-        """
-        self.run(self._configure_group(group, configs))
-
-    async def _configure_group(self, group: str, configs: Mapping[str, str]) -> None:
-        async with Admin(self.bootstrap) as admin:
-            await admin.alter_configs(Resource(ResourceType.GROUP, group), set=configs)
-
-    async def _create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        async with Admin(self.bootstrap) as admin:
-            await admin.create_topic(name, partitions, configs=configs)
-
-    async def _produce(
-        self,
-        topic: str,
-        rows: Iterable[Row],
-        partition: int | None,
-        headers: HeadersLike,
-        timestamp_ms: int | None,
-    ) -> list[int]:
-        async with Producer(self.bootstrap) as producer:
-            deliveries = []
-            for row in rows:
-                key, value = row if isinstance(row, tuple) else (None, row)
-                delivery = await producer.send(
-                    topic, value, key, partition, headers=headers, timestamp_ms=timestamp_ms
-                )
-                deliveries.append(delivery)
-            return [(await delivery).offset for delivery in deliveries]
-
-    async def _consume(self, topic: str, start: int | Start) -> list[ConsumedRecord]:
-        async with Consumer(self.bootstrap, read_committed=True) as consumer:
-            await consumer.assign(topic, start, until_end=True)
-            return [record async for record in consumer]
 
 
 def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
@@ -280,59 +220,10 @@ class TestClock:
         self._broker.run(_advance(self._broker.node, milliseconds))
 
 
-class _Life:
-    """A node in a thread with a loop, from start to stop."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("this is the broker's own loop, which cannot wait for itself")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(WAIT_SECONDS_MAX)
-        except concurrent.futures.TimeoutError:
-            future.cancel()
-            raise TimeoutError(f"the broker took more than {WAIT_SECONDS_MAX} s") from None
-
-    def call(self, function: Callable[[], None]) -> None:
-        async def call() -> None:
-            function()
-
-        self.run(call())
-
-    def end(self) -> None:
-        """Stop the loop and wait for its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WAIT_SECONDS_MAX)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(_cancel_all())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            asyncio.set_event_loop(None)
-            self._loop.close()
-
-
 async def _drain_and_crash(node: Node) -> None:
     """Stop cleanly for clients, without a flush: the data is not needed any more."""
     await node.drain()
-    await _crash(node)
-
-
-async def _crash(node: Node) -> None:
-    node.crash()
-    # Both only stop writers: a killed process has no threads left.
-    await node.broker.quorum.stop()
-    await _cancel_all()
+    await crash(node)
 
 
 async def _advance(node: Node, milliseconds: int) -> None:
@@ -343,10 +234,3 @@ async def _advance(node: Node, milliseconds: int) -> None:
     await upkeep.run_producer_expiry()
     await upkeep.run_flushes()
     await upkeep.run_removal()
-
-
-async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

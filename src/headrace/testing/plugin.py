@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from headrace.testing.broker import TestBroker
+    from headrace.testing.cluster import TestCluster
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +36,15 @@ def headrace_module(headrace_settings: Mapping[str, str]) -> "Iterator[TestBroke
 def headrace_session(headrace_settings: Mapping[str, str]) -> "Iterator[TestBroker]":
     """One broker for all tests of a run; with pytest-xdist, of a worker."""
     yield from _serve(headrace_settings)
+
+
+@pytest.fixture
+def headrace_cluster(headrace_settings: Mapping[str, str]) -> "Iterator[TestCluster]":
+    """A cluster of three nodes for one test."""
+    from headrace.testing.cluster import TestCluster  # noqa: PLC0415  see above
+
+    with TestCluster(settings=headrace_settings) as cluster:
+        yield cluster
 
 
 def _serve(settings: Mapping[str, str]) -> "Iterator[TestBroker]":

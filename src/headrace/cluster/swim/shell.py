@@ -78,6 +78,8 @@ class SwimShell(asyncio.DatagramProtocol):
         self._timer_due_seconds = 0.0
         """Kept here, as uvloop returns a handle without a time for what is due at once."""
         self._left: asyncio.Future[None] = self._loop.create_future()
+        self.unreachable: frozenset[NodeId] = frozenset()
+        """Nodes that are cut off: for tests."""
         self.dropped: Counter[str] = Counter()
         """Datagrams that were dropped, by reason."""
 
@@ -168,6 +170,8 @@ class SwimShell(asyncio.DatagramProtocol):
         if isinstance(opened, Refusal):
             self.dropped[opened.value] += 1
             return
+        if opened.sender in self.unreachable:
+            return
         try:
             message = decode_message(opened.data, opened.sender, opened.boot_epoch)
         except InvalidMessage:
@@ -195,7 +199,7 @@ class SwimShell(asyncio.DatagramProtocol):
             self._on_event(event)
 
     def _send(self, to: Peer, data: bytes) -> None:
-        if self._endpoint is None:
+        if self._endpoint is None or to.node in self.unreachable:
             return
         address = self._addresses.find(to.host, to.port)
         if address is None:

@@ -72,6 +72,8 @@ class Links:
         self.call_handlers: dict[int, CallHandler] = {}
         self.stranger_refusals: Counter[Reason] = Counter()
         """Refusals of connections whose peer had not proven who it is."""
+        self.unreachable: frozenset[NodeId] = frozenset()
+        """Nodes that `cut` has cut off."""
         self._secret = secret
         self._address_of = address_of
         self._folder_of = folder_of
@@ -122,6 +124,22 @@ class Links:
         for purpose in Purpose:
             if (link := self._links.get((node, purpose))) is not None:
                 link.hurry()
+
+    def cut(self, nodes: Iterable[NodeId]) -> None:
+        """Reach these nodes no more, nor be reached by them, as if the network was cut: for tests.
+
+        All others are reached again.
+        """
+        self.unreachable = frozenset(nodes)
+        reason = "the network is cut"
+        for (node, _), link in self._links.items():
+            if node in self.unreachable:
+                link.drop(reason)
+            else:
+                link.hurry()
+        for accepted in tuple(self._accepted):
+            if accepted.peer is not None and accepted.peer.node in self.unreachable:
+                accepted.connection.close(reason)
 
     def joined(self, cluster_id: str) -> None:
         """Be of a cluster from now on: connections are opened anew with its id."""
@@ -228,11 +246,11 @@ class Links:
         return Local(self.identity, self._secret, nonce, is_loopback)
 
     def address_of(self, node: NodeId) -> Address | None:
-        return self._address_of(node)
+        return None if node in self.unreachable else self._address_of(node)
 
     def judge(self, peer: Identity) -> Refused | None:
         """Say why a node that has proven itself is not taken."""
-        if self._is_closing:
+        if self._is_closing or peer.node in self.unreachable:
             return CLOSING
         folder = self._folder_of(peer.node)
         if folder is not None and folder != peer.folder_id:
