@@ -85,6 +85,14 @@ def test_a_follower_leaves_the_isr_without_a_new_leader_epoch() -> None:
     assert cluster.partition().leader_epoch == 0
 
 
+def test_a_leader_that_lives_stays_even_if_it_is_not_the_preferred_one() -> None:
+    cluster = cluster_of(assign(1, 2, 3, leader=2))
+    fence(cluster, THREE)
+    assert led_by(cluster) == (2, (1, 2))
+    unfence(cluster, THREE)
+    assert cluster.partition().leader_epoch == 0
+
+
 def test_the_last_of_the_isr_stays_in_it_and_leads_when_it_is_back() -> None:
     cluster = cluster_of(assign(1, 2, isr=(1,)))
     fence(cluster, ONE)
@@ -228,6 +236,8 @@ def check_rows(before: Image, after: Image, brokers: Iterable[BrokerId]) -> None
         assert set(row.isr) <= set(was.isr)
         assert row.leader == NO_LEADER or row.leader in row.isr
         assert row.leader_epoch - was.leader_epoch == (row.leader != was.leader)
+        if was.leader in row.isr and is_active(after, was.leader):
+            assert row.leader == was.leader
         if not set(row.replicas).intersection(brokers):
             assert row == was
 
