@@ -25,6 +25,7 @@ from headrace.cluster.controller import Controller
 from headrace.cluster.forwarding import Forwarding
 from headrace.cluster.joining import CannotJoin, Joining, ask_for_peers
 from headrace.cluster.presence import Presence
+from headrace.cluster.registrar import Admission
 from headrace.cluster.swim import events as swim_events
 from headrace.cluster.swim.sealing import Sealer
 from headrace.cluster.swim.settings import swim_settings
@@ -66,10 +67,15 @@ class Cluster:
         disk: Disk,
         *,
         secret: bytes | None,
+        now_ms: Callable[[], int],
+        needs_tokens: bool = False,
         on_client: OnClient | None = None,
         on_superseded: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        """`now_ms` is the wall clock; with `needs_tokens` a node that is no seed joins with one."""
         self._settings = settings
+        self._now_ms = now_ms
+        self._needs_tokens = needs_tokens
         self._secret = secret
         self._disk = disk
         self._on_superseded = on_superseded
@@ -139,6 +145,9 @@ class Cluster:
             session_timeout_ms=settings[config.BROKER_SESSION_TIMEOUT_MS],
             heartbeat_interval_ms=settings[config.BROKER_HEARTBEAT_INTERVAL_MS],
             voters_max=settings[config.VOTERS_MAX],
+            admission=Admission(
+                self._now_ms, self._secret if self._needs_tokens else None, self._seeds
+            ),
         )
         self.presence = Presence(
             quorum,

@@ -8,37 +8,30 @@ replaced proposes in vain.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Container, Iterator, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
+from headrace.cluster.plans import propose_plan
+from headrace.cluster.registrar import Admission, Registrar
 from headrace.cluster.sessions import SessionRow, Sessions
 from headrace.cluster.transport.calls import IncomingCall, InvalidPayload
 from headrace.cluster.transport.links import Links
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
-from headrace.metadata.ddl import ChangeBroker, Ddl, RegisterBroker, decode_ddl, encode_ddl
-from headrace.metadata.entries import (
-    Batch,
-    CatalogDdl,
-    Entry,
-    Join,
-    PromoteToVoter,
-    TopologyChange,
-)
-from headrace.metadata.errors import InvalidEntry
+from headrace.metadata.ddl import ChangeBroker, Ddl
+from headrace.metadata.entries import PromoteToVoter, TopologyChange
+from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
-from headrace.metadata.state import Broker, NodeState
-from headrace.raft.errors import MembershipRefused, RaftError
-from headrace.replication.elections import plan_fencing, plan_registration, plan_unfencing
+from headrace.metadata.state import NodeState
+from headrace.raft.errors import MembershipRefused, RaftStopped
+from headrace.replication.elections import plan_fencing, plan_unfencing
 
-ENTRY_CHANGES_MAX: Final = 200
-"""The most changes of an entry: applying one blocks the loop until it is done."""
 RETRY_SECONDS: Final = 0.1
 """When a change that the quorum did not take is tried again."""
 
@@ -59,21 +52,24 @@ class Controller:
         session_timeout_ms: int,
         heartbeat_interval_ms: int,
         voters_max: int,
+        admission: Admission,
     ) -> None:
         self._quorum = quorum
         self._driver = quorum.driver
         self._links = links
         self._addresses = addresses
         self._voters_max = voters_max
+        self._registrar = Registrar(quorum, admission)
         self.sessions = Sessions(timeout_ms=session_timeout_ms, grace_ms=heartbeat_interval_ms * 2)
         """Of every other broker; up to date while this node is the controller."""
         self._term: int | None = None
         self._leading: asyncio.Task[None] | None = None
         self._kicked = asyncio.Event()
-        self._registering = asyncio.Lock()
         self._caught_up: set[BrokerId] = set()
         """Fenced brokers that have applied their own registration."""
         self._stopping: set[BrokerId] = set()
+        """Brokers that want to be fenced."""
+        self._must_repair = False
         self._tasks = Tasks()
         self.is_active = False
         self.fencings = 0
@@ -107,37 +103,35 @@ class Controller:
         """Put a node that starts into the metadata log, or say who can or why not."""
         if not self.is_active:
             return self._redirection()
-        async with self._registering:
-            try:
-                return await self._register(node, folder, wanted)
-            except RaftError as error:
-                return words.Failed(error.code, error.message, may_retry=True)
+        registered = await self._registrar.register(node, folder, wanted)
+        if isinstance(registered, words.Registered):
+            if node != self._driver.node:
+                self.sessions.registered(node, registered.broker_epoch, self._now_ms())
+            self._kicked.set()
+        return registered
 
     def heard(self, node: BrokerId, heartbeat: words.Heartbeat) -> words.Response:
         """Renew the session of a node, and say what this controller holds of it."""
         if not self.is_active:
             return self._redirection()
+        epoch = heartbeat.broker_epoch
         broker = self._quorum.image.broker(node)
-        if broker is None or broker.broker_epoch != heartbeat.broker_epoch:
+        if broker is None or broker.broker_epoch != epoch:
             known = "not registered" if broker is None else f"in epoch {broker.broker_epoch}"
             return words.Failed(
-                ErrorCode.STALE_BROKER_EPOCH,
-                f"node {node} is {known}, not in epoch {heartbeat.broker_epoch}",
+                ErrorCode.STALE_BROKER_EPOCH, f"node {node} is {known}, not in epoch {epoch}"
             )
-        self.sessions.heard(node, heartbeat.broker_epoch, self._now_ms())
-        if heartbeat.is_stopping and not broker.is_fenced:
-            self._stopping.add(node)
-            self._kicked.set()
-        elif not heartbeat.is_stopping and broker.is_fenced:
-            self._caught_up.add(node)
+        if not self.sessions.heard(node, epoch, self._now_ms()):
+            self.sessions.registered(node, epoch, self._now_ms())
+        if heartbeat.is_stopping != broker.is_fenced:
+            (self._stopping if heartbeat.is_stopping else self._caught_up).add(node)
             self._kicked.set()
         return words.Heard(broker.is_fenced, may_stop=broker.is_fenced)
 
     # Calls of other nodes
 
     def _on_register(self, call: IncomingCall) -> None:
-        wanted = _decode(call, words.Register)
-        self._tasks.start(self._answer_register(call, wanted))
+        self._tasks.start(self._answer_register(call, _decode(call, words.Register)))
 
     async def _answer_register(self, call: IncomingCall, wanted: words.Register) -> None:
         sender = call.sender
@@ -181,29 +175,34 @@ class Controller:
 
     async def _lead(self, first_index: int) -> None:
         await self._driver.wait_applied(first_index)
-        image = self._quorum.image
-        self._caught_up.clear()
-        self._stopping.clear()
-        self.sessions.begin(
-            (
-                (broker.broker_id, broker.broker_epoch)
-                for broker in image.state.brokers.values()
-                if broker.broker_id != self._driver.node
-            ),
-            self._now_ms(),
-        )
-        self.is_active = True
-        logger.info("node %d is the controller, in term %s", self._driver.node, self._term)
+        self._begin()
+        steps = [self._repair, self._fence, self._unfence, self._tend_members]
         while True:
             self._kicked.clear()
             is_done = True
-            for step in (self._fence, self._unfence, self._tend_members):
+            for step in steps:
                 try:
                     is_done &= await step()
-                except RaftError as error:
+                except RaftStopped:
+                    return
+                except KafkaError as error:  # the quorum does not take it now, or refuses it
                     is_done = False
-                    logger.debug("the controller tries again: %s", error)
+                    logger.info("the controller tries again: %s", error)
             await self._pause(is_done)
+
+    def _begin(self) -> None:
+        """Start the session of every broker afresh: nobody knows what the last controller heard."""
+        self._caught_up.clear()
+        self._stopping.clear()
+        self._must_repair = True
+        others = (
+            (broker.broker_id, broker.broker_epoch)
+            for broker in self._quorum.image.state.brokers.values()
+            if broker.broker_id != self._driver.node
+        )
+        self.sessions.begin(others, self._now_ms())
+        self.is_active = True
+        logger.info("node %d is the controller, in term %s", self._driver.node, self._term)
 
     async def _pause(self, is_done: bool) -> None:
         """Wait until there is something to do."""
@@ -220,49 +219,50 @@ class Controller:
 
     # What a controller does; each returns whether nothing is left to be done
 
-    async def _fence(self) -> bool:
-        for node, epoch in self.sessions.expired(self._now_ms()):
-            broker = self._quorum.image.broker(node)
-            if broker is None:
-                self.sessions.forget(node)
-            elif broker.broker_epoch != epoch or broker.is_fenced:
-                self.sessions.fenced(node, epoch)
-            else:
-                logger.warning("node %d is fenced: it was not heard from in time", node)
-                await self._fence_broker(broker)
-        for node in tuple(self._stopping):
-            self._stopping.discard(node)
-            broker = self._quorum.image.broker(node)
-            if broker is not None and not broker.is_fenced:
-                logger.info("node %d is fenced: it stops", node)
-                await self._fence_broker(broker, is_shutting_down=True)
+    async def _repair(self) -> bool:
+        """Finish what the controller before may have left half done."""
+        if self._must_repair:
+            await propose_plan(self._quorum, _plan_repair)
+            self._must_repair = False
         return True
 
-    async def _fence_broker(self, broker: Broker, *, is_shutting_down: bool | None = None) -> None:
-        node, epoch = broker.broker_id, broker.broker_epoch
-        fencing = ChangeBroker(node, epoch, is_fenced=True, is_shutting_down=is_shutting_down)
-        plan = plan_fencing(self._quorum.image, node)
-        changes: Iterator[Ddl] = chain([fencing], plan)
-        await self._propose_all(map(_entry, changes))
-        self.fencings += 1
-        self.sessions.fenced(node, epoch)
+    async def _fence(self) -> bool:
+        """Fence the brokers whose sessions ended and those that stop, all at once.
+
+        One after the other, the next leader of a partition might be one that is fenced next.
+        """
+        image, now_ms = self._quorum.image, self._now_ms()
+        gone: dict[BrokerId, int] = {}
+        for node, epoch in self.sessions.expired(now_ms):
+            broker = image.broker(node)
+            if broker is None:
+                self.sessions.forget(node)
+            elif broker.broker_epoch != epoch:
+                self.sessions.registered(node, broker.broker_epoch, now_ms)
+            else:
+                gone[node] = epoch
+                logger.warning("node %d is fenced: it was not heard from in time", node)
+        for node in self._stopping:
+            if (broker := image.broker(node)) is not None:
+                gone[node] = broker.broker_epoch
+                logger.info("node %d is fenced: it stops", node)
+        if gone:
+            stopping = frozenset(self._stopping)
+            await propose_plan(self._quorum, lambda image: _plan_fencing(image, gone, stopping))
+            self.fencings += len(gone)
+            self._stopping -= stopping
+            for node, epoch in gone.items():
+                self.sessions.fenced(node, epoch)
+        return True
 
     async def _unfence(self) -> bool:
-        own = self._driver.node
-        for node in (*self._caught_up, own):
-            self._caught_up.discard(node)
+        """Unfence brokers that have caught up, this node among them."""
+        for node in (*self._caught_up, self._driver.node):
             broker = self._quorum.image.broker(node)
-            if broker is None or not broker.is_fenced:
-                continue
-            if node == own and broker.is_shutting_down:
-                continue
-            logger.info("node %d is unfenced", node)
-            unfencing = ChangeBroker(
-                node, broker.broker_epoch, is_fenced=False, is_shutting_down=False
-            )
-            # Who gets a leader is planned once the node may lead.
-            await self._propose_all([_entry(unfencing)])
-            await self._propose_all(map(_entry, plan_unfencing(self._quorum.image, node)))
+            if broker is not None and broker.is_fenced:
+                logger.info("node %d is unfenced", node)
+                await propose_plan(self._quorum, partial(_plan_unfencing, node=node))
+            self._caught_up.discard(node)
         return True
 
     async def _tend_members(self) -> bool:
@@ -302,61 +302,40 @@ class Controller:
             and (broker is not None and not broker.is_fenced)
         )
 
-    async def _register(
-        self, node: BrokerId, folder: bytes, wanted: words.Register
-    ) -> words.Response:
-        image = self._quorum.image
-        try:
-            ddl = decode_ddl(wanted.broker)
-        except InvalidEntry as error:
-            return words.Failed(ErrorCode.UNSUPPORTED_VERSION, str(error))
-        if not isinstance(ddl, RegisterBroker) or (ddl.broker_id, ddl.log_dirs) != (
-            node,
-            (folder,),
-        ):
-            return words.Failed(ErrorCode.INVALID_REQUEST, f"not a registration of node {node}")
-        former = image.broker(node)
-        if former is not None and former.log_dirs and folder not in former.log_dirs:
-            return _wiped(node)
-        is_own = node == self._driver.node
-        changes: list[Entry] = [TopologyChange(Join(node, wanted.address))]
-        if former is not None and former.incarnation_id != ddl.incarnation_id:
-            if not former.is_fenced:
-                changes.append(_entry(ChangeBroker(node, former.broker_epoch, is_fenced=True)))
-            was_clean = wanted.clean_epoch == former.broker_epoch
-            changes += map(_entry, plan_registration(image, node, was_clean=was_clean))
-        # A controller has all that is committed, so it need not wait to be unfenced.
-        changes.append(_entry(msgspec.structs.replace(ddl, is_fenced=not is_own)))
-        try:
-            index = await self._propose_all(changes)
-            if is_own:
-                await self._propose_all(map(_entry, plan_unfencing(self._quorum.image, node)))
-        except KafkaError as error:
-            if isinstance(error, RaftError):
-                raise
-            return words.Failed(error.code, error.message)
-        image = self._quorum.image
-        broker = image.broker(node)
-        if broker is None or broker.incarnation_id != ddl.incarnation_id:
-            return words.Failed(
-                ErrorCode.DUPLICATE_BROKER_REGISTRATION, "another process has registered since"
-            )
-        if not is_own:
-            self.sessions.registered(node, broker.broker_epoch, self._now_ms())
-        self._kicked.set()
-        addresses = {row.node_id: row.addr for row in image.state.nodes.values()}
-        return words.Registered(image.state.cluster_id, broker.broker_epoch, index, addresses)
-
-    async def _propose_all(self, changes: Iterable[Entry]) -> int:
-        """Propose changes in order, as few entries; return the last index. Refused if one is."""
-        rest = iter(changes)
-        index = 0
-        while entries := tuple(islice(rest, ENTRY_CHANGES_MAX)):
-            index = await self._quorum.propose(Batch(entries))
-        return index
-
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _plan_fencing(
+    image: Image, gone: Mapping[BrokerId, int], stopping: Container[BrokerId]
+) -> Iterator[Ddl]:
+    """Plan that brokers are fenced, in the epochs in which they were not heard from."""
+    there = {
+        node: epoch
+        for node, epoch in gone.items()
+        if (broker := image.broker(node)) is not None and broker.broker_epoch == epoch
+    }
+    for node, epoch in there.items():
+        broker = image.broker(node)
+        if broker is not None and not broker.is_fenced:
+            stops = True if node in stopping else None
+            yield ChangeBroker(node, epoch, is_fenced=True, is_shutting_down=stops)
+    yield from plan_fencing(image, *there)
+
+
+def _plan_unfencing(image: Image, node: BrokerId) -> Iterator[Ddl]:
+    broker = image.broker(node)
+    if broker is not None and broker.is_fenced:
+        yield ChangeBroker(node, broker.broker_epoch, is_fenced=False, is_shutting_down=False)
+    yield from plan_unfencing(image, node)
+
+
+def _plan_repair(image: Image) -> Iterator[Ddl]:
+    brokers = image.state.brokers
+    yield from plan_fencing(image, *(node for node, each in brokers.items() if each.is_fenced))
+    for node, broker in brokers.items():
+        if not broker.is_fenced:
+            yield from plan_unfencing(image, node)
 
 
 def _decode(call: IncomingCall, expected: type[W]) -> W:
@@ -367,16 +346,3 @@ def _decode(call: IncomingCall, expected: type[W]) -> W:
     if not isinstance(request, expected):
         raise InvalidPayload(f"a {type(request).__name__} in place of a {expected.__name__}")
     return request
-
-
-def _entry(ddl: Ddl) -> CatalogDdl:
-    return CatalogDdl(encode_ddl(ddl))
-
-
-def _wiped(node: BrokerId) -> words.Failed:
-    return words.Failed(
-        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-        f"node {node} is known with another data folder: if that one is lost, remove the node from "
-        f"the cluster first (`headrace cluster remove {node}` on any other node), then start this "
-        "one again; if it is not, give this one another node.id",
-    )

@@ -36,7 +36,13 @@ from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
 from headrace.node.apis import SERVED, load_handler
-from headrace.node.node_port import advertised_address, listen_address, read_secret, read_token
+from headrace.node.node_port import (
+    advertised_address,
+    is_loopback,
+    listen_address,
+    read_secret,
+    read_token,
+)
 from headrace.node.parts import Parts
 from headrace.node.registration import name_cluster, registration
 from headrace.node.upkeep import Upkeep
@@ -261,7 +267,13 @@ class Node:
         secret = self._given_secret or read_secret(self.settings, host)
         identity = begin_life(disk, self.node_id, self.clock.now_ms())
         cluster = self._cluster = Cluster(
-            identity, self.settings, disk, secret=secret, on_superseded=self._give_up
+            identity,
+            self.settings,
+            disk,
+            secret=secret,
+            now_ms=self.clock.now_ms,
+            needs_tokens=not is_loopback(host),
+            on_superseded=self._give_up,
         )
         try:
             self.node_port = await cluster.open(host, port)

@@ -26,6 +26,13 @@ def listen_address(settings: Settings) -> Address:
     is_default = settings.source(config.NODE_LISTEN.name) is Source.DEFAULT
     if is_default and parse_listener(settings[config.LISTENERS][0]).port == 0:
         port = 0
+    seeds = settings[config.SEEDS] or settings[config.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS]
+    local = [seed for seed in seeds if is_loopback(parse_address(seed)[0])]
+    if local and not is_loopback(host):
+        raise InvalidSetting(
+            f"{config.SEEDS.name}: {local[0]} is another node on every machine; name each seed "
+            "with an address that other machines reach"
+        )
     return host, port
 
 

@@ -1,0 +1,131 @@
+"""Registering nodes: who may join or come back, and the entries that say so.
+
+The controller uses it. Registrations are made one after the other, so that what was checked against
+the image still holds when the entries are applied.
+"""
+
+import asyncio
+from collections.abc import Callable, Container
+
+import msgspec
+
+from headrace.cluster import words
+from headrace.cluster.plans import ddl_entry, propose_all, propose_plan
+from headrace.cluster.tokens import begin_join, check_token, denied_by, finish_join
+from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId
+from headrace.metadata.ddl import ChangeBroker, RegisterBroker, decode_ddl
+from headrace.metadata.entries import Entry, Join, TopologyChange
+from headrace.metadata.errors import InvalidEntry
+from headrace.metadata.join_tokens import JoinClaim
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.token_states import TokenRefused
+from headrace.raft.errors import RaftError
+from headrace.replication.elections import plan_registration, plan_unfencing
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What a new node needs to be let in."""
+
+    now_ms: Callable[[], int]
+    """The wall clock."""
+    token_secret: bytes | None = None
+    """What signs join tokens; None if no token is needed."""
+    invited: Container[str] = ()
+    """The addresses of nodes that need no token."""
+
+
+class Registrar:
+    """Puts nodes that start into the metadata log."""
+
+    def __init__(self, quorum: MetadataQuorum, admission: Admission) -> None:
+        self._quorum = quorum
+        self._admission = admission
+        self._lock = asyncio.Lock()
+
+    async def register(
+        self, node: BrokerId, folder: bytes, wanted: words.Register
+    ) -> words.Registered | words.Failed:
+        """Register a node whose connection proved its id and its data folder, or say why not."""
+        async with self._lock:
+            try:
+                return await self._register(node, folder, wanted)
+            except RaftError as error:
+                return words.Failed(error.code, error.message, may_retry=True)
+            except KafkaError as error:
+                return words.Failed(error.code, error.message)
+
+    async def _register(
+        self, node: BrokerId, folder: bytes, wanted: words.Register
+    ) -> words.Registered | words.Failed:
+        quorum = self._quorum
+        ddl = _read(wanted, node, folder)
+        former = quorum.image.broker(node)
+        if former is not None and former.log_dirs and folder not in former.log_dirs:
+            raise _wiped(node)
+        claim = await self._take_token(node, wanted)
+        is_own = node == quorum.driver.node
+        changes: list[Entry] = [TopologyChange(Join(node, wanted.address))]
+        if former is not None and former.incarnation_id != ddl.incarnation_id:
+            if not former.is_fenced:
+                changes.append(ddl_entry(ChangeBroker(node, former.broker_epoch, is_fenced=True)))
+            was_clean = wanted.clean_epoch == former.broker_epoch
+            await propose_plan(
+                quorum, lambda image: plan_registration(image, node, was_clean=was_clean)
+            )
+        # A controller has all that is committed, so it need not wait to be unfenced.
+        changes.append(ddl_entry(msgspec.structs.replace(ddl, is_fenced=not is_own)))
+        if claim is not None:
+            changes.append(finish_join(claim, wanted.address, self._admission.now_ms()))
+        index = await propose_all(quorum, changes)
+        if is_own:
+            await propose_plan(quorum, lambda image: plan_unfencing(image, node))
+        image = quorum.image
+        broker = image.broker(node)
+        if broker is None or broker.incarnation_id != ddl.incarnation_id:
+            return words.Failed(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION, "another process has registered since"
+            )
+        addresses = {row.node_id: row.addr for row in image.state.nodes.values()}
+        return words.Registered(image.state.cluster_id, broker.broker_epoch, index, addresses)
+
+    async def _take_token(self, node: BrokerId, wanted: words.Register) -> JoinClaim | None:
+        """Let a new node in with its token; TokenDenied if it must not, None if it needs none."""
+        image, secret = self._quorum.image, self._admission.token_secret
+        is_known = image.node(node) is not None
+        if secret is None or is_known or wanted.address in self._admission.invited:
+            return None
+        if not wanted.token:
+            raise KafkaError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                f"node {node} at {wanted.address} is new and not one of headrace.seeds, so it "
+                f"needs a join token: `headrace cluster token create --node-id {node}` prints one, "
+                "which goes into the file that headrace.join.token.file names",
+            )
+        now_ms = self._admission.now_ms()
+        claim = check_token(wanted.token, secret, node, now_ms)
+        try:
+            await propose_all(self._quorum, begin_join(image, claim, wanted.address, now_ms))
+        except TokenRefused as refused:
+            raise denied_by(refused, self._quorum.image.join_token(claim.token_hash)) from None
+        return claim
+
+
+def _read(wanted: words.Register, node: BrokerId, folder: bytes) -> RegisterBroker:
+    """Return the entry of a node that says who it is; raise KafkaError if it says otherwise."""
+    try:
+        ddl = decode_ddl(wanted.broker)
+    except InvalidEntry as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from None
+    if not isinstance(ddl, RegisterBroker) or (ddl.broker_id, ddl.log_dirs) != (node, (folder,)):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is no registration of node {node}")
+    return ddl
+
+
+def _wiped(node: BrokerId) -> KafkaError:
+    return KafkaError(
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        f"node {node} is known with another data folder: if that one is lost, remove the node from "
+        f"the cluster first (`headrace cluster remove {node}` at any other node), then start this "
+        "one again; if it is not, give this one another node.id",
+    )
