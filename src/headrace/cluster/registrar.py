@@ -92,7 +92,7 @@ class Registrar:
     async def _take_token(self, node: BrokerId, wanted: words.Register) -> JoinClaim | None:
         """Let a new node in with its token; TokenDenied if it must not, None if it needs none."""
         image, secret = self._quorum.image, self._admission.token_secret
-        is_known = image.node(node) is not None
+        is_known = image.node(node) is not None or node == self._quorum.driver.node
         if secret is None or is_known or wanted.address in self._admission.invited:
             return None
         if not wanted.token:
