@@ -20,8 +20,9 @@ the producer has.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -49,7 +50,8 @@ from headrace.txn.coordinator import transaction_coordinator
 from headrace.txn.ending import end, end_bumping
 from headrace.txn.initialization import init_producer_id
 from headrace.txn.machine import TransactionsMachine
-from headrace.txn.markers import Marker, MarkerWriter
+from headrace.txn.marker_sending import MarkerSender, OnWritten
+from headrace.txn.markers import Marker
 from headrace.txn.partitions import add_partitions, verify_partitions
 from headrace.txn.records import RECORD_TYPES, to_record, to_transaction
 from headrace.txn.state import EPOCH_MAX, NOT_STARTED_MS, Place, Producer, Transaction
@@ -108,7 +110,7 @@ class ScriptedTransactions:
             load_settings(overrides=self._settings),
             lambda: self._image,
             cast(Clock, self),
-            cast(MarkerWriter, self._partitions),
+            cast(MarkerSender, self._partitions),
         )
         self._coordinator.lead(0, self._journal)
         await self._settle()
@@ -287,7 +289,17 @@ class Partitions:
         self.held: dict[Place, list[Reply[None]]] = {}
         self._say = say
 
-    def write(self, place: Place, marker: Marker, on_written: Reply[None]) -> None:
+    def send(
+        self,
+        marker: Marker,
+        places: Iterable[Place],
+        is_wanted: Callable[[], bool],
+        on_written: OnWritten,
+    ) -> None:
+        for place in places:
+            self._write(place, marker, partial(on_written, place))
+
+    def _write(self, place: Place, marker: Marker, on_written: Reply[None]) -> None:
         code = self.refusals.get(place)
         what = "commit" if marker.is_commit else "abort"
         fate = "held" if place in self.held else code.name if code else "written"

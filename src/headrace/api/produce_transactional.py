@@ -86,6 +86,7 @@ def refusal_of(error: KafkaError, version: int) -> Unverified:
         error,
         is_abortable_known=version >= FIRST_WITH_ABORTABLE,
         try_again=ErrorCode.NOT_ENOUGH_REPLICAS,
+        is_completing_known=version >= FIRST_JOINING,
     )
 
 

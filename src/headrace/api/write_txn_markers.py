@@ -2,11 +2,14 @@
 
 KIP-98, KIP-890 (the version of the transaction, from 2). Coordinators send it to the leaders of
 partitions, and administrators end a transaction with it that nobody coordinates any more (KIP-664).
-The response is sent once all markers are committed.
+The response is sent once all markers are committed, or after half of `request.timeout.ms` with
+REQUEST_TIMED_OUT for those that are not: a partition without replicas must not keep a coordinator
+from the response for the others.
 
 The work is in `txn.markers`.
 """
 
+from headrace import config
 from headrace.coordinator.machine import Reply
 from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
 from headrace.server.broker import Broker
@@ -27,6 +30,7 @@ from headrace.wire.messages.write_txn_markers_response import (
 
 async def handle(broker: Broker, request: Request) -> WriteTxnMarkersResponse:
     body: WriteTxnMarkersRequest = request.body
+    timeout_seconds = broker.settings[config.REQUEST_TIMEOUT_MS] / 2000
     response = WriteTxnMarkersResponse(markers=[])
     asked: list[tuple[WritableTxnMarker, str, WritableTxnMarkerPartitionResult]] = []
     for each in body.markers:
@@ -49,7 +53,8 @@ async def handle(broker: Broker, request: Request) -> WriteTxnMarkersResponse:
         if (refused := _refused(each)) is not None:
             reply(refused)
         else:
-            broker.markers.write((topic, row.partition_index), _marker(each), reply)
+            place = topic, row.partition_index
+            broker.markers.write(place, _marker(each), reply, timeout_seconds=timeout_seconds)
 
     errors = await ask_in_slices(asked, write)
     for (_, _, row), error in zip(asked, errors, strict=True):

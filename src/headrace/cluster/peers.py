@@ -1,71 +1,227 @@
-"""Connections to other nodes of the cluster: one each, opened on demand."""
+"""Connections to the other brokers of the cluster, which speak Kafka's protocol.
+
+    states = peers.line("states")                 # one line for each purpose
+    response = await states.send(node_id, request)
+
+Requests of one connection are answered in their order, so what may wait long must not share one
+with what must not: each purpose has a line, and a line has one connection to each broker, opened on
+demand. A broker is reached at the address that it registered last; what is in flight to a former
+registration fails. After a failure there is a pause, during which requests fail at once: callers
+retry, and a broker that is gone must not cost a connection attempt each time.
+"""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from headrace import config
 from headrace.client.addresses import Address
 from headrace.client.connection import Connection, open_connection
-from headrace.client.errors import NotReachable
+from headrace.client.errors import NotReachable, UnsupportedApi
 from headrace.client.settings import ClientSettings
 from headrace.config import AnySettings
+from headrace.errors import KafkaError
 from headrace.ids import BrokerId
 from headrace.metadata.image import Image
-from headrace.wire import APIS
+from headrace.surroundings import new_random
+from headrace.wire import APIS, ApiKey
 from headrace.wire.schema import Message
+
+REQUESTS_MAX: Final = 1000
+"""The most pending requests of one line to one broker."""
+FIRST_PAUSE_SECONDS: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 1.0
+"""How long a broker that could not be reached is left alone; doubled with each failure."""
+
+
+class _Registration(NamedTuple):
+    """Where a broker is, and since which registration."""
+
+    address: Address
+    broker_epoch: int
 
 
 class BrokerPeers:
-    """Connections to the brokers of the image (`headrace.share.persister.Peers`)."""
+    """Lines to the brokers of the image."""
 
     def __init__(self, settings: AnySettings, image_of: Callable[[], Image]) -> None:
         self._listener: str = settings[config.INTER_BROKER_LISTENER_NAME] or ""
-        self._client = ClientSettings(
-            client_id=f"headrace-node-{settings[config.NODE_ID]}",
-            request_timeout_ms=settings[config.REQUEST_TIMEOUT_MS],
-        )
+        self._client_id = f"headrace-node-{settings[config.NODE_ID]}"
+        self._request_timeout_ms: int = settings[config.REQUEST_TIMEOUT_MS]
         self._image_of = image_of
-        self._connections: dict[BrokerId, asyncio.Task[Connection]] = {}
+        self._lines: dict[str, PeerLine] = {}
+        self.on_close: list[Callable[[], None]] = []
+        """Ends the work of those who send, before the connections close."""
 
-    async def send(self, node_id: BrokerId, request: Message) -> Any:
-        """Send a request; raise NotReachable without a response, UnsupportedApi if unsupported."""
-        connection = await self._connection(node_id)
-        return await connection.request(request, APIS[request.API_KEY].response)
+    def line(self, purpose: str) -> "PeerLine":
+        """Return the line for a purpose, with connections of its own."""
+        found = self._lines.get(purpose)
+        if found is None:
+            client = ClientSettings(
+                client_id=f"{self._client_id}-{purpose}",
+                request_timeout_ms=self._request_timeout_ms,
+            )
+            found = self._lines[purpose] = PeerLine(client, self._registration)
+        return found
+
+    def refresh(self) -> None:
+        """Close connections to brokers that are fenced, gone, or registered anew.
+
+        Call it when a broker's registration changed: requests in flight fail then, and their
+        callers look for another broker without waiting for a timeout.
+        """
+        for line in self._lines.values():
+            line.refresh()
 
     def close(self) -> None:
-        """Close all connections."""
-        connections, self._connections = self._connections, {}
-        for opening in connections.values():
-            if opening.cancel() or opening.cancelled() or opening.exception() is not None:
-                continue
-            opening.result().close()
+        """Close all connections; pending requests fail with NotReachable, and so do later ones."""
+        for end_work in self.on_close:
+            end_work()
+        for line in self._lines.values():
+            line.close()
 
-    async def _connection(self, node_id: BrokerId) -> Connection:
-        """Return the connection to a node; a new one if the node moved or disconnected."""
-        address = self._address(node_id)
-        opening = self._connections.get(node_id)
-        if opening is not None and opening.done() and not _is_usable(opening, address):
-            opening = None
-        if opening is None:
-            opening = asyncio.get_running_loop().create_task(open_connection(address, self._client))
-            self._connections[node_id] = opening
-        return await asyncio.shield(opening)
-
-    def _address(self, node_id: BrokerId) -> Address:
+    def _registration(self, node_id: BrokerId) -> _Registration:
+        """Return where a broker is; raise NotReachable if it is not up."""
         broker = self._image_of().broker(node_id)
         if broker is None or broker.is_fenced or not broker.endpoints:
             raise NotReachable(f"node {node_id} is not up")
         named = [each for each in broker.endpoints if each.listener == self._listener]
         endpoint = (named or broker.endpoints)[0]
-        return Address(endpoint.host, endpoint.port)
+        return _Registration(Address(endpoint.host, endpoint.port), broker.broker_epoch)
 
 
-def _is_usable(opening: "asyncio.Task[Connection]", address: Address) -> bool:
-    if opening.cancelled() or opening.exception() is not None:
-        return False
-    connection = opening.result()
-    if connection.address == address and connection.is_open:
-        return True
-    connection.close()
-    return False
+class PeerLine:
+    """One connection to each broker (`headrace.share.persister.Peers`)."""
+
+    def __init__(
+        self, client: ClientSettings, registration_of: Callable[[BrokerId], _Registration]
+    ) -> None:
+        self._client = client
+        self._registration_of = registration_of
+        self._peers: dict[BrokerId, _Peer] = {}
+        self._is_closed = False
+
+    async def send(self, node_id: BrokerId, request: Message, *, version_min: int = 0) -> Any:
+        """Send a request and return its response.
+
+        Raise NotReachable without a response, UnsupportedApi if the broker does not know the
+        request in `version_min` or above.
+        """
+        peer = self._peer(node_id)
+        if peer.pending_count >= REQUESTS_MAX:
+            raise NotReachable(f"{peer.name} already has {REQUESTS_MAX} requests to respond to")
+        peer.pending_count += 1
+        try:
+            return await peer.ask(request, version_min)
+        finally:
+            peer.pending_count -= 1
+
+    def refresh(self) -> None:
+        """Close connections to brokers that are fenced, gone, or registered anew."""
+        for node_id in tuple(self._peers):
+            try:
+                self._peer(node_id)
+            except NotReachable:
+                self._peers.pop(node_id).close()
+
+    def close(self) -> None:
+        self._is_closed = True
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
+            peer.close()
+
+    def _peer(self, node_id: BrokerId) -> "_Peer":
+        if self._is_closed:
+            raise NotReachable("this node stops")
+        registration = self._registration_of(node_id)
+        peer = self._peers.get(node_id)
+        if peer is None or peer.registration != registration:
+            if peer is not None:
+                peer.close()
+            peer = self._peers[node_id] = _Peer(node_id, registration, self._client)
+        return peer
+
+
+class _Peer:
+    """One registration of a broker, and the connection to it."""
+
+    def __init__(
+        self, node_id: BrokerId, registration: _Registration, client: ClientSettings
+    ) -> None:
+        self.name = f"node {node_id} at {registration.address}"
+        self.registration = registration
+        self.pending_count = 0
+        self._client = client
+        self._opening: asyncio.Task[Connection] | None = None
+        self._failure_count = 0
+        self._failure = ""
+        self._retry_at = 0.0
+        """Before this time, in loop time, requests fail at once."""
+        self._random = new_random()
+
+    async def ask(self, request: Message, version_min: int) -> Any:
+        opening = self._connect()
+        try:
+            connection = await self._opened(opening)
+            key = ApiKey(request.API_KEY)
+            if connection.version_of(key) < version_min:
+                raise UnsupportedApi(
+                    f"{self.name} does not serve {APIS[key].name} v{version_min} or newer"
+                )
+            response = await connection.request(request, APIS[key].response)
+        except NotReachable as error:
+            self._on_failed(opening, error)
+            raise
+        self._failure_count = 0
+        return response
+
+    def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is None or opening.cancel() or _is_failed(opening):
+            return
+        opening.result().close()
+
+    def _connect(self) -> "asyncio.Task[Connection]":
+        opening = self._opening
+        if opening is not None and (not opening.done() or _is_open(opening)):
+            return opening
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._retry_at:
+            raise NotReachable(self._failure)
+        opening = self._opening = loop.create_task(self._open())
+        opening.add_done_callback(_is_failed)  # its waiters may all be cancelled
+        return opening
+
+    async def _open(self) -> Connection:
+        try:
+            return await open_connection(self.registration.address, self._client)
+        except KafkaError as error:
+            raise NotReachable(f"{self.name} refuses the connection: {error}") from error
+
+    async def _opened(self, opening: "asyncio.Task[Connection]") -> Connection:
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if opening.cancelled() and not (task and task.cancelling()):
+                raise NotReachable(f"the connection to {self.name} was closed here") from None
+            raise
+
+    def _on_failed(self, opening: "asyncio.Task[Connection]", error: NotReachable) -> None:
+        """Leave the broker alone for a while; counted once for a connection."""
+        if opening is not self._opening:
+            return
+        self._opening = None
+        self._failure = str(error)
+        self._failure_count += 1
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(self._failure_count - 1, 10), PAUSE_SECONDS_MAX)
+        pause *= self._random.uniform(0.5, 1.0)
+        self._retry_at = asyncio.get_running_loop().time() + pause
+
+
+def _is_failed(opening: "asyncio.Task[Connection]") -> bool:
+    return opening.cancelled() or opening.exception() is not None
+
+
+def _is_open(opening: "asyncio.Task[Connection]") -> bool:
+    return not _is_failed(opening) and opening.result().is_open

@@ -9,8 +9,6 @@ from typing import Final
 Row = tuple[str, str, str | None, tuple[float | None, float | None] | tuple[str, ...], str, bool]
 
 ACCEPTED: Final[tuple[Row, ...]] = (
-    ("add.partitions.to.txn.retry.backoff.max.ms", "INT", "100", (0, None), "read-only", False),
-    ("add.partitions.to.txn.retry.backoff.ms", "INT", "20", (1, None), "read-only", False),
     ("alter.config.policy.class.name", "CLASS", None, (), "read-only", False),
     ("alter.log.dirs.replication.quota.window.num", "INT", "11", (1, None), "read-only", False),
     (

@@ -34,6 +34,19 @@ TRANSACTION_PARTITION_VERIFICATION_ENABLE: Final = boolean(
     "Whether a partition verifies that it is part of a transaction before it accepts records.",
     scope=Scope.CLUSTER_WIDE,
 )
+ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = int32(
+    "add.partitions.to.txn.retry.backoff.ms",
+    20,
+    "How long a partition waits before it asks again whether it may join a transaction, while the "
+    "producer's former one is being completed.",
+    at_least=1,
+)
+ADD_PARTITIONS_RETRY_MAX_MS: Final = int32(
+    "add.partitions.to.txn.retry.backoff.max.ms",
+    100,
+    "For how long a partition asks again before the producer is told to retry.",
+    at_least=0,
+)
 TRANSACTION_STATE_LOG_MIN_ISR: Final = int32(
     "transaction.state.log.min.isr",
     2,

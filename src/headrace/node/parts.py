@@ -33,9 +33,11 @@ from headrace.share.persister import StatePersister
 from headrace.topics.dead_letters import create_dead_letter_topic, refuse_dead_letter_topic
 from headrace.topics.internal import create_internal_topic
 from headrace.txn.coordinator import transaction_coordinator
+from headrace.txn.marker_sending import MarkerSender
 from headrace.txn.markers import MarkerWriter
 from headrace.txn.producer_ids import ProducerIds
 from headrace.txn.verification import Verification
+from headrace.txn.verification_sending import VerificationSender
 
 
 @dataclass(slots=True)
@@ -74,23 +76,34 @@ class Parts:
         replicas = Replicas(node_id, folder, image, topic_settings, counters)
         inflating, turns = Inflating(live[config.INFLATING_THREADS]), Turns()
         groups = group_coordinator(live, image, clock)
-        markers = MarkerWriter(replicas, groups, clock)
-        transactions = transaction_coordinator(live, image, clock, markers)
-        verification = Verification(transactions, replicas, image)
-        share_states = share_state_coordinator(live, image, clock)
         peers = BrokerPeers(live.at_start, image)
+        markers = MarkerWriter(replicas, groups, clock)
+        marker_sender = MarkerSender(node_id, image, markers, peers.line("markers"))
+        transactions = transaction_coordinator(live, image, clock, marker_sender)
+        verification_sender = VerificationSender(peers.line("verification"))
+        verification = Verification(
+            node_id,
+            live,
+            transactions,
+            replicas,
+            image,
+            markers=markers,
+            sender=verification_sender,
+        )
+        peers.on_close += [marker_sender.close, verification_sender.close]
+        share_states = share_state_coordinator(live, image, clock)
         persister = StatePersister(
             node_id,
             share_states,
             image,
-            peers,
+            peers.line("states"),
             create_topic=lambda: create_internal_topic(the_broker(), SHARE_STATES_TOPIC),
         )
         letters = LetterSender(
             replicas,
             image,
             clock,
-            peers,
+            peers.line("letters"),
             inflating=inflating,
             create_topic=lambda name: create_dead_letter_topic(the_broker(), name),
         )

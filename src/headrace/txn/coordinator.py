@@ -1,11 +1,13 @@
 """The coordinator of transactions, and what it does to partitions: the shell around `txn`.
 
 A transaction that is decided is handed over as a `Completion`. Each of its partitions gets a
-marker, again and again until it has it, and then the coordinator writes that it is complete.
+marker, again and again until it has it, and then the coordinator writes that it is complete. The
+leaders of the partitions may be on other nodes: `marker_sending` has the way to them.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -20,19 +22,23 @@ from headrace.metadata.features import TRANSACTION_VERSION
 from headrace.metadata.image import Image
 from headrace.txn.ending import complete, is_to_complete
 from headrace.txn.machine import TransactionsMachine
-from headrace.txn.markers import Marker, MarkerWriter
+from headrace.txn.marker_sending import MarkerSender
+from headrace.txn.markers import Marker
 from headrace.txn.records import RECORD_TYPES
 from headrace.txn.state import Completion, Place, TransactionsState
 
-RETRY_SECONDS: Final = 0.1
-"""How long a partition that cannot take its marker is left alone."""
+FIRST_RETRY_SECONDS: Final = 0.1
+RETRY_SECONDS_MAX: Final = 1.0
+"""How long partitions that cannot take their markers are left alone; doubled with each attempt."""
+MARKERS_AT_ONCE: Final = 100
+"""How many partitions of a transaction get their marker in one turn of the loop."""
 
 Transactions = Coordinator[TransactionsMachine]
 logger = logging.getLogger(__name__)
 
 
 def transaction_coordinator(
-    settings: AnySettings, image_of: Callable[[], Image], clock: Clock, writer: MarkerWriter
+    settings: AnySettings, image_of: Callable[[], Image], clock: Clock, sender: MarkerSender
 ) -> Transactions:
     """Return the transaction coordinator."""
     under_way: dict[tuple[int, str], _Completing] = {}
@@ -45,12 +51,15 @@ def transaction_coordinator(
             former.cancel()
         shard = transactions.shard_at(index)
         if shard is not None:
-            epoch = writer.leader_epoch(TRANSACTIONS_TOPIC, index)
-            begun = _Completing(
-                shard, completion, epoch, writer, on_over=partial(under_way.pop, key, None)
+            epoch = sender.leader_epoch(TRANSACTIONS_TOPIC, index)
+            under_way[key] = begun = _Completing(
+                shard, completion, epoch, sender, partial(end, key)
             )
-            under_way[key] = begun
             begun.attempt()
+
+    def end(key: tuple[int, str], over: _Completing) -> None:
+        if under_way.get(key) is over:  # not a newer one
+            del under_way[key]
 
     def make(index: int) -> TransactionsMachine:
         return TransactionsMachine(
@@ -79,44 +88,45 @@ class _Completing:
         shard: Shard[TransactionsMachine],
         completion: Completion,
         coordinator_epoch: int,
-        writer: MarkerWriter,
-        *,
-        on_over: Callable[[], object],
+        sender: MarkerSender,
+        on_over: "Callable[[_Completing], None]",
     ) -> None:
         self._shard = shard
         self._completion = completion
         self._coordinator_epoch = coordinator_epoch
-        self._writer = writer
+        self._sender = sender
         self._on_over = on_over
-        self._todo = list(completion.partitions)
+        self._todo = deque(completion.partitions)
+        """Partitions to be asked in this attempt."""
+        self._failed: list[Place] = []
+        """Those of the next one."""
         self._asked = 0
         """How many markers are not known yet to be written or not."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._attempts = 0
+        self._timer: asyncio.Handle | None = None
         self._is_over = False
 
     def attempt(self) -> None:
-        """Write the markers that are not written yet."""
+        """Send the markers that are not written yet."""
         self._timer = None
         if not self._is_wanted():
             self.cancel()
             return
-        places, self._todo = self._todo, []
-        self._asked = len(places) + 1
-        marker = self._marker()
-        for place in places:
-            self._writer.write(place, marker, partial(self._on_written, place))
+        places = [self._todo.popleft() for _ in range(min(len(self._todo), MARKERS_AT_ONCE))]
+        self._asked += len(places) + 1
+        self._sender.send(self._marker(), places, self._is_wanted, self._on_written)
         self._on_answer()
 
     def cancel(self) -> None:
-        """Stop writing markers: the transaction is over, or this node no longer coordinates it."""
+        """Stop sending markers: the transaction is over, or this node no longer coordinates it."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        self._on_over()
+        self._on_over(self)
 
     def _is_wanted(self) -> bool:
         """Return whether the transaction still waits; a late marker could end the next one."""
-        if self._shard.state is not State.ACTIVE:
+        if self._is_over or self._shard.state is not State.ACTIVE:
             return False
         found = self._shard.machine.state.transactions.get(self._completion.transactional_id)
         return found is not None and is_to_complete(found, self._completion)
@@ -132,15 +142,25 @@ class _Completing:
         )
 
     def _on_written(self, place: Place, error: KafkaError | None) -> None:
+        if self._is_over:
+            return
+        if error is not None and error.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            # The next coordinator of this id ends its transactions.
+            logger.warning(
+                "%s-%d takes no marker of transactional id %s: %s",
+                *(*place, self._completion.transactional_id, error.message),
+            )
+            self.cancel()
+            return
         if error is not None and not self._is_settled(place, error):
-            self._todo.append(place)
+            self._failed.append(place)
         self._on_answer()
 
     def _is_settled(self, place: Place, error: KafkaError) -> bool:
         """Return whether a partition needs no marker any more."""
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return True  # deleted, and the records with it
-        if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        if error.code in _UNTAKEN:
             logger.warning(
                 "%s-%d takes no marker of transactional id %s: %s",
                 *(*place, self._completion.transactional_id, error.message),
@@ -150,13 +170,28 @@ class _Completing:
 
     def _on_answer(self) -> None:
         self._asked -= 1
-        if self._asked or self._is_over:
+        if self._is_over:
             return
         if self._todo:
-            self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self.attempt)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_soon(self.attempt)
+        elif self._asked:
             return
+        elif self._failed:
+            self._attempt_later()
+        else:
+            self._complete()
+
+    def _attempt_later(self) -> None:
+        self._todo.extend(self._failed)
+        self._failed.clear()
+        self._attempts += 1
+        pause = min(FIRST_RETRY_SECONDS * 2 ** min(self._attempts - 1, 10), RETRY_SECONDS_MAX)
+        self._timer = asyncio.get_running_loop().call_later(pause, self.attempt)
+
+    def _complete(self) -> None:
         self._is_over = True
-        self._on_over()
+        self._on_over(self)
         completion = self._completion
         self._shard.write(
             lambda machine, now_ms: complete(machine.state, completion, now_ms), _ignore
@@ -165,3 +200,13 @@ class _Completing:
 
 def _ignore(_: object) -> None:
     """Drop a reply: a transaction that could not be completed is loaded as prepared."""
+
+
+_UNTAKEN: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""Errors of a partition that has no open transaction of this producer, and never will."""

@@ -4,6 +4,8 @@ A partition of `__consumer_offsets` gets its marker through the coordinator of g
 know that offsets count from then on.
 """
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace.coordinator.coordinator import Coordinator
@@ -36,13 +38,23 @@ class MarkerWriter:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
+        self.listeners: list[Callable[[Place, int], None]] = []
+        """Called with the partition and the producer id of each marker that is written."""
 
-    def write(self, place: Place, marker: Marker, on_written: Reply[None]) -> None:
+    def write(
+        self,
+        place: Place,
+        marker: Marker,
+        on_written: Reply[None],
+        *,
+        timeout_seconds: float | None = None,
+    ) -> None:
         """Append a marker; `on_written` is called once it is committed, or with its error.
 
         UNKNOWN_TOPIC_OR_PARTITION if there is no such partition, NOT_LEADER_OR_FOLLOWER if this
         node does not lead it, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the
-        producer or its coordinator was replaced.
+        producer or its coordinator was replaced. REQUEST_TIMED_OUT if it is in the log and not
+        committed within the timeout: it may still be.
         """
         topic, index = TopicName(place[0]), place[1]
         partition = self._replicas.find(topic, index)
@@ -53,10 +65,15 @@ class MarkerWriter:
         except KafkaError as error:
             on_written(error)
             return
+        for on_marker in self.listeners:
+            on_marker(place, marker.producer_id)
         if partition.log.high_watermark > appended.last_offset:
             on_written(None)
         else:
-            partition.produce_waiters[_Uncommitted(partition, appended, on_written)] = None
+            waiter = _Uncommitted(partition, appended, on_written)
+            partition.produce_waiters[waiter] = None
+            if timeout_seconds is not None:
+                waiter.expire_in(timeout_seconds)
 
     def leader_epoch(self, topic: TopicName, index: int) -> int:
         """Return the epoch in which this node leads a partition, -1 if it does not have it."""
@@ -87,27 +104,34 @@ class MarkerWriter:
 class _Uncommitted:
     """A marker that waits for the high watermark."""
 
-    __slots__ = ("_leader_epoch", "_offset", "_on_written", "_partition")
+    __slots__ = ("_leader_epoch", "_offset", "_on_written", "_partition", "_timer")
 
     def __init__(self, partition: Partition, appended: Appended, on_written: Reply[None]) -> None:
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._offset = appended.last_offset
         self._on_written = on_written
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expire_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def on_progress(self) -> None:
         partition = self._partition
+        name = partition.name
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
-            partition.produce_waiters.pop(self, None)
-            name = partition.name
-            self._on_written(
-                KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} has another leader now")
-            )
+            self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} has another leader now")
         elif partition.log.high_watermark > self._offset:
-            partition.produce_waiters.pop(self, None)
-            self._on_written(None)
+            self._end()
         elif (failure := partition.log.failure) is not None:
-            partition.produce_waiters.pop(self, None)
-            self._on_written(
-                KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name}: {failure}")
-            )
+            self._end(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {failure}")
+
+    def _expire(self) -> None:
+        message = f"the replicas of {self._partition.name} did not follow in time"
+        self._end(ErrorCode.REQUEST_TIMED_OUT, message)
+
+    def _end(self, code: ErrorCode = ErrorCode.NONE, message: str = "") -> None:
+        self._partition.produce_waiters.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_written(KafkaError(code, message) if code else None)
