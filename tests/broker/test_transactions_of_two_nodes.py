@@ -14,6 +14,7 @@ from headrace.ids import TRANSACTIONS_TOPIC, BrokerId
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import ControlType, read_control
 from headrace.records.header import read_headers
+from headrace.txn.marker_sending import MarkerSender
 from headrace.txn.markers import MarkerWriter
 from headrace.wire.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
@@ -280,7 +281,7 @@ def test_a_coordinator_that_stopped_in_the_middle_ends_the_transaction_later(
             producer = await Transactor(world, B).init()
             assert await producer.produce(A, "orders", 0) == [OK]
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(MarkerWriter, "write", lambda *_, **__: None)
+                patched.setattr(MarkerSender, "send", lambda *_: None)
                 assert await producer.end() == OK
                 await world.stop_node(B)
             # Nobody can say whether it may join: the client is to try again.

@@ -1,12 +1,12 @@
-"""Two nodes in one loop that serve each other's requests, with one metadata log in two copies.
+"""A cluster in one loop: nodes A and B have partitions, and C has only a vote.
 
-Each node is a quorum of one, and every entry is proposed to both, so that the images agree. There
-is no replication: a partition has one replica, and moves with its log empty.
+Each partition has one replica. So a topic says where everything is, and a node that stops takes its
+partitions along; the metadata log goes on with the other two.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,22 +29,19 @@ from headrace.ids import (
 from headrace.log import real_disk
 from headrace.metadata.ddl import (
     Assignment,
-    ChangeBroker,
     ChangePartition,
     CreateTopic,
     Ddl,
     DeleteTopic,
-    RegisterBroker,
 )
-from headrace.metadata.entries import SurrogateAlloc
 from headrace.node.node import Node
+from headrace.raft.errors import NotLeader, RaftError
 from headrace.replication.partition import Partition
 from headrace.wire import APIS, ApiKey
 from headrace.wire.schema import Message
 
-A, B = BrokerId(1), BrokerId(2)
-NODES = (A, B)
-SECONDS_MAX = 60
+A, B, C = BrokerId(1), BrokerId(2), BrokerId(3)
+SECONDS_MAX = 100
 INTERNAL = (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATES_TOPIC)
 
 
@@ -54,28 +51,23 @@ class TwoNodes:
     def __init__(self, data: Path, settings: dict[str, str]) -> None:
         self._data = data
         self._settings = settings
-        self._ports: dict[BrokerId, int] = {}
+        self._seed = ""
         self.nodes: dict[BrokerId, Node] = {}
         self._connections: dict[BrokerId, Connection] = {}
-        self._registrations = 0
-        self._topics: list[CreateTopic] = []
 
     async def start(self) -> None:
-        for node_id in NODES:
-            await self._start_node(node_id)
-        # Two quorums would hand out the same producer ids.
-        for _ in range(3):
-            wanted = self.nodes[B].broker.image.state.surrogate_hwm + 1
-            await self.nodes[B].broker.quorum.propose_for_outcome(SurrogateAlloc(wanted))
-        for node_id in NODES:
-            await self._introduce(node_id)
+        await self._start_node(C)
+        self._seed = f"127.0.0.1:{self.nodes[C].node_port}"
+        await asyncio.gather(self._start_node(A), self._start_node(B))
+        await self.settle()
 
     async def _start_node(self, node_id: BrokerId) -> None:
         settings = load_settings(
             overrides={
                 "log.dirs": str(self._data / str(node_id)),
                 "node.id": str(node_id),
-                "listeners": f"PLAINTEXT://127.0.0.1:{self._ports.get(node_id, 0)}",
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "headrace.seeds": self._seed,
                 "headrace.loop.stall.warn.ms": "0",
                 **self._settings,
             }
@@ -83,54 +75,18 @@ class TwoNodes:
         node = self.nodes[node_id] = Node(settings)
         await node.start()
 
-    async def _introduce(self, node_id: BrokerId) -> None:
-        """Register a node at the other one."""
-        other = self.other(node_id)
-        found = self.nodes[node_id].broker.image.broker(node_id)
-        assert found is not None
-        if other not in self.nodes:
-            return
-        quorum = self.nodes[other].broker.quorum
-        former = quorum.image.broker(node_id)
-        if former is not None and not former.is_fenced:
-            await quorum.propose(ChangeBroker(node_id, former.broker_epoch, is_fenced=True))
-        self._registrations += 1
-        await quorum.propose(
-            RegisterBroker(
-                node_id,
-                incarnation_id=self._registrations.to_bytes(16, "big"),
-                endpoints=found.endpoints,
-                features=found.features,
-                is_fenced=False,
-                log_dirs=found.log_dirs,
-            )
-        )
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Let the nodes see that registrations changed."""
-        for node in self.nodes.values():
-            assert node._parts is not None
-            node._parts.peers.refresh()
-
     @staticmethod
     def other(node_id: BrokerId) -> BrokerId:
         return B if node_id == A else A
 
     async def stop_node(self, node_id: BrokerId) -> None:
-        """Stop a node; the other one is not told."""
         if (connection := self._connections.pop(node_id, None)) is not None:
             connection.close()
-        node = self.nodes.pop(node_id)
-        await node.stop()
+        await self.nodes.pop(node_id).stop()
 
     async def start_node(self, node_id: BrokerId) -> None:
-        """Start a stopped node again, at another port, and let the other one know."""
+        """Start a stopped node again; it has another port then."""
         await self._start_node(node_id)
-        for topic in self._topics:
-            if self.nodes[node_id].broker.image.topic(topic.name) is None:
-                await self.nodes[node_id].broker.quorum.propose(topic)
-        await self._introduce(node_id)
         await self.settle()
 
     async def stop(self) -> None:
@@ -140,14 +96,26 @@ class TwoNodes:
     # What both agree on
 
     async def propose(self, change: Ddl) -> None:
-        for node in self.nodes.values():
-            await node.broker.quorum.propose(change)
+        """Propose a change, and wait until all nodes go by it."""
+        for _ in range(100):
+            try:
+                await self.nodes[C].broker.quorum.propose(change)
+                break
+            except NotLeader:
+                await asyncio.sleep(0.05)
         await self.settle()
 
     async def settle(self) -> None:
+        """Wait until all nodes have applied what was committed, and serve what they lead."""
         for node in self.nodes.values():
-            await node.broker.replicas.settle()
             broker = node.broker
+            while True:
+                try:
+                    await broker.quorum.read()
+                    break
+                except RaftError:  # it has no leader for a moment
+                    await asyncio.sleep(0.01)
+            await broker.replicas.settle()
             for coordinator in (broker.groups, broker.transactions, broker.share_states):
                 for shard in coordinator:
                     await shard.loaded()
@@ -155,14 +123,8 @@ class TwoNodes:
     async def create(self, name: str, *leaders: BrokerId) -> TopicId:
         """Create a topic whose partitions have these leaders."""
         topic_id = TopicId(name.encode().ljust(16, b".")[:16])
-        change = CreateTopic(
-            TopicName(name),
-            topic_id,
-            tuple(Assignment((leader,), (leader,), leader) for leader in leaders),
-            {},
-        )
-        self._topics.append(change)
-        await self.propose(change)
+        assignments = tuple(Assignment((leader,), (leader,), leader) for leader in leaders)
+        await self.propose(CreateTopic(TopicName(name), topic_id, assignments, {}))
         return topic_id
 
     async def create_internal(self, **leaders: BrokerId) -> None:
@@ -173,7 +135,7 @@ class TwoNodes:
 
     async def move(self, name: str, index: int, leader: BrokerId) -> None:
         """Give a partition with an empty log to another node."""
-        topic = next(iter(self.nodes.values())).broker.image.topic(TopicName(name))
+        topic = self.nodes[C].broker.image.topic(TopicName(name))
         assert topic is not None
         change = ChangePartition(
             topic.topic_id, PartitionIndex(index), leader=leader, isr=(leader,), replicas=(leader,)
@@ -181,8 +143,7 @@ class TwoNodes:
         await self.propose(change)
 
     async def delete(self, name: str) -> None:
-        self._topics = [each for each in self._topics if each.name != name]
-        topic = next(iter(self.nodes.values())).broker.image.topic(TopicName(name))
+        topic = self.nodes[C].broker.image.topic(TopicName(name))
         assert topic is not None
         await self.propose(DeleteTopic(topic.topic_id, 0))
 
@@ -210,11 +171,6 @@ class TwoNodes:
         found = self.nodes[node_id].broker.replicas.find(TopicName(name), index)
         assert found is not None, f"{name}-{index} is not on node {node_id}"
         return found
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until something is true; the test's own timeout ends it."""
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -31,7 +31,14 @@ from headrace.loop.counters import Counters
 from headrace.loop.watch import LoopWatch
 from headrace.metadata.applier import Outcome, Watchers
 from headrace.metadata.ddl import encode_ddl
-from headrace.metadata.events import BrokerRegistered, ConfigsChanged, NodeChanged, TopicDeleted
+from headrace.metadata.events import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ConfigsChanged,
+    NodeChanged,
+    TopicDeleted,
+)
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
@@ -370,7 +377,10 @@ class Node:
             return
         self._broker.replicas.on_outcome(outcome)
         for event in outcome.events:
-            if isinstance(event, TopicDeleted):
+            if isinstance(event, BrokerRegistered | BrokerChanged | BrokerUnregistered):
+                assert self._parts is not None
+                self._parts.peers.refresh()
+            elif isinstance(event, TopicDeleted):
                 forget_offsets(self._broker.groups, event.name, event.topic_id)
                 forget_share_states(self._broker.share_states, event.topic_id)
 
@@ -379,6 +389,8 @@ class Node:
         self.cluster.note_image()
         if self._broker is not None:
             self._broker.replicas.mark_all()
+        if self._parts is not None:
+            self._parts.peers.refresh()
 
     def _take_settings(self) -> None:
         """Go by the dynamic configs that are in the image now."""
