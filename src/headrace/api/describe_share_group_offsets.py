@@ -1,11 +1,11 @@
 """DescribeShareGroupOffsets: API key 90, versions 0 and 1.
 
 KIP-932, KIP-1226 (the lag, from 1: the records from the start of a share partition up to what its
-group may read, without those that it is done with; -1 where one of these is not known, or known to
-another node). A partition without a state begins at -1, which is not an error, nor is a group that
-does not exist.
+group may read, without those that it is done with; -1 where one of these is not known; the leaders
+of partitions on other nodes are asked). A partition without a state begins at -1, which is not an
+error, nor is a group that does not exist.
 
-The work is in `groups.share.offsets` and `share.lag`.
+The work is in `groups.share.offsets`, `share.lag` and `share.end_offsets`.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ from headrace.server.broker import Broker
 from headrace.server.gathering import ask_in_slices, ask_shard
 from headrace.server.request import Request
 from headrace.share.durable import NO_LEADER_EPOCH, StateSummary
+from headrace.share.end_offsets import EndOffsets
 from headrace.share.lag import begun_summary, share_lag
 from headrace.wire.messages.describe_share_group_offsets_request import (
     DescribeShareGroupOffsetsRequest,
@@ -61,7 +62,8 @@ async def handle(broker: Broker, request: Request) -> DescribeShareGroupOffsetsR
     known = await ask_in_slices(body.groups, look_up)
     groups, existing = await finish(_group_rows(broker, body.groups, known))
     summaries = await ask_in_slices(existing, read)
-    await finish(_fill_rows(broker, existing, summaries))
+    elsewhere = await broker.end_offsets.read([place.key for place in existing])
+    await finish(_fill_rows(broker, existing, summaries, elsewhere))
     return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
@@ -116,7 +118,10 @@ def _asked_topics(broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup) 
 
 
 def _fill_rows(
-    broker: Broker, existing: Sequence[_Described], answers: Sequence[StateSummary | KafkaError]
+    broker: Broker,
+    existing: Sequence[_Described],
+    answers: Sequence[StateSummary | KafkaError],
+    elsewhere: EndOffsets,
 ) -> Slices[None]:
     """Write what was read into the rows of partitions."""
     current = Slice()
@@ -126,6 +131,6 @@ def _fill_rows(
         else:
             summary = begun_summary(broker.share_partitions, key, answer)
             row.start_offset, row.leader_epoch = summary.start_offset, summary.leader_epoch
-            row.lag = share_lag(broker.replicas, key, summary)
+            row.lag = share_lag(broker.replicas, key, summary, elsewhere)
         if current.spend(UNITS_OF_A_LAG):
             yield

@@ -15,9 +15,8 @@ from headrace.coordinator.machine import Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.kinds import Committer
 from headrace.groups.offsets.commits import Commit, Refused, commit_offsets
-from headrace.loop.slices import Slices, finish, in_slices, run_whole
+from headrace.loop.slices import Slices, in_slices, run_whole
 from headrace.server.broker import Broker
-from headrace.server.gathering import ask_in_slices
 from headrace.server.request import LATER, Answer, Request
 from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from headrace.wire.messages.txn_offset_commit_response import (
@@ -57,6 +56,17 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
     commit = Commit(body.group_id, asked.existing, committer)
 
     def ask(commit: Commit, reply: Reply[Refused]) -> None:
+        """Commit offsets in the transaction, verified for each slice: it may end in between."""
+
+        def on_verified(error: KafkaError | None) -> None:
+            if error is not None:
+                reply(error)
+            else:
+                write(commit, reply)
+
+        broker.verify_offsets(body, request.version, on_verified)
+
+    def write(commit: Commit, reply: Reply[Refused]) -> None:
         try:
             shard = broker.groups.shard(body.group_id)
         except KafkaError as refused:
@@ -69,27 +79,9 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
             producer_epoch=body.producer_epoch,
         )
 
-    def reply(answer: "Refused | KafkaError") -> None:
-        request.answer(run_whole(respond(answer)))
-
-    def on_verified(error: KafkaError | None) -> None:
-        if error is not None:
-            reply(error)
-        else:
-            ask(commit, reply)
-
-    def verify(body: TxnOffsetCommitRequest, reply: Reply[None]) -> None:
-        broker.verify_offsets(body, request.version, reply)
-
-    async def commit_many() -> TxnOffsetCommitResponse:
-        (error,) = await ask_in_slices([body], verify)
-        if error is not None:
-            return await finish(respond(error))
-        return await commit_in_slices(commit, ask, respond)
-
     if asked.row_count > OFFSETS_AT_ONCE:
-        return commit_many()
-    broker.verify_offsets(body, request.version, on_verified)
+        return commit_in_slices(commit, ask, respond)
+    ask(commit, lambda answer: request.answer(run_whole(respond(answer))))
     return LATER
 
 

@@ -28,6 +28,7 @@ from headrace.server.broker import Broker
 from headrace.server.telemetry import Telemetry
 from headrace.share.coordinator import share_state_coordinator
 from headrace.share.dead_letter_sending import LetterSender
+from headrace.share.end_offsets import RemoteEndOffsets
 from headrace.share.led_partitions import SharePartitions
 from headrace.share.persister import StatePersister
 from headrace.topics.dead_letters import create_dead_letter_topic, refuse_dead_letter_topic
@@ -138,6 +139,7 @@ class Parts:
             share_states=share_states,
             persister=persister,
             share_partitions=share_partitions,
+            end_offsets=RemoteEndOffsets(node_id, image, peers.line("offsets")),
             turns=turns,
             verify_offsets=verification.verify_offsets,
             fetch_bytes_max=live[config.FETCH_MAX_BYTES],

@@ -18,6 +18,7 @@ from headrace.replication.fetch_sessions import FetchSessions
 from headrace.replication.replicas import Replicas
 from headrace.server.telemetry import Telemetry
 from headrace.share.coordinator import ShareStateCoordinator
+from headrace.share.end_offsets import RemoteEndOffsets
 from headrace.share.led_partitions import SharePartitions
 from headrace.share.ports import Persister
 from headrace.txn.coordinator import Transactions
@@ -55,6 +56,7 @@ class Broker:
     share_states: ShareStateCoordinator
     persister: Persister
     share_partitions: SharePartitions
+    end_offsets: RemoteEndOffsets
     turns: Turns
     """Work that can become due in large numbers at once."""
     fetch_bytes_max: int

@@ -43,6 +43,9 @@ BATCH_BYTES_MAX: Final = 256 * 1024
 """The size of a batch of letters; a larger letter gets its own."""
 WRITE_TIMEOUT_MS: Final = 30_000
 """The timeout for the replicas of a dead-letter topic."""
+AWAY_TIMEOUT_MS: Final = WRITE_TIMEOUT_MS // 2
+"""The same on another node: it is to respond before the request itself times out, which would close
+the connection under other letters."""
 ACKS_ALL: Final = -1
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
@@ -222,7 +225,7 @@ class LetterSender:
         data = PartitionProduceData(index=index, records=batch)
         request = ProduceRequest(
             acks=ACKS_ALL,
-            timeout_ms=WRITE_TIMEOUT_MS,
+            timeout_ms=AWAY_TIMEOUT_MS,
             topic_data=[
                 TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[data])
             ],

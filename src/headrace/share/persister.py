@@ -43,6 +43,8 @@ from headrace.wire.schema import Message
 
 LINE_CALLS_MAX: Final = 1000
 """The most queued calls of one share partition."""
+CALLS_A_TURN_MAX: Final = 500
+"""How many calls go to other nodes in one turn of the loop; they share few requests."""
 
 P = TypeVar("P")
 A = TypeVar("A")
@@ -300,15 +302,24 @@ class StatePersister:
             self._outgoing.setdefault(leader, []).append(call)
 
     def _send_out(self) -> None:
-        outgoing, self._outgoing = self._outgoing, {}
         if self._is_closed:
             return
-        for node_id, calls in outgoing.items():
+        left = CALLS_A_TURN_MAX
+        for node_id in tuple(self._outgoing):
+            calls = self._outgoing.pop(node_id)
+            if len(calls) > left:
+                self._outgoing[node_id] = calls[left:]
+                calls = calls[:left]
+            left -= len(calls)
             requests: dict[tuple[Kind[Any, Any], str], list[_AnyCall]] = {}
             for call in calls:
                 requests.setdefault((call.kind, call.key.group_id), []).append(call)
             for (kind, group_id), together in requests.items():
                 self._spawn(self._ask(node_id, kind, group_id, together))
+            if not left:
+                break
+        if self._outgoing:
+            asyncio.get_running_loop().call_soon(self._send_out)
 
     async def _ask(
         self, node_id: BrokerId, kind: Kind[P, A], group_id: str, calls: list[_Call[P, A]]
@@ -335,7 +346,10 @@ class StatePersister:
                 for call in calls
             ]
         for call, answer in zip(calls, answers, strict=True):
-            self._on_answer(call, answer)
+            try:
+                self._on_answer(call, answer)
+            except Exception:  # the others are to hear theirs
+                logger.exception("%s: an answer could not be taken", call.key.text)
 
 
 def _failed(error: Exception) -> KafkaError:

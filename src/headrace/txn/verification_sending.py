@@ -11,7 +11,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final, NamedTuple
 
-from headrace.coordinator.machine import Reply
+from headrace.coordinator.machine import Reply, told
+from headrace.coordinator.replies import tell
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import BrokerId
 from headrace.txn.peers import Peers, refusal, unanswered
@@ -49,7 +50,7 @@ class _Question(NamedTuple):
 
     def answer(self, answer: Codes | KafkaError) -> None:
         for reply in self.replies:
-            reply(answer)
+            tell(told(reply, answer))
 
 
 class VerificationSender:
