@@ -17,7 +17,7 @@ from headrace.wire.messages.list_offsets_response import ListOffsetsResponse
 from headrace.wire.schema import Message
 from tests.differential.connection import Connection, Ending
 
-DEADLINE_SECONDS: Final = 20
+DEADLINE_SECONDS: Final = 60
 PAGE_BYTES: Final = 4096
 MIB: Final = 1024 * 1024
 END: Final = -1

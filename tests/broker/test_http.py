@@ -15,7 +15,7 @@ from headrace.web import server
 from headrace.web.server import CONNECTIONS_MAX, WebServer
 from tests.broker.peers import wait_until
 
-LOAD_SECONDS_MAX = 20
+LOAD_SECONDS_MAX = 60
 
 
 class Pages:
@@ -121,8 +121,8 @@ def test_connections_that_say_nothing_make_room_for_others(pages: Pages) -> None
 def test_whoever_sends_a_byte_now_and_then_is_closed(
     pages: Pages, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert _is_healthy(pages)  # while it may still take its time
     monkeypatch.setitem(server.SECONDS_MAX, server.Phase.ASKING, 0.3)
-    assert _is_healthy(pages)
     dripping = pages.connect()
     dripping.sendall(start)
 
@@ -151,8 +151,8 @@ def test_slow_requests_do_not_keep_others_out(pages: Pages) -> None:
 def test_whoever_does_not_read_is_closed(
     pages: Pages, monkeypatch: pytest.MonkeyPatch, headrace: TestBroker
 ) -> None:
+    assert _is_healthy(pages)  # while it may still take its time
     monkeypatch.setitem(server.SECONDS_MAX, server.Phase.SENDING, 0.3)
-    assert _is_healthy(pages)
     deaf = socket.socket()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.connect(("127.0.0.1", pages.port))

@@ -20,7 +20,8 @@ from tests.headrace_process import headrace
 from tests.jvm.kafka_broker import kafka
 from tools.jvm.harness import missing_tools
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
+POLL_SECONDS = 0.01
 START_MS = int(time.time()) * 1000 - 3_600_000
 """A time for the first record: of this day, or retention takes it away."""
 QUICK_GROUPS = {
@@ -37,6 +38,7 @@ def eventually(find: Callable[[], object], wanted: object) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (found := find()) != wanted:
         assert time.monotonic() < deadline, f"still {found!r}, not {wanted!r}"
+        time.sleep(POLL_SECONDS)  # polls, up to the deadline
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,7 +35,7 @@ def member(bootstrap: str, group: str, protocol: str = "auto", **options: Any) -
     options.setdefault("reset", Start.BEGINNING)
     if protocol == "classic":
         options.setdefault("heartbeat_interval_ms", 200)
-        options.setdefault("session_timeout_ms", 6000)
+        options.setdefault("session_timeout_ms", 30_000)
     return Consumer(bootstrap, group=group, protocol=protocol, **options)
 
 

@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import CommitFailedError, IllegalStateError
 
 from tests.clients.conftest import DEADLINE_SECONDS, TopicMaker
 
@@ -32,7 +33,7 @@ async def member(
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        session_timeout_ms=6000,
+        session_timeout_ms=30_000,
         heartbeat_interval_ms=200,
         fetch_max_wait_ms=100,
         **settings,
@@ -58,6 +59,15 @@ async def fill(bootstrap: str, topic: str, partitions: int, count: int) -> None:
 
 def owned(consumer: Any) -> set[int]:
     return {row.partition for row in consumer.assignment()}
+
+
+async def commit(consumer: Any, offsets: Any = None) -> None:
+    """Commit, up to the deadline of the test: a rebalance may be in progress."""
+    while True:
+        try:
+            return await consumer.commit(offsets)  # type: ignore[no-any-return]  # untyped
+        except (CommitFailedError, IllegalStateError):
+            await asyncio.sleep(0.02)  # polls, up to the deadline of the test
 
 
 async def until_shared(consumers: list[Any], partitions: int) -> None:
@@ -99,7 +109,7 @@ def test_a_group_goes_on_where_it_committed(bootstrap: str, new_topic: TopicMake
         async with member(bootstrap, topic, topic) as first:
             seen = [await first.getone() for _ in range(100)]
             assert sorted(int(record.value) for record in seen) == list(range(100))
-            await first.commit({places[0]: (40, "forty"), places[1]: (45, "")})
+            await commit(first, {places[0]: (40, "forty"), places[1]: (45, "")})
             assert await first.committed(places[0]) == 40
         async with member(bootstrap, topic, topic) as second:
             seen = [await second.getone() for _ in range(15)]
@@ -167,7 +177,7 @@ def test_groups_are_listed_and_described_with_their_offsets(
         async with member(bootstrap, topic, topic) as client:
             for _ in range(10):
                 await client.getone()
-            await client.commit()
+            await commit(client)
             admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
             await admin.start()
             try:

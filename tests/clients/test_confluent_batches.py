@@ -34,7 +34,7 @@ from tests.unit.records.record_values import plain_records
 
 PRODUCE_VERSION = 7
 FETCH_VERSION = 11
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 COUNTS = [1, 10_000]
 
 

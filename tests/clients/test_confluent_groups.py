@@ -32,7 +32,7 @@ def join(bootstrap: str) -> Iterator[Made]:
 
     def make(group: str, protocol: str = "classic", **settings: Any) -> Consumer:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        timeouts = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+        timeouts = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 300}
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,

@@ -42,7 +42,7 @@ class Roll:
 
     def add(self, protocol: str, **settings: Any) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        timeouts = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+        timeouts = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 300}
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,

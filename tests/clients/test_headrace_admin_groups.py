@@ -35,7 +35,7 @@ def member(bootstrap: str, group: str, topic: str, **settings: Any) -> Iterator[
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 30_000,
             **settings,
         }
         if settings.get("group.protocol") != "consumer"

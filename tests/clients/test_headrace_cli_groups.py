@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 
 
 class CommandLine:

@@ -15,7 +15,7 @@ from tests.clients.conftest import eventually
 from tests.clients.test_headrace_cli import CommandLine, assert_refused
 from tests.headrace_process import HeadraceProcess
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 LETTER = {"topic": "", "partition": "0", "offset": "7", "group": "billing", "delivery.count": "5"}
 
 

@@ -217,7 +217,7 @@ def test_a_confluent_consumer_is_a_member_like_others(
 ) -> None:
     async def work() -> None:
         await make_topic(any_bootstrap, new_name, 4)
-        classic = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+        classic = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 200}
         other = ConfluentConsumer(
             {
                 "bootstrap.servers": any_bootstrap,

@@ -151,12 +151,12 @@ def test_nothing_waits_behind_a_fetch_that_waits_for_records(
     async def work() -> None:
         place = TopicPartition(new_name, 0)
         await make_topic(any_bootstrap, new_name)
-        limits = ConsumerSettings(max_wait_ms=10_000)
+        limits = ConsumerSettings(max_wait_ms=60_000)
         async with member(
             any_bootstrap, new_name, protocol, limits=limits, auto_commit=False
         ) as consumer:
             await consumer.subscribe(new_name)
-            waiting = asyncio.create_task(consumer.poll(5_000))
+            waiting = asyncio.create_task(consumer.poll(50_000))
             await until(lambda: place in consumer.positions)
             await asyncio.sleep(0.1)  # the fetch is on its way
             await consumer.commit({place: 0})

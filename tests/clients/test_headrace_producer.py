@@ -18,7 +18,7 @@ from headrace.client.batches import Delivery, Placed
 from headrace.testing.broker import TestBroker
 from tests.clients.awaiting import run
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 SMALL = ProducerSettings(memory_bytes=1000)
 
 

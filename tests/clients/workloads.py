@@ -10,9 +10,8 @@ import confluent_kafka
 
 from headrace.client import CommittedOffset, Consumer, Producer, Start, TopicPartition
 
-DEADLINE_SECONDS = 30
-IDLE_SECONDS = 1.0
-"""How long a reader that has everything waits for more."""
+DEADLINE_SECONDS = 60
+POLL_SECONDS = 0.5
 T = TypeVar("T")
 
 
@@ -153,9 +152,12 @@ class Aiokafka:
     async def read_committed(self, topic: str, partitions: int) -> list[Read]:
         found: list[Read] = []
         async with self._consumer(isolation_level="read_committed") as consumer:
-            consumer.assign([aiokafka.TopicPartition(topic, each) for each in range(partitions)])
-            while rows := await consumer.getmany(timeout_ms=int(IDLE_SECONDS * 1000)):
-                found += [_of_aiokafka(row) for batch in rows.values() for row in batch]
+            places = [aiokafka.TopicPartition(topic, each) for each in range(partitions)]
+            consumer.assign(places)
+            for place, end in (await consumer.end_offsets(places)).items():
+                while await consumer.position(place) < end:
+                    rows = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
+                    found += [_of_aiokafka(row) for batch in rows.values() for row in batch]
         return found
 
     async def transact(
@@ -225,7 +227,7 @@ class Confluent:
             consumer = self._consumer(group, **{"group.protocol": "consumer"})
             consumer.subscribe([topic])
             while len(found) < count:
-                found += map(_of_confluent, consumer.consume(count - len(found), IDLE_SECONDS))
+                found += map(_of_confluent, consumer.consume(count - len(found), POLL_SECONDS))
             consumer.commit(asynchronous=False)
             consumer.close()
             return found
@@ -235,11 +237,18 @@ class Confluent:
     async def read_committed(self, topic: str, partitions: int) -> list[Read]:
         def read() -> list[Read]:
             found: list[Read] = []
-            consumer = self._consumer("unused", **{"isolation.level": "read_committed"})
+            options = {"isolation.level": "read_committed", "enable.partition.eof": True}
+            consumer = self._consumer("unused", **options)
             rows = [confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)]
             consumer.assign(rows)
-            while records := consumer.consume(1000, 2 * IDLE_SECONDS):
-                found += map(_of_confluent, records)
+            ended: set[int] = set()
+            while len(ended) < partitions:
+                for record in consumer.consume(1000, POLL_SECONDS):
+                    if record.error() is None:
+                        found.append(_of_confluent(record))
+                    else:
+                        assert record.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                        ended.add(record.partition())
             consumer.close()
             return found
 
