@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 # come, or the longest, which have one test, would be last.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Every worker, and every process that it starts, would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILED := src/headrace/records/scan.py src/headrace/records/encode.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
@@ -33,6 +35,7 @@ test: $(VENV)/.installed-dev ## every test but those that take minutes
 
 test-slow: $(VENV)/.installed-slow ## the tests that take minutes, one after the other
 	$(BIN)/pytest -m exhaustive
+	$(BIN)/pytest tests/sim --seeds 120 --timeout 0
 
 # PySpark 4.2 beside the newest one, which .venv has.
 SPARK42 := .venv-spark42

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.headrace_process import HeadraceProcess
 
-KILLS = 20
 PARTITIONS = 3
 ACKNOWLEDGED_MAX = 400
 UNACKNOWLEDGED_MAX = 200
@@ -66,14 +65,15 @@ class Load:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_nothing_acknowledged_is_lost_moved_or_written_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_nothing_acknowledged_is_lost_moved_or_written_twice(tmp_path: Path, kills: int) -> None:
     choose = random.Random(20)
     node = HeadraceProcess(tmp_path / "data")
     port = node.port
     try:
         create_topic(node.bootstrap)
         load = Load(node.bootstrap)
-        for _ in range(KILLS):
+        for _ in range(kills):
             load.press(choose.randint(1, ACKNOWLEDGED_MAX))
             node.kill()
             node = HeadraceProcess(tmp_path / "data", port=port)

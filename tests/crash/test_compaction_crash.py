@@ -16,6 +16,9 @@ SETTINGS = LogSettings(
     is_compacted=True, segment_bytes=400, index_interval_bytes=100, delete_retention_ms=0
 )
 SEEDS = 4
+some_seeds = pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, SEEDS))]
+)
 
 
 def prepared(disk: SimulatedDisk) -> Log:
@@ -60,7 +63,7 @@ def changes_of_a_pass() -> int:
     return disk.counts.total() - before
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@some_seeds
 def test_crash_at_any_point_of_a_pass_loses_no_key(seed: int) -> None:
     origin = SimulatedDisk(seed)
     log = prepared(origin)
@@ -103,7 +106,7 @@ def _check_indexes(log: Log) -> None:
             assert len(segment.offset_index) > 0
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@some_seeds
 def test_crash_while_a_crashed_swap_is_finished_loses_nothing_either(seed: int) -> None:
     origin = SimulatedDisk(seed)
     log = prepared(origin)

@@ -23,7 +23,10 @@ from tests.crash.transaction_histories import TransactionsLife
 
 COMPACTED_LIVES = [GroupsLife, ShareGroupsLife, TransactionsLife]
 LIVES = [*COMPACTED_LIVES, ShareStatesLife]
-SEEDS = 25
+some_seeds = pytest.mark.parametrize(
+    "seed",
+    [*range(8), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(8, 25))],
+)
 CUTS = 12
 """How many of the ends a whole shard is started at; the machine itself is asked at all."""
 
@@ -58,7 +61,7 @@ def known(life: Life[Any], machine: Any, before: Known) -> Known:
 
 
 @pytest.mark.parametrize("kind", LIVES)
-@pytest.mark.parametrize("seed", range(SEEDS))
+@some_seeds
 def test_replay_up_to_any_batch_gives_what_was_known_then(kind: type[Life[Any]], seed: int) -> None:
     life = lived(kind, seed)
     assert len(life.known) > 60
@@ -97,7 +100,7 @@ def test_a_shard_that_starts_on_a_log_cut_anywhere_knows_what_was_known_there(
 
 
 @pytest.mark.parametrize("kind", COMPACTED_LIVES)
-@pytest.mark.parametrize("seed", range(SEEDS))
+@some_seeds
 def test_a_compacted_log_gives_what_was_known_at_its_end(kind: type[Life[Any]], seed: int) -> None:
     life = lived(kind, seed)
     expected = life.known[life.log.end_offset]
@@ -116,7 +119,7 @@ def test_a_compacted_log_gives_what_was_known_at_its_end(kind: type[Life[Any]], 
     assert known(life, asyncio.run(compacted()), {}) == expected
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@some_seeds
 def test_a_log_that_was_pruned_gives_what_was_known_at_its_end(seed: int) -> None:
     life = ShareStatesLife(seed)
     life.play()

@@ -11,7 +11,7 @@ from headrace.client.errors import ClientError
 from headrace.errors import KafkaError
 from tests.headrace_process import HeadraceProcess
 
-KILLS = 5
+KILLS = 3
 RECORDS = 2000
 PARTITIONS = 2
 GROUP, TOPIC, LETTERS = "judges", "orders", "dlq.orders"

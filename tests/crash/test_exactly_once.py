@@ -85,8 +85,9 @@ class Copied:
 
 @pytest.mark.slow
 @pytest.mark.timeout(KILLING_SECONDS + 150)
+@pytest.mark.parametrize("kills_max", [10, pytest.param(KILLS, marks=pytest.mark.exhaustive)])
 def test_committed_output_is_the_input_once_each_however_often_both_are_killed(
-    tmp_path: Path,
+    tmp_path: Path, kills_max: int
 ) -> None:
     choose = random.Random(50)
     node = HeadraceProcess(tmp_path / "data", SETTINGS)
@@ -99,7 +100,7 @@ def test_committed_output_is_the_input_once_each_however_often_both_are_killed(
         copied = Copied(bootstrap)
         end = time.monotonic() + KILLING_SECONDS
         fed = kills = 0
-        while kills < KILLS and time.monotonic() < end:
+        while kills < kills_max and time.monotonic() < end:
             fed = feed(source, fed)
             copied.wait_for(fed - choose.randrange(RECORDS_A_KILL), job)
             is_job, is_node = choose.choice([(True, False), (False, True), (True, True)])

@@ -16,7 +16,7 @@ from tests.crash.histories import quiet
 from tests.crash.topic_histories import COMPACTED, ROLLED, FilmedDisk, Moment, Node
 
 T, KEPT = TopicName("t"), TopicName("kept")
-CRASHES = 4
+CRASHES, CRASHES_MAX = 2, 4
 """How often each moment is crashed, each time with another outcome."""
 History = Callable[[Node], Coroutine[Any, Any, None]]
 
@@ -132,21 +132,22 @@ def film(history: History, settings: LogSettings, thread_seed: int = 0) -> list[
 
 
 @pytest.mark.parametrize(
-    ("history", "thread_seed", "settings"),
+    ("history", "thread_seed", "settings", "crashes"),
     [
-        *((history, 1, ROLLED) for history in HISTORIES),
+        *((history, 1, ROLLED, CRASHES) for history in HISTORIES),
         *(
-            pytest.param(history, 2, COMPACTED, marks=pytest.mark.exhaustive)
+            pytest.param(history, *more, CRASHES_MAX, marks=pytest.mark.exhaustive)
             for history in HISTORIES
+            for more in ((1, ROLLED), (2, COMPACTED))
         ),
-        *((delete_what_was_never_flushed, seed, ROLLED) for seed in range(3, 6)),
+        *((delete_what_was_never_flushed, seed, ROLLED, CRASHES) for seed in range(3, 6)),
     ],
 )
 def test_power_lost_at_any_change_mixes_no_two_topics_of_one_name(
-    history: History, thread_seed: int, settings: LogSettings
+    history: History, thread_seed: int, settings: LogSettings, crashes: int
 ) -> None:
     for changes, moment in enumerate(film(history, settings, thread_seed)):
-        for seed in range(thread_seed, thread_seed + CRASHES):
+        for seed in range(thread_seed, thread_seed + crashes):
             again = moment.crashed(seed)
             again.run(again.settle(), seed)
             again.check((T, KEPT), f"{history.__name__}, {changes} changes, crash seed {seed}")

@@ -125,7 +125,10 @@ class Worker:
 
 @pytest.mark.slow
 @pytest.mark.timeout(KILLING_SECONDS + 240)
-def test_every_record_is_accepted_and_only_ended_leases_are_given_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills_max", [10, pytest.param(KILLS, marks=pytest.mark.exhaustive)])
+def test_every_record_is_accepted_and_only_ended_leases_are_given_again(
+    tmp_path: Path, kills_max: int
+) -> None:
     choose = random.Random(932)
     node = HeadraceProcess(tmp_path / "data", SETTINGS)
     port, bootstrap = node.port, node.bootstrap
@@ -142,7 +145,7 @@ def test_every_record_is_accepted_and_only_ended_leases_are_given_again(tmp_path
         )
         fed = kills = 0
         end = time.monotonic() + KILLING_SECONDS
-        while kills < KILLS and time.monotonic() < end:
+        while kills < kills_max and time.monotonic() < end:
             fed = feed(source, fed)
             wait_for_accepted(workers, fed - choose.randrange(2 * RECORDS_A_KILL), source)
             is_node = choose.randrange(3) == 0

@@ -648,7 +648,7 @@ def _test_case(machine: type[LogMachine], examples: int) -> Any:
     return case
 
 
-test_a_log_does_what_a_list_of_batches_does = _test_case(LogMachine, 400)
+test_a_log_does_what_a_list_of_batches_does = _test_case(LogMachine, 150)
 test_a_log_always_does_what_a_list_of_batches_does = pytest.mark.exhaustive(
     _test_case(OftenPlayed, 2000)
 )

@@ -312,7 +312,7 @@ sequences = st.builds(
 )
 
 
-SETTINGS = settings(max_examples=80, suppress_health_check=[HealthCheck.large_base_example])
+SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.large_base_example])
 """Long sequences: short ones hardly meet anything."""
 
 

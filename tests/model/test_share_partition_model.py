@@ -432,5 +432,5 @@ def _test_case(machine: type[SharePartitions], examples: int) -> Any:
     return pytest.mark.timeout(900)(pytest.mark.slow(case))
 
 
-TestSharePartitions = _test_case(SharePartitions, 500)
+TestSharePartitions = _test_case(SharePartitions, 200)
 TestManySharePartitions = pytest.mark.exhaustive(_test_case(ManySharePartitions, 2000))

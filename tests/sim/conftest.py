@@ -1,5 +1,7 @@
 """`--seeds` and HEADRACE_SIM_SEEDS say how many seeds are played, `--seed` plays one.
 
+`make test` plays a few of each, `make test-slow` many more, `make sim` as many as you like.
+
 The scenarios of Raft share them; a tenth is each one's part, and a fifth that of the common world.
 """
 
@@ -20,7 +22,7 @@ def seeds(pytestconfig: pytest.Config) -> range:
 
 @pytest.fixture
 def raft_seeds(pytestconfig: pytest.Config) -> range:
-    return _seeds(pytestconfig, default=120)
+    return _seeds(pytestconfig, default=50)
 
 
 def _seeds(pytestconfig: pytest.Config, default: int) -> range:

@@ -8,7 +8,7 @@ import pytest
 from tests.sim.groups_checks import Violation
 from tests.sim.groups_world import KINDS, World
 
-SEEDS = 25
+SEEDS = 10
 """How many are played if nobody says otherwise."""
 
 

@@ -15,7 +15,7 @@ def transport_seeds(pytestconfig: pytest.Config) -> range:
     if one is not None:
         return range(one, one + 1)
     count: int | None = pytestconfig.getoption("--seeds", default=None)
-    return range(count or int(os.environ.get("HEADRACE_SIM_SEEDS", "3")))
+    return range(count or int(os.environ.get("HEADRACE_SIM_SEEDS", "2")))
 
 
 def play(seed: int) -> World:

@@ -11,7 +11,7 @@ import pytest
 from tests.sim.node_checks import Violation
 from tests.sim.node_world import Retries, World
 
-SEEDS = 20
+SEEDS = 6
 """How many are played if nobody says otherwise."""
 CHECKSUM_PROGRAM = """
 from tests.sim.test_whole_node import play
@@ -48,7 +48,7 @@ def test_a_storm_takes_nothing_that_was_promised(storms: range) -> None:
     for seed in storms:
         seen += play(seed).checks.seen
     print(f"{len(storms)} seeds: {dict(seen)}")
-    if len(storms) >= SEEDS:  # else luck may have it that little happens
+    if len(storms) >= 20:  # else luck may have it that little happens
         assert seen["power losses"] > len(storms) / 2
         assert seen["kills"] > len(storms) / 4
         assert seen["acknowledged"] > 100 * len(storms)
