@@ -112,7 +112,7 @@ def handle(broker: Broker, request: Request) -> Answer:
                 continue
             row = PartitionProduceResponse(index=index)
             rows.append(row)
-            if (wait := accept(partition, appended, row, acks)) is not None:
+            if (wait := accept(request, partition, appended, row)) is not None:
                 pending = pending or PendingProduce(request, response if acks else None)
                 pending.add(wait)
         response.responses.append(
@@ -255,7 +255,7 @@ async def _append_costly(  # noqa: PLR0917  the request, and what became of it
             row = refuse(broker, request, response, refused, each.data.records, failed)
             each.rows[each.position] = row
         else:
-            wait = accept(partition, appended, each.rows[each.position], acks)
+            wait = accept(request, partition, appended, each.rows[each.position])
             if wait is not None:
                 pending.add(wait)
     if joining:
@@ -313,7 +313,7 @@ def _append_joined(  # noqa: PLR0917  the request, and what became of it
         row = refuse(broker, request, response, partition, joined.batch, error)
         joined.rows[joined.position] = row
         return
-    wait = accept(partition, appended, joined.rows[joined.position], acks)
+    wait = accept(request, partition, appended, joined.rows[joined.position])
     if wait is not None:
         pending.add(wait)
 

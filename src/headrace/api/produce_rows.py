@@ -42,17 +42,19 @@ _SEEN_BEFORE_THE_LOG: Final = frozenset(
 
 
 def accept(
+    request: Request,
     partition: Partition,
     appended: Appended,
     row: PartitionProduceResponse,
-    acks: int,
 ) -> Wait | None:
     """Fill in the row of records that were appended; return what they wait for, if anything."""
-    log = partition.log
+    acks, log = request.body.acks, partition.log
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = log.start_offset
     partition.counters.produce_requests += 1
+    if request.is_answered_early:
+        return None
     is_flush_awaited = (log.wants_flush or appended.is_duplicate) and partition.is_flush_awaited
     if is_flush_awaited or (acks == ACKS_ALL and log.high_watermark <= appended.last_offset):
         return Wait(partition, appended.last_offset + 1, row, is_flush_awaited)

@@ -15,9 +15,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
-from headrace.server.dispatch import Dispatcher, Undecodable
+from headrace.server.dispatch import Undecodable
 from headrace.server.request import Request
 from headrace.server.traffic import Traffic
 from headrace.wire import ApiKey, FrameReader, WireError
@@ -37,10 +37,38 @@ INLINE_FRAME_BYTES_MAX: Final = 64 * 1024
 logger = logging.getLogger(__name__)
 
 
+class Requests(Protocol):
+    """What the frames of a connection mean: Kafka's `Dispatcher`, or another protocol's."""
+
+    def read(self, peer: "Connection", frame: memoryview, now_ns: int) -> Request | None:
+        """Return the request in a frame, None if a thread should read it, or raise Undecodable."""
+
+    def read_in_thread(
+        self, peer: "Connection", frame: memoryview, now_ns: int
+    ) -> "asyncio.Future[Request]":
+        """Read a request that would stall the loop."""
+
+    def is_produce(self, frame: memoryview) -> bool:
+        """Return whether a frame holds records to append, and so may overlap with others."""
+
+    def dispatch(self, request: Request) -> None:
+        """Handle a request. The response may be ready on return or arrive later."""
+
+    def fail(self, request: Request, error: Exception) -> None:
+        """Respond to a request whose handler failed."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client connection, until either side closes it."""
 
-    def __init__(self, listener: str, dispatcher: Dispatcher, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        listener: str,
+        dispatcher: Requests,
+        traffic: Traffic,
+        frame_bytes_max: int | None = None,
+    ) -> None:
+        """`frame_bytes_max` is a protocol's own limit; socket.request.max.bytes holds anyway."""
         self.listener = listener
         self.address = ""
         self.client_software = ""
@@ -50,8 +78,12 @@ class Connection(asyncio.BufferedProtocol):
         self.active_ns = self._monotonic_ns()
         """When the client last sent something."""
         self._dispatcher = dispatcher
+        self._is_produce = dispatcher.is_produce
         self._traffic = traffic
-        self._reader = FrameReader(traffic.request_bytes_max)
+        limit = traffic.request_bytes_max
+        if frame_bytes_max is not None:
+            limit = min(limit, frame_bytes_max)
+        self._reader = FrameReader(limit)
         self._waiting: deque[Request] = deque()
         """Requests without a response yet, in order of arrival."""
         self._backlog: deque[memoryview] = deque()
@@ -141,6 +173,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # What the node calls
 
+    def feed(self, data: bytes) -> None:
+        """Take bytes that somebody else has read from the socket, then read from it."""
+        rest = memoryview(data)
+        while rest and not self.is_closed:
+            room = self.get_buffer(-1)[: len(rest)]
+            room[:] = rest[: len(room)]
+            self.buffer_updated(len(room))
+            rest = rest[len(room) :]
+        self.look_at_limits()
+
     def close(self, reason: str) -> None:
         """Close the connection from this side; one log line has the reason."""
         if not self.is_closed:
@@ -190,11 +232,11 @@ class Connection(asyncio.BufferedProtocol):
         if not waiting:
             return True
         last = waiting[-1]
-        return last.api_key == PRODUCE and not last.is_holding and is_produce(frame)
+        return last.api_key == PRODUCE and not last.is_holding and self._is_produce(frame)
 
     def _take(self, frame: memoryview, now_ns: int) -> None:
         request: Request | None = None
-        if len(frame) <= INLINE_FRAME_BYTES_MAX or is_produce(frame):
+        if len(frame) <= INLINE_FRAME_BYTES_MAX or self._is_produce(frame):
             try:
                 request = self._dispatcher.read(self, frame, now_ns)
             except Undecodable as error:
@@ -339,8 +381,3 @@ class Connection(asyncio.BufferedProtocol):
         else:
             reason = str(error)
         self.close(reason)
-
-
-def is_produce(frame: memoryview) -> bool:
-    """Return whether a frame is a produce request, by its first two bytes."""
-    return len(frame) > 1 and frame[0] == frame[1] == PRODUCE

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 INLINE_OBJECT_BYTES_MAX: Final = 512 * 1024
 """The memory budget for the objects of a request decoded on the loop: some thousand."""
 _KEY_AND_VERSION: Final = Layout(">hh")
+_PRODUCE: Final = int(ApiKey.PRODUCE)
 
 Reading: TypeAlias = "asyncio.Future[Request]"
 
@@ -90,6 +91,11 @@ class Dispatcher:
             raise self._undecodable(peer, error) from None
         return Request(peer, key, version, correlation_id, client_id, body, len(frame), now_ns)
 
+    @staticmethod
+    def is_produce(frame: memoryview) -> bool:
+        """Return whether a frame is a produce request, by its first two bytes."""
+        return len(frame) > 1 and frame[0] == frame[1] == _PRODUCE
+
     def read_in_thread(self, peer: Peer, frame: memoryview, now_ns: int) -> "Reading":
         """Read a request that is large or of a new kind; new kinds in the order of arrival.
 
@@ -121,10 +127,13 @@ class Dispatcher:
 
     def _prepare(self, api: Api, version: int) -> None:
         """Load and compile what a version of an API needs."""
-        key = int(api.key)
-        if key not in self._handlers:
-            self._handlers[key] = self._load(api.key)
+        self.load(api.key)
         prepare(api.request, api.response, version)
+
+    def load(self, key: ApiKey) -> None:
+        """Load the handler of an API, which may take milliseconds: in a thread."""
+        if int(key) not in self._handlers:
+            self._handlers[int(key)] = self._load(key)
 
     def _on_prepared(self, key_and_version: tuple[int, int], reading: "Reading") -> None:
         if not reading.cancelled() and reading.exception() is None:

@@ -78,6 +78,9 @@ class Request:
         "version",
     )
 
+    is_answered_early: bool = False
+    """Whether a produce is answered when its records are in the log, whatever else is awaited."""
+
     def __init__(  # noqa: PLR0917  one a request: no keywords on the hot path
         self,
         peer: Peer,

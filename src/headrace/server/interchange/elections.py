@@ -1,0 +1,133 @@
+"""ElectLeader: the replica that is asked for leads, or the preferred one.
+
+Elections are clean: only a replica in the ISR whose broker is up can be elected. A replica that
+leads already is no error. The preferred replica is elected by Kafka's ElectLeaders; another one, or
+any in sync for a partition without a leader whose preferred replica is away, by a change of our
+own, conditional on the partition's epoch.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from headrace.cluster.protocol import (
+    ClusterErrorCode,
+    PartitionName,
+    ResponseHeader,
+    node_id_of,
+    requests,
+    responses,
+)
+from headrace.errors import ErrorCode
+from headrace.ids import BrokerId
+from headrace.metadata.ddl import ChangePartition
+from headrace.metadata.image import Image
+from headrace.metadata.state import NO_LEADER, Partition
+from headrace.server.broker import Broker
+from headrace.server.interchange.call import ClusterCall, Forwarded, Handled
+from headrace.server.interchange.refusals import Refusal, check, require_partition, shown
+from headrace.server.interchange.replication import find_broker
+from headrace.server.proposals import propose_each
+from headrace.wire.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from headrace.wire.messages.elect_leaders_response import ElectLeadersResponse
+
+ELECT_LEADERS_VERSION: Final = 2
+PREFERRED: Final = 0
+
+
+def elect_leader(broker: Broker, call: ClusterCall) -> Handled:
+    asked: requests.ElectLeader = call.asked  # type: ignore[assignment]
+    image, name = broker.image, asked.partition
+    _, row = require_partition(image, name)
+    leader = _wanted(image, row, asked)
+    if row.leader == leader:
+        return _elected(broker, call, name)
+    require_eligible(image, name, row, leader)
+    if leader == row.replicas[0]:
+        return _by_kafka(broker, call, name)
+    return _propose(broker, call, name, leader)
+
+
+def require_eligible(image: Image, name: PartitionName, row: Partition, leader: BrokerId) -> None:
+    """Refuse a leader that is no replica, or that may lack records or is not there."""
+    place = f"{name.topic}-{name.partition}"
+    if leader not in row.replicas:
+        raise Refusal(
+            ClusterErrorCode.NOT_REPLICA_FOR_PARTITION,
+            f"node {leader} is no replica of {place}: {list(row.replicas)} are",
+        )
+    if leader not in row.isr or not is_up(image, leader):
+        raise Refusal(
+            ClusterErrorCode.INELIGIBLE_REPLICA, f"node {leader} is not up and in sync of {place}"
+        )
+
+
+def is_up(image: Image, broker_id: BrokerId) -> bool:
+    row = image.broker(broker_id)
+    return row is not None and not row.is_fenced and not row.is_shutting_down
+
+
+def _wanted(image: Image, row: Partition, asked: requests.ElectLeader) -> BrokerId:
+    text = asked.preferred_leader
+    if text is not None:
+        leader = find_broker(image, text)
+        if leader is None:
+            raise Refusal(
+                ClusterErrorCode.NOT_REPLICA_FOR_PARTITION, f"node {shown(text)} is not registered"
+            )
+        return leader
+    eligible = _eligible(image, row)
+    preferred = row.replicas[0]
+    if row.leader != NO_LEADER or preferred in eligible:
+        return preferred
+    if not eligible:
+        raise Refusal(
+            ClusterErrorCode.LEADER_NOT_AVAILABLE,
+            f"none of the replicas in sync of {asked.partition.topic}-{asked.partition.partition} "
+            "is up",
+        )
+    return eligible[0]
+
+
+def _eligible(image: Image, row: Partition) -> list[BrokerId]:
+    in_order: Iterable[BrokerId] = row.replicas
+    return [each for each in in_order if each in row.isr and is_up(image, each)]
+
+
+def _by_kafka(broker: Broker, call: ClusterCall, name: PartitionName) -> Forwarded:
+    body = ElectLeadersRequest(
+        election_type=PREFERRED,
+        topic_partitions=[TopicPartitions(topic=name.topic, partitions=[name.partition])],
+        timeout_ms=call.timeout_ms,
+    )
+
+    def translate(answer: ElectLeadersResponse) -> responses.ElectLeader:
+        check(answer.error_code, None)
+        row = answer.replica_election_results[0].partition_result[0]
+        if row.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+            check(row.error_code, row.error_message)
+        return _elected(broker, call, name)
+
+    return Forwarded(body, ELECT_LEADERS_VERSION, translate)
+
+
+async def _propose(
+    broker: Broker, call: ClusterCall, name: PartitionName, leader: BrokerId
+) -> responses.ElectLeader:
+    topic, row = require_partition(broker.image, name)
+    change = ChangePartition(
+        topic.topic_id,
+        name.partition,
+        expected_partition_epoch=row.partition_epoch,
+        leader=leader,
+    )
+    (refused,) = await propose_each(broker, [change], call.timeout_ms)
+    if refused is not None:
+        raise refused
+    return _elected(broker, call, name)
+
+
+def _elected(broker: Broker, call: ClusterCall, name: PartitionName) -> responses.ElectLeader:
+    _, row = require_partition(broker.image, name)
+    leader = None if row.leader == NO_LEADER else node_id_of(row.leader)
+    header = ResponseHeader(call.correlation_id)
+    return responses.ElectLeader(header, name, leader, row.leader_epoch)
