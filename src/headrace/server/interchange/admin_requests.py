@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from headrace.cluster.command_entries import broker_id_of
 from headrace.cluster.protocol import ClusterErrorCode, ClusterResponse, MetadataCommand, commands
 from headrace.ids import BrokerId
+from headrace.loop.slices import Slice, Slices
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
+from headrace.server.interchange.bounds import require_short
 from headrace.server.interchange.call import Forwarded
+from headrace.server.interchange.nodes import numbered
 from headrace.server.interchange.refusals import Refusal, check, require_partition, shown
 from headrace.wire.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
@@ -38,6 +40,8 @@ PARTITIONS_MAX: Final = 10_000
 """How many partitions one command may create: Kafka's limit for a request."""
 CONFIGS_MAX: Final = 500
 """More than Kafka's requests may set of one resource, so that they refuse the rest."""
+CONFIG_CHARACTERS_MAX: Final = 2**15 - 1
+"""Kafka's limit of a string."""
 PLACED_BY_CLIENT: Final = -1
 
 Done = Callable[[], ClusterResponse]
@@ -46,24 +50,31 @@ Done = Callable[[], ClusterResponse]
 
 def kafka_request(  # noqa: PLR0911  a table
     image: Image, command: MetadataCommand, timeout_ms: int, done: Done
-) -> Forwarded | None:
+) -> Slices[Forwarded | None]:
     """Return Kafka's request for a command, or None if Kafka has none.
 
-    Raise Refusal or KafkaError if there is no such request: it names unknown nodes or topics.
+    Raise Refusal or KafkaError if there is no such request: it names unknown nodes or topics. It
+    takes several slices if there are very many partitions.
     """
     match command:
         case commands.CreateTopic():
-            return _create_topic(image, command, timeout_ms, done)
+            require_short(command.config.name)
+            forwarded = yield from _create_topic(image, command, timeout_ms, done)
+            return forwarded
         case commands.DeleteTopic(name):
+            require_short(name)
             body: Message = DeleteTopicsRequest(
                 topics=[DeleteTopicState(name=name)], timeout_ms=timeout_ms
             )
             return Forwarded(body, 6, _of_row(lambda answer: answer.responses[0], done))
         case commands.AddPartitions():
-            return _add_partitions(image, command, timeout_ms, done)
+            require_short(command.topic)
+            forwarded = yield from _add_partitions(image, command, timeout_ms, done)
+            return forwarded
         case commands.ReassignPartition():
             return _reassign(image, command, timeout_ms, done)
         case commands.UpdateTopicConfig(name, configs):
+            require_short(name)
             return _set_configs(ResourceType.TOPIC, name, configs, done)
         case commands.UpdateClusterConfig(configs):
             return _set_configs(ResourceType.BROKER, "", configs, done)
@@ -73,7 +84,7 @@ def kafka_request(  # noqa: PLR0911  a table
 
 def _create_topic(
     image: Image, command: commands.CreateTopic, timeout_ms: int, done: Done
-) -> Forwarded:
+) -> Slices[Forwarded]:
     config, assignments = command.config, command.partition_assignments
     if len(assignments) != config.partitions:
         raise Refusal(
@@ -85,14 +96,14 @@ def _create_topic(
     if not assignments:
         raise Refusal(ClusterErrorCode.INVALID_PARTITION, "a topic has at least one partition")
     _require_replicas(image, assignments, config.replication_factor, config.name)
-    numbers = _Numbers(image)
+    numbers = yield from _numbers(image, assignments)
     topic = CreatableTopic(
         name=config.name,
         num_partitions=PLACED_BY_CLIENT,
         replication_factor=PLACED_BY_CLIENT,
         assignments=[
-            CreatableReplicaAssignment(partition_index=index, broker_ids=numbers.of(replicas))
-            for index, replicas in enumerate(assignments)
+            CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+            for index, replicas in enumerate(numbers)
         ],
         configs=[
             CreatableTopicConfig(name=name, value=value)
@@ -110,19 +121,17 @@ def _create_topic(
 
 def _add_partitions(
     image: Image, command: commands.AddPartitions, timeout_ms: int, done: Done
-) -> Forwarded:
+) -> Slices[Forwarded]:
     topic, new = image.topic(command.topic), command.new_assignments
     if topic is None:
         raise Refusal(ClusterErrorCode.UNKNOWN_TOPIC, f"there is no topic {shown(command.topic)}")
     _require_few(len(new), topic.name)
     _require_replicas(image, new, len(topic.partitions[0].replicas), topic.name)
-    numbers = _Numbers(image)
+    numbers = yield from _numbers(image, new)
     asked = CreatePartitionsTopic(
         name=topic.name,
         count=len(topic.partitions) + len(new),
-        assignments=[
-            CreatePartitionsAssignment(broker_ids=numbers.of(replicas)) for replicas in new
-        ],
+        assignments=[CreatePartitionsAssignment(broker_ids=replicas) for replicas in numbers],
     )
     body = CreatePartitionsRequest(topics=[asked], timeout_ms=timeout_ms)
     return Forwarded(body, 3, _of_row(lambda answer: answer.results[0], done))
@@ -134,8 +143,9 @@ def _reassign(
     name, replicas = command.partition, command.replicas
     require_partition(image, name)
     _require_replicas(image, (replicas,), len(replicas), name.topic)
-    numbers = _Numbers(image).of(replicas)
-    partition = ReassignablePartition(partition_index=name.partition, replicas=numbers)
+    partition = ReassignablePartition(
+        partition_index=name.partition, replicas=[numbered(image, node) for node in replicas]
+    )
     body = AlterPartitionReassignmentsRequest(
         timeout_ms=timeout_ms,
         topics=[ReassignableTopic(name=name.topic, partitions=[partition])],
@@ -171,19 +181,19 @@ def _of_row(row_of: Callable[[Any], Any], done: Done) -> Callable[[Any], Cluster
     return translate
 
 
-class _Numbers:
-    """The numbers of nodes, each looked up once."""
-
-    def __init__(self, image: Image) -> None:
-        self._image = image
-        self._found: dict[str, BrokerId] = {}
-
-    def of(self, nodes: Iterable[str]) -> list[int]:
-        found = self._found
-        for node in nodes:
+def _numbers(image: Image, assignments: Iterable[tuple[str, ...]]) -> Slices[list[list[int]]]:
+    """Return the numbers of nodes; each is looked up once."""
+    found: dict[str, BrokerId] = {}
+    numbers: list[list[int]] = []
+    current = Slice()
+    for replicas in assignments:
+        for node in replicas:
             if node not in found:
-                found[node] = broker_id_of(self._image, node)
-        return [found[node] for node in nodes]
+                found[node] = numbered(image, node)
+        numbers.append([found[node] for node in replicas])
+        if current.spend(len(replicas)):
+            yield
+    return numbers
 
 
 def _require_few(partitions: int, topic: str) -> None:
@@ -221,4 +231,11 @@ def _some(configs: dict[str, str]) -> dict[str, str]:
         raise Refusal(
             ClusterErrorCode.INVALID_REQUEST, f"{len(configs)} configs, {CONFIGS_MAX} are allowed"
         )
+    for name, value in configs.items():
+        if max(len(name), len(value)) > CONFIG_CHARACTERS_MAX:
+            raise Refusal(
+                ClusterErrorCode.INVALID_REQUEST,
+                f"config {shown(name)}: names and values have {CONFIG_CHARACTERS_MAX} characters "
+                "at most",
+            )
     return configs

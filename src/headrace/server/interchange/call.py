@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from headrace.cluster.protocol import (
     ClusterErrorCode,
     ClusterRequest,
@@ -43,7 +45,9 @@ class Forwarded(NamedTuple):
     translate: Translation
 
 
-Handled: TypeAlias = ClusterResponse | Coroutine[Any, Any, ClusterResponse] | Forwarded
+Handled: TypeAlias = (
+    ClusterResponse | Forwarded | Coroutine[Any, Any, ClusterResponse | Forwarded | None]
+)
 """What a handler of this package returns."""
 
 
@@ -120,6 +124,19 @@ class ClusterCall(Request):
         except ProtocolError as error:  # it is too large
             parts = _encode(error_response(self.correlation_id, error))
         self._send(parts)
+
+    def release(self) -> None:
+        super().release()
+        self.let_records_go()
+
+    def let_records_go(self) -> None:
+        """Forget the records of an Append that has taken effect.
+
+        It may wait long for replicas, with nobody at the other end.
+        """
+        if isinstance(self.asked, requests.Append) and not self.is_holding:
+            self.asked = replace(self.asked, records=b"")
+            self.body.topic_data[0].partition_data[0].records = None
 
     def start_timer(self) -> None:
         """Answer with RequestTimedOut if there is no response in time."""

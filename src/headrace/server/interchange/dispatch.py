@@ -21,6 +21,7 @@ from headrace.cluster.protocol import (
 from headrace.errors import KafkaError
 from headrace.server.broker import Broker
 from headrace.server.dispatch import Dispatcher, Undecodable
+from headrace.server.interchange.bounds import explain_long_name, has_long_names
 from headrace.server.interchange.call import ClusterCall, Forwarded, Handled
 from headrace.server.interchange.elections import elect_leader
 from headrace.server.interchange.metadata import fetch_metadata
@@ -53,7 +54,7 @@ class InterchangeDispatcher:
         One that can be answered but not be read is a call that is answered with its refusal. Raise
         Undecodable for bytes that have no correlation id.
         """
-        if not self._is_prepared or is_costly(frame):
+        if not self._is_prepared or is_costly(frame) or has_long_names(frame):
             return None
         return self._read(peer, frame, now_ns)
 
@@ -78,15 +79,12 @@ class InterchangeDispatcher:
             return
         try:
             handled = _HANDLERS[type(call.asked)](self._broker, call)
-            if isinstance(handled, Forwarded):
-                call.forward(handled)
-                self._kafka.dispatch(call)
-            elif type(handled) is CoroutineType:
+            if type(handled) is CoroutineType:
                 task = asyncio.get_running_loop().create_task(self._await(call, handled))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             else:
-                call.respond(cast(ClusterResponse, handled))
+                self._finish(call, cast(ClusterResponse | Forwarded, handled))
         except Exception as error:
             self.fail(call, error)
         if not isinstance(call.asked, requests.Append):  # a Produce has its own timeout
@@ -116,6 +114,9 @@ class InterchangeDispatcher:
                 raise Undecodable(f"{error} (from {peer.address})") from None
             refusal = error_response(error.correlation_id, error)
             return ClusterCall.refused(peer, refusal, frame, now_ns)
+        if (reason := explain_long_name(asked)) is not None:
+            refusal = error_response(asked.header.correlation_id, reason)
+            return ClusterCall.refused(peer, refusal, frame, now_ns)
         return ClusterCall(peer, asked, len(frame), now_ns)
 
     def _prepare_and_read(self, peer: Peer, frame: memoryview, now_ns: int) -> Request:
@@ -127,9 +128,22 @@ class InterchangeDispatcher:
                 self._is_prepared = True
         return self._read(peer, frame, now_ns)
 
-    async def _await(self, call: ClusterCall, handled: Awaitable[ClusterResponse]) -> None:
+    def _finish(self, call: ClusterCall, handled: ClusterResponse | Forwarded) -> None:
+        if not isinstance(handled, Forwarded):
+            call.respond(handled)
+            return
+        if call.parts is not None:
+            return  # it has timed out
+        call.forward(handled)
+        self._kafka.dispatch(call)
+        if call.parts is None:
+            call.let_records_go()
+
+    async def _await(
+        self, call: ClusterCall, handled: Awaitable[ClusterResponse | Forwarded]
+    ) -> None:
         try:
-            call.respond(await handled)
+            self._finish(call, await handled)
         except Exception as error:
             self.fail(call, error)
 

@@ -24,8 +24,8 @@ from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Partition
 from headrace.server.broker import Broker
 from headrace.server.interchange.call import ClusterCall, Forwarded, Handled
+from headrace.server.interchange.nodes import find_broker, is_up
 from headrace.server.interchange.refusals import Refusal, check, require_partition, shown
-from headrace.server.interchange.replication import find_broker
 from headrace.server.proposals import propose_each
 from headrace.wire.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from headrace.wire.messages.elect_leaders_response import ElectLeadersResponse
@@ -37,14 +37,17 @@ PREFERRED: Final = 0
 def elect_leader(broker: Broker, call: ClusterCall) -> Handled:
     asked: requests.ElectLeader = call.asked  # type: ignore[assignment]
     image, name = broker.image, asked.partition
-    _, row = require_partition(image, name)
+    topic, row = require_partition(image, name)
     leader = _wanted(image, row, asked)
     if row.leader == leader:
         return _elected(broker, call, name)
     require_eligible(image, name, row, leader)
     if leader == row.replicas[0]:
         return _by_kafka(broker, call, name)
-    return _propose(broker, call, name, leader)
+    change = ChangePartition(
+        topic.topic_id, name.partition, expected_partition_epoch=row.partition_epoch, leader=leader
+    )
+    return _propose(broker, call, name, change)
 
 
 def require_eligible(image: Image, name: PartitionName, row: Partition, leader: BrokerId) -> None:
@@ -59,11 +62,6 @@ def require_eligible(image: Image, name: PartitionName, row: Partition, leader: 
         raise Refusal(
             ClusterErrorCode.INELIGIBLE_REPLICA, f"node {leader} is not up and in sync of {place}"
         )
-
-
-def is_up(image: Image, broker_id: BrokerId) -> bool:
-    row = image.broker(broker_id)
-    return row is not None and not row.is_fenced and not row.is_shutting_down
 
 
 def _wanted(image: Image, row: Partition, asked: requests.ElectLeader) -> BrokerId:
@@ -111,15 +109,8 @@ def _by_kafka(broker: Broker, call: ClusterCall, name: PartitionName) -> Forward
 
 
 async def _propose(
-    broker: Broker, call: ClusterCall, name: PartitionName, leader: BrokerId
+    broker: Broker, call: ClusterCall, name: PartitionName, change: ChangePartition
 ) -> responses.ElectLeader:
-    topic, row = require_partition(broker.image, name)
-    change = ChangePartition(
-        topic.topic_id,
-        name.partition,
-        expected_partition_epoch=row.partition_epoch,
-        leader=leader,
-    )
     (refused,) = await propose_each(broker, [change], call.timeout_ms)
     if refused is not None:
         raise refused

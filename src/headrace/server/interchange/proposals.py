@@ -11,7 +11,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from headrace.cluster.command_entries import ProposerInputs, broker_id_of, entry_for
+from headrace.cluster.command_entries import ProposerInputs, entry_for
 from headrace.cluster.protocol import (
     ClusterErrorCode,
     MetadataCommand,
@@ -21,21 +21,22 @@ from headrace.cluster.protocol import (
     responses,
 )
 from headrace.cluster.protocol.nodes import NodeInfo
-from headrace.ids import BrokerId, TopicId
-from headrace.metadata.ddl import ChangePartition, decode_ddl
+from headrace.ids import TopicId
+from headrace.loop.slices import in_slices
+from headrace.metadata.ddl import ChangePartition, Ddl, decode_ddl
 from headrace.metadata.entries import CatalogDdl, Entry
 from headrace.metadata.image import Image
 from headrace.server.broker import Broker
 from headrace.server.interchange.admin_requests import kafka_request
 from headrace.server.interchange.call import ClusterCall, Handled
-from headrace.server.interchange.elections import is_up, require_eligible
+from headrace.server.interchange.elections import require_eligible
+from headrace.server.interchange.nodes import find_broker, is_up, numbered, require_broker
 from headrace.server.interchange.refusals import (
     NAME_CHARACTERS_MAX,
     Refusal,
     require_partition,
     shown,
 )
-from headrace.server.interchange.replication import find_broker
 from headrace.server.proposals import propose_each, timed_out
 from headrace.surroundings import new_uuid
 
@@ -49,28 +50,33 @@ def propose_metadata(broker: Broker, call: ClusterCall) -> Handled:
     def done() -> responses.MetadataProposal:
         return responses.MetadataProposal(ResponseHeader(call.correlation_id))
 
-    forwarded = kafka_request(broker.image, command, call.timeout_ms, done)
+    forwarded = in_slices(kafka_request(broker.image, command, call.timeout_ms, done))
     if forwarded is not None:
         return forwarded
     _check(broker.image, command, asked.header.source)
     inputs = ProposerInputs(
         broker.clock.now_ms(), lambda: TopicId(new_uuid().bytes), lambda: new_uuid().bytes
     )
-    return _propose(broker, call, entry_for(broker.image, command, inputs))
+    entry = entry_for(broker.image, command, inputs)
+    if not isinstance(entry, CatalogDdl):
+        return _propose(broker, call, entry)
+    change = decode_ddl(entry.payload)
+    if isinstance(change, ChangePartition):  # what was checked must still hold
+        change = replace(change, expected_partition_epoch=_epoch(broker.image, change))
+    return _propose(broker, call, change)
 
 
-async def _propose(broker: Broker, call: ClusterCall, entry: Entry) -> responses.MetadataProposal:
-    if isinstance(entry, CatalogDdl):
-        change = decode_ddl(entry.payload)
-        if isinstance(change, ChangePartition):  # what was checked must still hold
-            change = replace(change, expected_partition_epoch=_epoch(broker.image, change))
+async def _propose(
+    broker: Broker, call: ClusterCall, change: Entry | Ddl
+) -> responses.MetadataProposal:
+    if isinstance(change, Ddl):
         (refused,) = await propose_each(broker, [change], call.timeout_ms)
         if refused is not None:
             raise refused
     else:
         try:
             async with asyncio.timeout(call.timeout_ms / 1000):
-                await broker.quorum.propose(entry)
+                await broker.quorum.propose(change)
         except TimeoutError:
             raise timed_out(call.timeout_ms) from None
     return responses.MetadataProposal(ResponseHeader(call.correlation_id))
@@ -86,13 +92,13 @@ def _check(image: Image, command: MetadataCommand, source: str) -> None:
     match command:
         case commands.UpdatePartitionLeader(name, leader):
             _, row = require_partition(image, name)
-            require_eligible(image, name, row, broker_id_of(image, leader))
+            require_eligible(image, name, row, numbered(image, leader))
         case commands.UpdatePartitionIsr():
             _check_isr(image, command, source)
         case commands.RegisterNode(info):
             _check_node(image, info.id, info)
         case commands.UpdateNode(node_id, info):
-            _require_known(image, node_id)
+            require_broker(image, node_id)
             _check_node(image, node_id, info)
         case commands.DeregisterNode(node_id):
             _check_deregistration(image, node_id)
@@ -109,7 +115,7 @@ def _check_isr(image: Image, command: commands.UpdatePartitionIsr, source: str) 
             ClusterErrorCode.NOT_REPLICA_FOR_PARTITION,
             f"an ISR of {len(command.isr)} nodes, and {place} has {len(row.replicas)} replicas",
         )
-    isr = [broker_id_of(image, node) for node in command.isr]
+    isr = [numbered(image, node) for node in command.isr]
     for node in isr:
         if node not in row.replicas:
             raise Refusal(
@@ -149,15 +155,6 @@ def _check_node(image: Image, node_id: str, info: NodeInfo) -> None:
 
 
 def _check_deregistration(image: Image, node_id: str) -> None:
-    row = image.broker(_require_known(image, node_id))
+    row = image.broker(require_broker(image, node_id))
     if row is not None and not row.node_name and not row.is_fenced:
         raise Refusal(ClusterErrorCode.INVALID_REQUEST, f"node {node_id} is up: stop it first")
-
-
-def _require_known(image: Image, node_id: str) -> BrokerId:
-    number = find_broker(image, node_id)
-    if number is None:
-        raise Refusal(
-            ClusterErrorCode.UNKNOWN_MEMBER_ID, f"node {shown(node_id)} is not registered"
-        )
-    return number

@@ -21,6 +21,7 @@ from headrace.metadata.state import Partition, Topic
 MESSAGE_CHARACTERS_MAX: Final = 500
 """Messages name what was asked for, and a name in a request may have megabytes."""
 NAME_CHARACTERS_MAX: Final = 256
+"""Names of topics have 249 characters at most, and those of nodes so many."""
 
 
 class Refusal(HeadraceError):

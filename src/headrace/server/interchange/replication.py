@@ -8,14 +8,11 @@ replica that asks, the second whether its sender still leads what it says it lea
 from collections.abc import Coroutine
 from typing import Any
 
-from headrace.cluster.command_entries import broker_id_of
 from headrace.cluster.protocol import ClusterErrorCode, ResponseHeader, requests, responses
-from headrace.errors import KafkaError
-from headrace.ids import BrokerId
 from headrace.loop.slices import Slice, Slices, in_slices
-from headrace.metadata.image import Image
 from headrace.server.broker import Broker
 from headrace.server.interchange.call import ClusterCall
+from headrace.server.interchange.nodes import find_broker
 from headrace.server.interchange.refusals import Refusal, require_partition, shown
 
 
@@ -83,12 +80,3 @@ def _check_heartbeat(broker: Broker, call: ClusterCall) -> Slices[responses.Hear
         if current.spend():
             yield
     return responses.Heartbeat(ResponseHeader(call.correlation_id))
-
-
-def find_broker(image: Image, text: str) -> BrokerId | None:
-    """Return the registered broker that a text names, or None."""
-    try:
-        number = broker_id_of(image, text)
-    except KafkaError:
-        return None
-    return None if image.broker(number) is None else number

@@ -1,8 +1,10 @@
 """Connections of programs that speak seed 002: order, limits, and bytes that are no requests."""
 
 import asyncio
+import gc
 import logging
 import threading
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -422,3 +424,30 @@ def test_a_node_that_stops_drains_them_with_kafka_s_clients(harness: Harness) ->
         assert interchange.connection_count == 0
 
     with_links(harness, work)
+
+
+def test_appends_that_wait_hold_none_of_their_records(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me = harness.broker.node_id
+    register(me + 1)
+    place("orders", [me, me + 1], isr=[me, me + 1], leader=me)
+    led = harness.partition("orders")
+    records = batch(bytes(900_000))
+
+    async def work(program: Program) -> int:
+        program.send(*[program.append(records) for _ in range(20)])
+        await until(lambda: led.log.end_offset == 20)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+        program.writer.transport.abort()
+        await until(lambda: not harness.node.traffic.connections)
+        led.log.advance_high_watermark(20)
+        led.tell_of_change()
+        return held
+
+    tracemalloc.start()
+    try:
+        assert talk(harness, work) < 10_000_000
+    finally:
+        tracemalloc.stop()

@@ -30,7 +30,7 @@ def test_a_replica_is_told_whether_it_is_in_sync(replicated: Harness) -> None:
     assert {number: each.in_sync for number, each in told.items()} == {1: True, 2: False}
 
 
-@pytest.mark.parametrize("stranger", ["3", "17", "rivven-1", "", "+1", "x" * 100_000])
+@pytest.mark.parametrize("stranger", ["3", "17", "rivven-1", "", "+1", "x" * 256])
 def test_a_stranger_is_no_replica(replicated: Harness, stranger: str) -> None:
     me = replicated.broker.node_id
     source = str(me + 3) if stranger == "3" else stranger or " "
