@@ -59,12 +59,16 @@ class Interchange:
         connection.on_close[lambda: self._forget(connection)] = None
         return connection
 
+    def stop_accepting(self) -> None:
+        """Take no more connections."""
+        self._is_closed = True
+
     async def close(self, drain_ms: int = 0) -> None:
         """Take no more connections; close those there are when their requests have responses.
 
         They are closed in any case when the time is up.
         """
-        self._is_closed = True
+        self.stop_accepting()
         for connection in tuple(self._connections):
             connection.drain()
         with contextlib.suppress(TimeoutError):

@@ -20,6 +20,7 @@ from headrace.ids import PartitionIndex, TopicName
 from headrace.records.builder import BatchBuilder
 from headrace.records.compression import Compression
 from headrace.server.interchange import Interchange
+from headrace.testing.broker import TestBroker
 from tests.unit.harness import Harness
 
 NOW_MS = 1_700_000_000_000
@@ -136,12 +137,15 @@ def batch(
     return bytes(builder.build(**header))
 
 
-def interchange_of(harness: Harness) -> Interchange:
+Served = Harness | TestBroker
+
+
+def interchange_of(harness: Served) -> Interchange:
     node = harness.node
     return Interchange(node.broker, node.dispatcher, node.traffic, node.listeners[0].name)
 
 
-def talk(harness: Harness, work: Callable[[Program], Awaitable[T]], source: str | None = None) -> T:
+def talk(harness: Served, work: Callable[[Program], Awaitable[T]], source: str | None = None) -> T:
     """Return what a conversation of one program with the node comes to."""
 
     async def run() -> T:
@@ -150,7 +154,7 @@ def talk(harness: Harness, work: Callable[[Program], Awaitable[T]], source: str 
         server = await loop.create_server(interchange.make_connection, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            async with Program(port, source or str(harness.broker.node_id)) as program:
+            async with Program(port, source or str(harness.node.node_id)) as program:
                 return await work(program)
         finally:
             server.close()
@@ -160,7 +164,7 @@ def talk(harness: Harness, work: Callable[[Program], Awaitable[T]], source: str 
     return harness.run(run())
 
 
-def ask(harness: Harness, make: Callable[[Program], ClusterRequest], **options: Any) -> Any:
+def ask(harness: Served, make: Callable[[Program], ClusterRequest], **options: Any) -> Any:
     """Return the response to one request."""
 
     async def work(program: Program) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import threading
 import tracemalloc
@@ -12,9 +13,11 @@ import pytest
 
 from headrace.cluster.protocol import (
     MESSAGE_BYTES_MAX,
+    PROTOCOL_VERSION,
     Acks,
     ClusterErrorCode,
     commands,
+    decode_request_header,
     encode_request,
     encode_response,
     requests,
@@ -36,6 +39,7 @@ from tests.unit.server.interchange.programs import (
     partition,
     talk,
 )
+from tools.cluster_vectors.peer import VECTORS
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -214,6 +218,25 @@ def test_the_largest_frame_is_read(harness: Harness) -> None:
         return placed
 
     assert talk(harness, work).header.is_success
+
+
+def test_every_request_that_the_crate_writes_is_answered(harness: Harness) -> None:
+    """The bytes are those of the crate that defined the protocol; most name what is not here."""
+    lines = map(json.loads, VECTORS.read_text("utf-8").splitlines())
+    written = [bytes.fromhex(line["hex"]) for line in lines if line["kind"] == "request"]
+    assert {message[0] for message in written} == {*range(7)}
+
+    async def work(program: Program) -> None:
+        for message in written:
+            program.send_bytes(message)
+            answer = await program.receive()
+            _, header = decode_request_header(message)
+            assert answer.header.correlation_id == header.correlation_id
+            is_ours = header.version == PROTOCOL_VERSION
+            assert (answer.header.error_code == ClusterErrorCode.UNSUPPORTED_VERSION) != is_ours
+            assert answer.header.error_code != ClusterErrorCode.UNKNOWN
+
+    talk(harness, work)
 
 
 # Limits
