@@ -2,8 +2,9 @@
 
 An Append is a Produce of one batch. With `All` it is answered when the high watermark has passed
 the last record (seed 002 answered one record early), with `Leader` when the records are in the
-leader's log (and on disk, where flush.messages asks for it), with `None` likewise but whatever is
-awaited. The protocol carries no transactional id, so transactional batches are refused.
+leader's log (and on disk, where flush.messages asks for it), with `None` when they are in the log,
+whatever a Produce would wait for. The protocol carries no transactional id, so transactional
+batches are refused.
 
 A Fetch is answered at once with what is there, up to the high watermark. The first batch is whole
 however large, or refused if no response has room for it: such a batch came by Kafka's Produce. The
