@@ -339,7 +339,8 @@ class Cluster:
                 refused.reason is not Reason.SELF_CONNECTION
             ):
                 known = self.node if node is None else node
-                self._tell_problem(known, logging.WARNING, f"{address}: {refused}")
+                host = address.rpartition(":")[0]  # the port is another one each time
+                self._tell_problem(known, logging.WARNING, f"{host}: {refused}")
             case _:
                 pass
 

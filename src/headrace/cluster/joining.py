@@ -77,9 +77,15 @@ class Joining:
             )
             response = words.decode_response(payload)
         except CallError as error:
-            if error.refused is not None and error.refused.reason is Reason.SELF_CONNECTION:
-                own = self._links.identity
+            own, refused = self._links.identity, error.refused
+            if refused is not None and refused.reason is Reason.SELF_CONNECTION:
                 return forming.Blank(own.node, own.folder_id, frozenset(self._seeds))
+            if refused is not None and refused.reason is Reason.DUPLICATE_NODE_ID:
+                raise CannotJoin(
+                    f"{seed} does not take this node: {refused}. If the data folder of node "
+                    f"{own.node} is lost, remove it with `headrace cluster remove {own.node}` at "
+                    "any other node, then start this one again"
+                ) from None
             self._problems[seed] = str(error.refused or error.reason)
             return None
         except msgspec.MsgspecError as error:

@@ -11,7 +11,7 @@ retry, and a broker that is gone must not cost a connection attempt each time.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from headrace import config
@@ -52,6 +52,7 @@ class BrokerPeers:
         self._lines: dict[str, PeerLine] = {}
         self.on_close: list[Callable[[], None]] = []
         """Ends the work of those who send, before the connections close."""
+        self._unreachable: frozenset[BrokerId] = frozenset()
 
     def line(self, purpose: str) -> "PeerLine":
         """Return the line for a purpose, with connections of its own."""
@@ -73,6 +74,11 @@ class BrokerPeers:
         for line in self._lines.values():
             line.refresh()
 
+    def cut(self, nodes: Iterable[BrokerId]) -> None:
+        """Behave as if the network to these brokers, and no others, was cut: for tests."""
+        self._unreachable = frozenset(nodes)
+        self.refresh()
+
     def close(self) -> None:
         """Close all connections; pending requests fail with NotReachable, and so do later ones."""
         for end_work in self.on_close:
@@ -83,7 +89,8 @@ class BrokerPeers:
     def _registration(self, node_id: BrokerId) -> _Registration:
         """Return where a broker is; raise NotReachable if it is not up."""
         broker = self._image_of().broker(node_id)
-        if broker is None or broker.is_fenced or not broker.endpoints:
+        is_up = broker is not None and not broker.is_fenced and node_id not in self._unreachable
+        if broker is None or not is_up or not broker.endpoints:
             raise NotReachable(f"node {node_id} is not up")
         named = [each for each in broker.endpoints if each.listener == self._listener]
         endpoint = (named or broker.endpoints)[0]

@@ -10,7 +10,7 @@ This is the composition root: it decides nothing but the order.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +59,7 @@ from headrace.replication.topic_settings import TopicSettings
 from headrace.server.broker import Broker
 from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
+from headrace.server.interchange import Interchange
 from headrace.server.listeners import (
     Bind,
     CannotListen,
@@ -129,6 +130,7 @@ class Node:
         self._broker: Broker | None = None
         self._dispatcher: Dispatcher | None = None
         self._parts: Parts | None = None
+        self._interchange: Interchange | None = None
 
     @property
     def broker(self) -> Broker:
@@ -194,6 +196,13 @@ class Node:
         assert self._disk is not None
         self._disk.close()
         logger.info("stopped")
+
+    def cut(self, nodes: Iterable[BrokerId]) -> None:
+        """Behave as if the network to these nodes, and no others, was cut: for tests."""
+        cut_off = frozenset(nodes)
+        self.cluster.cut(cut_off)
+        if self._parts is not None:
+            self._parts.peers.cut(cut_off)
 
     def crash(self) -> None:
         """Stop at once, like a killed process: nothing is flushed, no marker is left.
@@ -280,6 +289,7 @@ class Node:
             secret=secret,
             now_ms=self.clock.now_ms,
             needs_tokens=not is_loopback(host),
+            on_client=self._take_program,
             on_superseded=self._give_up,
         )
         try:
@@ -338,6 +348,13 @@ class Node:
         await cluster.enter()
         await broker.replicas.settle()
 
+    def _take_program(self, transport: asyncio.Transport, first_bytes: bytes) -> None:
+        """Serve a program on this machine that speaks seed 002, once the node serves at all."""
+        if self._interchange is None:
+            transport.abort()
+        else:
+            self._interchange.accept(transport, first_bytes)
+
     def _give_up(self, reason: str) -> None:
         """Stop as a node that cannot keep its promises; whoever runs it is told."""
         assert self._quorum is not None
@@ -361,6 +378,9 @@ class Node:
         self._dispatcher = Dispatcher(broker, SERVED, load_handler)
         for listener in self.listeners:
             await listener.serve(self._connector(listener.name))
+        self._interchange = Interchange(
+            broker, self._dispatcher, self.traffic, self.listeners[0].name
+        )
 
     def _connector(self, listener: str) -> "_Connector":
         return _Connector(listener, self.dispatcher, self.traffic)
@@ -433,6 +453,8 @@ class Node:
         self._loop_watch.stop()
         for listener in self.listeners:
             listener.close()
+        if self._interchange is not None:
+            self._interchange.stop_accepting()
 
     def _forget_clock(self) -> None:
         """Unsubscribe from a clock that may outlive this node."""

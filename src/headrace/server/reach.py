@@ -1,7 +1,7 @@
 """The brokers and replicas that a client can reach through its listener."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId
@@ -11,8 +11,6 @@ from headrace.metadata.state import Broker as BrokerRow
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
-
-NO_CONTROLLER: Final = BrokerId(-1)
 
 
 class Reach:
@@ -51,6 +49,8 @@ def broker_endpoints(image: Image, listener: str) -> Iterator[tuple[BrokerRow, E
 
 
 def controller_id(broker: "Broker") -> BrokerId:
-    """Return the broker that accepts metadata changes now, or -1 if unknown."""
-    leader = broker.quorum.driver.state.leader
-    return NO_CONTROLLER if leader is None else BrokerId(leader)
+    """Return the broker that clients send metadata changes to: this one.
+
+    Every broker takes them. A client that changes something here sees it here at once.
+    """
+    return broker.node_id

@@ -228,7 +228,7 @@ class TestCluster(Conveniences):
         for node_id, node in self.running():
             if node_id not in self._paused:
                 others = [BrokerId(b) for a, b in self._cuts if a == node_id]
-                node.call(partial(node.node.cluster.cut, others))
+                node.call(partial(node.node.cut, others))
 
 
 class ClusterClock:

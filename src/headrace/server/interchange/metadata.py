@@ -15,7 +15,6 @@ from headrace.metadata.state import NO_LEADER, Endpoint, Partition, Topic
 from headrace.metadata.state import Broker as BrokerRow
 from headrace.server.broker import Broker
 from headrace.server.interchange.call import ClusterCall
-from headrace.server.reach import NO_CONTROLLER, controller_id
 
 
 def fetch_metadata(
@@ -38,11 +37,11 @@ def _metadata(broker: Broker, call: ClusterCall) -> Slices[responses.Metadata]:
         rows.append(responses.TopicMetadata(topic.name, tuple(partitions), topic.is_internal))
         if current.spend():
             yield
-    controller = controller_id(broker)
+    leader = broker.quorum.driver.state.leader
     return responses.Metadata(
         ResponseHeader(call.correlation_id),
         image.state.cluster_id,
-        None if controller == NO_CONTROLLER else node_id_of(controller),
+        None if leader is None else node_id_of(leader),
         tuple(rows),
         tuple(
             _broker(each, endpoint)
