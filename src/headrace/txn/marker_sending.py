@@ -45,9 +45,16 @@ class _Parcel(NamedTuple):
     is_wanted: Callable[[], bool]
     on_written: OnWritten
 
+    def tell(self, place: Place, error: KafkaError | None) -> None:
+        """Tell what became of a partition's marker; whoever fails at it fails alone."""
+        try:
+            self.on_written(place, error)
+        except Exception:
+            logger.exception("%s-%d: the fate of a marker could not be told", *place)
+
     def refuse(self, error: KafkaError) -> None:
         for place in self.places:
-            self.on_written(place, error)
+            self.tell(place, error)
 
 
 class MarkerSender:
@@ -170,7 +177,7 @@ class MarkerSender:
                 if self._leader(place) == node_id:
                     places.append(place)
                 else:
-                    parcel.on_written(place, _moved(place))
+                    parcel.tell(place, _moved(place))
             if places:
                 taken[parcel.marker.producer_id] = parcel._replace(places=places)
         return list(taken.values())
@@ -197,7 +204,7 @@ class MarkerSender:
         for parcel in parcels:
             for place in parcel.places:
                 code = codes.get((parcel.marker.producer_id, *place))
-                parcel.on_written(place, _error(node_id, place, code))
+                parcel.tell(place, _error(node_id, place, code))
 
 
 def _marker(parcel: _Parcel) -> WritableTxnMarker:
