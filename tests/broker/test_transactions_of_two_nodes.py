@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.producer import Producer
+from headrace.client import Consumer, Producer
 from headrace.client.settings import ClientSettings
 from headrace.errors import ErrorCode
 from headrace.ids import TRANSACTIONS_TOPIC, BrokerId
@@ -457,3 +457,76 @@ def test_our_producer_commits_across_nodes(tmp_path: Path) -> None:
                 assert found.count(COMMIT) >= 10
 
     run(scenario())
+
+
+@pytest.mark.parametrize("coordinator", [A, B])
+def test_aiokafka_commits_and_aborts_across_nodes(tmp_path: Path, coordinator: BrokerId) -> None:
+    aiokafka = pytest.importorskip("aiokafka")
+
+    async def scenario() -> None:
+        async with two_nodes(tmp_path) as world:
+            await world.create_internal(transactions=coordinator, groups=B)
+            await world.create("orders", A, B)
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=world.bootstrap, transactional_id=NAME
+            )
+            await producer.start()
+            try:
+                for number in range(6):
+                    await producer.begin_transaction()
+                    for index in (0, 1):
+                        await producer.send_and_wait("orders", b"%d" % number, partition=index)
+                    place = aiokafka.TopicPartition("orders", 0)
+                    await producer.send_offsets_to_transaction({place: number}, "readers")
+                    if number % 2:
+                        await producer.abort_transaction()
+                    else:
+                        await producer.commit_transaction()
+            finally:
+                await producer.stop()
+            await _expect_committed(world, {b"0", b"2", b"4"})
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("readers", topics=None)])
+            (group,) = (await world.ask(B, asked, 8)).groups
+            assert group.topics[0].partitions[0].committed_offset == 4
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("coordinator", [A, B])
+def test_librdkafka_commits_and_aborts_across_nodes(tmp_path: Path, coordinator: BrokerId) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+
+    def produce(bootstrap: str) -> None:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": NAME, "log_level": 2}
+        )
+        producer.init_transactions(30)
+        for number in range(6):
+            producer.begin_transaction()
+            for index in (0, 1):
+                producer.produce("orders", b"%d" % number, partition=index)
+            producer.flush(30)
+            if number % 2:
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+
+    async def scenario() -> None:
+        async with two_nodes(tmp_path) as world:
+            await world.create_internal(transactions=coordinator)
+            await world.create("orders", A, B)
+            await asyncio.to_thread(produce, world.bootstrap)
+            await _expect_committed(world, {b"0", b"2", b"4"})
+
+    run(scenario())
+
+
+async def _expect_committed(world: TwoNodes, values: set[bytes]) -> None:
+    """Read both partitions as far as transactions are over; see that only these are there."""
+    async with Consumer(world.bootstrap, read_committed=True) as consumer:
+        await consumer.assign("orders")
+        found: dict[int, set[bytes | None]] = {0: set(), 1: set()}
+        while any(len(each) < len(values) for each in found.values()):
+            for record in await consumer.poll(1000):
+                found[record.partition].add(record.value)
+        assert found == {0: values, 1: values}
