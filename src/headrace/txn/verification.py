@@ -234,6 +234,9 @@ class Verification:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 error = KafkaError(ErrorCode.NOT_COORDINATOR, error.message)
+            elif error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                # The other node does not know the topic of groups yet.
+                error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
             reply(as_answered(error, is_abortable_known=is_known, try_again=code))
 
         self.ask(producer, [place], answered, adds=version >= FIRST_ADDING_OFFSETS)
