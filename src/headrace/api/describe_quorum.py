@@ -2,18 +2,19 @@
 
 KIP-595, KIP-836 (when members fetched and caught up, from 1), KIP-853 (directories and nodes, from
 2). The one partition with a quorum is __cluster_metadata-0, here the metadata log: an index of it
-is the offset before. A node that does not lead names the leader.
+is the offset before. Any node responds, with what the leader knows; if none says so in time, with
+REQUEST_TIMED_OUT, as Kafka's brokers do if no controller takes what they forward.
 
-The work is in `metadata.quorum`.
+The work is in `cluster.quorum_members`.
 """
 
-import asyncio
 from typing import Final
 
-from headrace.errors import ErrorCode
+from headrace.cluster import words
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
-from headrace.raft.state import Role
 from headrace.server.broker import Broker
+from headrace.server.reach import CONTROLLER_LISTENER, node_address
 from headrace.server.request import Request
 from headrace.wire.messages.describe_quorum_request import DescribeQuorumRequest
 from headrace.wire.messages.describe_quorum_response import (
@@ -27,13 +28,14 @@ from headrace.wire.messages.describe_quorum_response import (
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_PARTITION: Final = 0
-NO_NODE: Final = -1
 UNKNOWN_TIME: Final = -1
 FIRST_WITH_NODES: Final = 2
 """And with the directories of members."""
+DESCRIBE_TIMEOUT_MS: Final = 20_000
+"""The request has no timeout; clients wait 30 seconds."""
 
 
-def handle(broker: Broker, request: Request) -> DescribeQuorumResponse:
+async def handle(broker: Broker, request: Request) -> DescribeQuorumResponse:
     body: DescribeQuorumRequest = request.body
     asked = [
         (topic.topic_name, [partition.partition_index for partition in topic.partitions])
@@ -41,31 +43,26 @@ def handle(broker: Broker, request: Request) -> DescribeQuorumResponse:
     ]
     if asked != [(METADATA_TOPIC, [METADATA_PARTITION])]:
         return _refuse(asked)
-    quorum = broker.quorum.driver.state
-    if quorum.role is not Role.LEADER:
-        row = PartitionData(
-            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            error_message=f"node {broker.node_id} does not lead, node {quorum.leader} does",
-            leader_id=NO_NODE if quorum.leader is None else quorum.leader,
-            leader_epoch=quorum.term,
-        )
-        return DescribeQuorumResponse(
-            topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[row])]
-        )
-    members = quorum.membership
+    try:
+        quorum = await broker.members.describe(DESCRIBE_TIMEOUT_MS)
+    except KafkaError as error:
+        return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+    voters = [member for member in quorum.members if member.is_voter]
     row = PartitionData(
         partition_index=METADATA_PARTITION,
-        leader_id=quorum.node,
+        leader_id=quorum.leader,
         leader_epoch=quorum.term,
-        high_watermark=quorum.log.commit + 1,
-        current_voters=[_describe(broker, request, node) for node in members.voters],
-        observers=[_describe(broker, request, node) for node in members.learners],
+        high_watermark=quorum.commit + 1,
+        current_voters=[_describe(broker, request, member) for member in voters],
+        observers=[
+            _describe(broker, request, member) for member in quorum.members if not member.is_voter
+        ],
     )
     response = DescribeQuorumResponse(
         topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[row])]
     )
     if request.version >= FIRST_WITH_NODES:
-        response.nodes = [_node(broker, node) for node in members.voters]
+        response.nodes = [_node(broker, BrokerId(member.node)) for member in voters]
     return response
 
 
@@ -89,34 +86,26 @@ def _refuse(asked: list[tuple[str, list[int]]]) -> DescribeQuorumResponse:
     )
 
 
-def _describe(broker: Broker, request: Request, node: BrokerId) -> ReplicaState:
-    """Return a member's progress, as the leader knows it."""
-    now_ms, quorum = broker.clock.now_ms(), broker.quorum.driver.state
+def _describe(broker: Broker, request: Request, member: words.QuorumMember) -> ReplicaState:
+    """Return a member's progress, with the leader's durations as times of this node."""
+    now_ms = broker.clock.now_ms()
     replica = ReplicaState(
-        replica_id=node,
-        log_end_offset=quorum.log.last_index + 1,
-        last_fetch_timestamp=now_ms,
-        last_caught_up_timestamp=now_ms,
+        replica_id=member.node,
+        log_end_offset=member.match_index + 1,
+        last_fetch_timestamp=now_ms - member.silent_ms if member.silent_ms >= 0 else UNKNOWN_TIME,
+        last_caught_up_timestamp=(
+            now_ms - member.behind_ms if member.behind_ms >= 0 else UNKNOWN_TIME
+        ),
     )
-    registered = broker.image.broker(node)
+    registered = broker.image.broker(BrokerId(member.node))
     if request.version >= FIRST_WITH_NODES and registered is not None and registered.log_dirs:
         replica.replica_directory_id = registered.log_dirs[0]
-    progress = quorum.progress.get(node)
-    if node != quorum.node and progress is not None:
-        silent_ms = int(asyncio.get_running_loop().time() * 1000) - progress.contact_ms
-        is_caught_up = progress.match_index >= quorum.log.last_index
-        replica.log_end_offset = progress.match_index + 1
-        replica.last_fetch_timestamp = now_ms - silent_ms
-        replica.last_caught_up_timestamp = now_ms - silent_ms if is_caught_up else UNKNOWN_TIME
     return replica
 
 
 def _node(broker: Broker, node: BrokerId) -> Node:
-    registered = broker.image.broker(node)
-    endpoints = registered.endpoints if registered is not None else ()
-    return Node(
-        node_id=node,
-        listeners=[
-            Listener(name=each.listener, host=each.host, port=each.port) for each in endpoints
-        ],
-    )
+    address = node_address(broker.image, node)
+    if address is None:
+        return Node(node_id=node)
+    host, port = address
+    return Node(node_id=node, listeners=[Listener(name=CONTROLLER_LISTENER, host=host, port=port)])

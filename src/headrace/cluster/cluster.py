@@ -25,6 +25,7 @@ from headrace.cluster.controller import Controller
 from headrace.cluster.forwarding import Forwarding
 from headrace.cluster.joining import CannotJoin, Joining, ask_for_peers
 from headrace.cluster.presence import Presence
+from headrace.cluster.quorum_members import QuorumMembers
 from headrace.cluster.registrar import Admission
 from headrace.cluster.swim import events as swim_events
 from headrace.cluster.swim.sealing import Sealer
@@ -95,6 +96,7 @@ class Cluster:
         self.address = ""
         """Where other nodes reach this one."""
         self.controller: Controller | None = None
+        self.members: QuorumMembers | None = None
         self.presence: Presence | None = None
         self.swim: SwimShell | None = None
         self._quorum: MetadataQuorum | None = None
@@ -156,7 +158,9 @@ class Cluster:
             interval_ms=settings[config.BROKER_HEARTBEAT_INTERVAL_MS],
             on_superseded=self._on_superseded,
         )
+        self.members = QuorumMembers(quorum, self.links)
         self.controller.serve()
+        self.members.serve()
         quorum.driver.on_leadership.append(self._connect)
         self._connect()
 
@@ -258,6 +262,8 @@ class Cluster:
         self._allow_swim()
         if self.presence is not None:
             self.presence.note_image()
+        if self.controller is not None:
+            self.controller.note_image()
 
     def cut(self, nodes: Iterable[BrokerId]) -> None:
         """Behave as if the network to these nodes, and no others, was cut: for tests."""

@@ -94,6 +94,10 @@ class Controller:
             self.sessions.suspect(node, self._now_ms())
             self._kicked.set()
 
+    def note_image(self) -> None:
+        """Look at the nodes again, which have changed in the image."""
+        self._kicked.set()
+
     def describe_sessions(self) -> list[SessionRow]:
         return list(self.sessions.describe(self._now_ms())) if self.is_active else []
 
@@ -277,7 +281,10 @@ class Controller:
         except MembershipRefused as error:
             logger.debug("the members of the quorum stay as they are: %s", error)
             return False
-        return not any(self._may_vote(node) for node in self._driver.state.membership.learners)
+        members = self._driver.state.membership
+        return not any(map(self._may_vote, members.learners)) and not any(
+            map(self._lost_its_vote, members.voters)
+        )
 
     async def _tend_member(self, node: BrokerId) -> None:
         image, driver, members = self._quorum.image, self._driver, self._driver.state.membership
@@ -288,18 +295,41 @@ class Controller:
             await driver.add_learner(node)
         elif node in members.learners and self._may_vote(node):
             await driver.promote(node)
+        elif self._lost_its_vote(node):
+            await self._demote(node)
         if row.state is NodeState.LEARNER and node in driver.state.membership.voters:
             await self._quorum.propose(TopologyChange(PromoteToVoter(node)))
             logger.info("node %d votes on the metadata log", node)
+
+    async def _demote(self, node: BrokerId) -> None:
+        """Take a node's vote; a leader hands over first, so that nobody waits for an election."""
+        driver = self._driver
+        heir = driver.heir() if node == driver.node else None
+        if heir is not None:
+            driver.transfer(heir)
+            return
+        await driver.demote(node)
+        logger.info("node %d votes on the metadata log no more", node)
 
     def _may_vote(self, node: BrokerId) -> bool:
         """Return whether a learner is to become a voter: one that was removed is not, by itself."""
         image, members = self._quorum.image, self._driver.state.membership
         row, broker = image.node(node), image.broker(node)
+        if row is None or broker is None or broker.is_fenced:
+            return False
+        if row.state is NodeState.LEARNER:
+            return len(members.voters) < self._voters_max
+        return row.state is NodeState.ACTIVE and node in image.state.metadata_group.members
+
+    def _lost_its_vote(self, node: BrokerId) -> bool:
+        """Return whether a voter is to become a learner, as the image says."""
+        image = self._quorum.image
+        row = image.node(node)
         return (
-            len(members.voters) < self._voters_max
-            and (row is not None and row.state is NodeState.LEARNER)
-            and (broker is not None and not broker.is_fenced)
+            row is not None
+            and row.state in (NodeState.ACTIVE, NodeState.DRAINING)
+            and node in self._driver.state.membership.voters
+            and node not in image.state.metadata_group.members
         )
 
     def _now_ms(self) -> int:

@@ -63,8 +63,17 @@ class Presence:
 
     def note_image(self) -> None:
         """Look at the node's own registration, which may be another one now."""
+        if not self._is_started:
+            return
         broker = self._broker()
-        if not self._is_started or broker is None or broker.incarnation_id == self._incarnation_id:
+        if broker is None:
+            self.close()
+            self._on_superseded(
+                f"node {self._driver.node} was removed from the cluster: to let it join again, "
+                "start it with an empty data folder"
+            )
+            return
+        if broker.incarnation_id == self._incarnation_id:
             return
         self.close()
         self._on_superseded(

@@ -16,6 +16,8 @@ HEARTBEAT: Final = 67
 REGISTER: Final = 69
 ASK: Final = 70
 """What a node is: the first question of one that starts."""
+DESCRIBE_QUORUM: Final = 71
+"""How far the members of the metadata log are; only the leader knows."""
 
 _Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Address = Annotated[str, Meta(max_length=300)]
@@ -113,8 +115,34 @@ class Heard(_Word, frozen=True):
     """Whether everything is handed over that a stopping node led."""
 
 
-Request = Ask | Register | Heartbeat
-Response = Failed | Proposed | Blank | Forming | Member | Registered | Redirected | Heard
+class DescribeQuorum(_Word, frozen=True):
+    """Say how far the members of the metadata log are."""
+
+
+class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
+    """A voter or learner, as its leader sees it."""
+
+    node: int
+    is_voter: bool
+    match_index: _Epoch
+    """Up to here its log is the leader's, and durable."""
+    silent_ms: int
+    """How long ago it last responded, -1 if it has not in this term; the leader's own is 0."""
+    behind_ms: int
+    """How long ago it had all that the leader had, -1 if it had not in this term."""
+
+
+class Quorum(_Word, frozen=True):
+    """The metadata log of a leader, and its members."""
+
+    leader: int
+    term: _Epoch
+    commit: _Epoch
+    members: tuple[QuorumMember, ...]
+
+
+Request = Ask | Register | Heartbeat | DescribeQuorum
+Response = Failed | Proposed | Blank | Forming | Member | Registered | Redirected | Heard | Quorum
 
 encode: Final = msgspec.msgpack.Encoder().encode
 _requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)

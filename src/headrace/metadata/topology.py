@@ -2,9 +2,11 @@
 
     (unknown) -- Join --> LEARNER -- PromoteToVoter --> ACTIVE
     ACTIVE, LEARNER -- StartDecommission --> DRAINING -- FinishDecommission --> DECOMMISSIONED
-    LEARNER, DECOMMISSIONED -- Leave --> (unknown)
+    LEARNER, DECOMMISSIONED, ACTIVE without a vote -- Leave --> (unknown)
 
-What is so already changes nothing; whatever else is not in the table is refused.
+An ACTIVE node loses its vote by `RemoveMember` of the metadata group, and is not given one again by
+itself: that takes another PromoteToVoter. What is so already changes nothing; whatever else is not
+in the table is refused.
 """
 
 from typing import Final
@@ -37,7 +39,9 @@ TRANSITIONS: Final[dict[type[NodeChange], tuple[frozenset[NodeState], NodeState 
     ),
     FinishDecommission: (frozenset({NodeState.DRAINING}), NodeState.DECOMMISSIONED),
     Leave: (
-        frozenset({NodeState.JOINING, NodeState.LEARNER, NodeState.DECOMMISSIONED}),
+        frozenset(
+            {NodeState.JOINING, NodeState.LEARNER, NodeState.ACTIVE, NodeState.DECOMMISSIONED}
+        ),
         None,
     ),
 }
@@ -50,9 +54,9 @@ def change_topology(image: Image, change: NodeChange) -> list[Event]:
         return _join(image, change)
     node = _require_node(image, change)
     allowed, target = TRANSITIONS[type(change)]
-    if node.state is target:
+    if node.state is target and not _lost_its_vote(image, change):
         return []
-    if node.state not in allowed:
+    if node.state not in allowed and node.state is not target:
         raise refuse(
             ErrorCode.INVALID_REQUEST,
             f"{type(change).__name__} of node {node.node_id}, which is {node.state.name}: it must "
@@ -68,6 +72,7 @@ def change_topology(image: Image, change: NodeChange) -> list[Event]:
             events += release_all(image, node.node_id)
         case Leave():
             _check_is_empty(image, node.node_id)
+            _check_does_not_vote(image, node.node_id)
             events += drop_from_metadata_group(image, node.node_id)
             events += release_all(image, node.node_id)
         case StartDecommission():
@@ -135,6 +140,20 @@ def _check_is_empty(image: Image, node_id: int) -> None:
         raise refuse(
             ErrorCode.INVALID_REQUEST,
             f"node {node_id} still has {replicas} replicas: move them away first",
+        )
+
+
+def _lost_its_vote(image: Image, change: NodeChange) -> bool:
+    """Return whether a change gives a node the vote again that it lost."""
+    is_promotion = isinstance(change, PromoteToVoter)
+    return is_promotion and change.node_id not in image.state.metadata_group.members
+
+
+def _check_does_not_vote(image: Image, node_id: int) -> None:
+    if node_id in image.state.metadata_group.members:
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"node {node_id} votes on the metadata log: remove it from the voters first",
         )
 
 

@@ -24,6 +24,7 @@ SERVED: Final = frozenset(
     {
         ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_RAFT_VOTER,
         ApiKey.ALTER_CONFIGS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.ALTER_REPLICA_LOG_DIRS,
@@ -68,6 +69,7 @@ SERVED: Final = frozenset(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         ApiKey.PRODUCE,
         ApiKey.PUSH_TELEMETRY,
+        ApiKey.REMOVE_RAFT_VOTER,
         ApiKey.SHARE_ACKNOWLEDGE,
         ApiKey.SHARE_FETCH,
         ApiKey.SHARE_GROUP_DESCRIBE,
@@ -78,6 +80,7 @@ SERVED: Final = frozenset(
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.UNREGISTER_BROKER,
         ApiKey.UPDATE_FEATURES,
+        ApiKey.UPDATE_RAFT_VOTER,
         ApiKey.WRITE_TXN_MARKERS,
         *_SHARE_GROUP_STATE,
     }

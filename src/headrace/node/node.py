@@ -36,6 +36,7 @@ from headrace.metadata.events import (
     BrokerRegistered,
     BrokerUnregistered,
     ConfigsChanged,
+    MetadataGroupChanged,
     NodeChanged,
     TopicDeleted,
 )
@@ -76,6 +77,8 @@ DRAIN_SECONDS_MAX: Final = 5
 """How long a stop waits for responses in progress."""
 LEAVE_SECONDS_MAX: Final = 5
 """How long a stop waits until other nodes have taken over what this one leads."""
+
+_MEMBERS_CHANGED: Final = (NodeChanged, MetadataGroupChanged, BrokerRegistered, BrokerUnregistered)
 
 logger = logging.getLogger(__name__)
 
@@ -228,12 +231,14 @@ class Node:
         cluster = await self._open_cluster(disk)
         quorum = await self._start_quorum(disk, cluster)
         folder = self._open_folder(disk, quorum)
+        assert cluster.members is not None
         parts = self._parts = Parts.of(
             self.node_id,
             self._live,
             quorum,
             folder,
             self._topic_settings,
+            members=cluster.members,
             clock=self.clock,
             counters=self.counters,
             choose_session_id=lambda: self._random.randint(1, INT32_MAX),
@@ -391,7 +396,7 @@ class Node:
         for event in outcome.events:
             if isinstance(event, ConfigsChanged) and event.resource_type is ResourceType.BROKER:
                 self._take_settings()  # first of all: what follows goes by them
-            elif isinstance(event, NodeChanged | BrokerRegistered):
+            elif isinstance(event, _MEMBERS_CHANGED):
                 self.cluster.note_image()
         if self._broker is None:
             return

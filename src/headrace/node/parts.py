@@ -10,6 +10,7 @@ from typing import Self
 
 from headrace import config
 from headrace.cluster.peers import BrokerPeers
+from headrace.cluster.quorum_members import QuorumMembers
 from headrace.config import LiveSettings
 from headrace.coordinator.roles import CoordinatorRoles
 from headrace.groups.coordinator import group_coordinator
@@ -61,6 +62,7 @@ class Parts:
         folder: LogFolder,
         topic_settings: Callable[[TopicName], TopicSettings],
         *,
+        members: QuorumMembers,
         clock: Clock,
         counters: Counters,
         choose_session_id: Callable[[], int],
@@ -124,6 +126,7 @@ class Parts:
             node_id=node_id,
             settings=live,
             quorum=quorum,
+            members=members,
             folder=folder,
             replicas=replicas,
             producer_ids=ProducerIds(quorum),

@@ -152,6 +152,15 @@ class Raft:
             )
         return self._change_membership(changed)
 
+    def demote(self, node: NodeId, now_ms: int) -> Proposed:
+        """Make a voter a learner; refused if no majority of the remaining voters responds.
+
+        A leader may demote itself, and steps down once that is committed.
+        """
+        state = self._at(now_ms)
+        self._check_leads()
+        return self._change_membership(members.with_demoted(state.membership, node))
+
     def remove(self, node: NodeId, now_ms: int) -> Proposed:
         """Remove a member; refused if no majority of the remaining voters responds.
 

@@ -170,6 +170,12 @@ class RaftDriver:
         now_ms = self._host.now_ms()
         return await self._await_applied(self._raft.promote(node, now_ms), now_ms)
 
+    async def demote(self, node: NodeId) -> int:
+        """Make a voter a learner."""
+        self._check_takes_changes()
+        now_ms = self._host.now_ms()
+        return await self._await_applied(self._raft.demote(node, now_ms), now_ms)
+
     async def remove(self, node: NodeId) -> int:
         self._check_takes_changes()
         now_ms = self._host.now_ms()

@@ -61,6 +61,14 @@ def with_voter(membership: Membership, node: NodeId) -> Membership:
     return Membership(tuple(sorted((*membership.voters, node))), learners)
 
 
+def with_demoted(membership: Membership, node: NodeId) -> Membership:
+    """Make a voter a learner."""
+    if node not in membership.voters:
+        raise MembershipRefused(f"node {node} is no voter")
+    rest = without(membership, node)
+    return Membership(rest.voters, tuple(sorted((*rest.learners, node))))
+
+
 def without(membership: Membership, node: NodeId) -> Membership:
     if node not in membership.members:
         raise MembershipRefused(f"node {node} is no member")

@@ -32,6 +32,7 @@ class Progress:
 
     __slots__ = (
         "acked_round",
+        "caught_up_ms",
         "contact_ms",
         "has_answered",
         "hold_ms",
@@ -53,6 +54,8 @@ class Progress:
         self.next_index = next_index
         self.contact_ms = now_ms
         """When it last responded in this term; under a new leader, the start of the term."""
+        self.caught_up_ms: int | None = None
+        """When it was last known to have all that the leader had; None if not in this term."""
         self.has_answered = False
         self.acked_round = 0
         self.hold_ms = 0
@@ -68,6 +71,11 @@ class Progress:
     def note_answer(self, now_ms: int) -> None:
         self.contact_ms = now_ms
         self.has_answered = True
+
+    def note_end(self, last_index: int, now_ms: int) -> None:
+        """Record where the leader's log ends when this member responds."""
+        if self.match_index >= last_index:
+            self.caught_up_ms = now_ms
 
     def has_answered_since(self, since_ms: int) -> bool:
         return self.has_answered and self.contact_ms > since_ms

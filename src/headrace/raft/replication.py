@@ -146,7 +146,9 @@ def handle_accepted(state: State, message: AppendAccepted) -> None:
             f"leader's log ends at {state.log.last_index}"
         )
     progress.note_answer(state.now_ms)
-    if progress.note_match(message.match_index):
+    is_news = progress.note_match(message.match_index)
+    progress.note_end(state.log.last_index, state.now_ms)
+    if is_news:
         advance_commit(state)
         transfer.hand_over_if_caught_up(state)
 
@@ -171,6 +173,7 @@ def handle_heartbeat_answer(state: State, message: HeartbeatAnswer) -> None:
     if progress is None:
         return
     progress.note_answer(state.now_ms)
+    progress.note_end(state.log.last_index, state.now_ms)
     if message.round >= progress.acked_round:
         progress.acked_round, progress.hold_ms = min(message.round, state.round), message.hold_ms
     reads.confirm(state)

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.cluster.quorum_members import QuorumMembers
 from headrace.config import LiveSettings
 from headrace.groups.coordinator import Groups
 from headrace.ids import BrokerId
@@ -43,6 +44,8 @@ class Broker:
     node_id: BrokerId
     settings: LiveSettings
     quorum: MetadataQuorum
+    members: QuorumMembers
+    """The members of the metadata log, and changes of them."""
     folder: LogFolder
     replicas: Replicas
     producer_ids: ProducerIds

@@ -1,9 +1,10 @@
 """The brokers and replicas that a client can reach through its listener."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headrace.errors import ErrorCode
+from headrace.cluster.address_book import parse_address
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Endpoint, Partition
@@ -11,6 +12,9 @@ from headrace.metadata.state import Broker as BrokerRow
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
+
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+"""How Kafka's tools name the listener of voters; here it is the node port."""
 
 
 class Reach:
@@ -54,3 +58,18 @@ def controller_id(broker: "Broker") -> BrokerId:
     Every broker takes them. A client that changes something here sees it here at once.
     """
     return broker.node_id
+
+
+def node_address(image: Image, node: BrokerId) -> tuple[str, int] | None:
+    """Return the host and the port where other nodes reach a node, None if it is not known."""
+    row = image.node(node)
+    return None if row is None else parse_address(row.addr)
+
+
+def check_cluster_id(image: Image, cluster_id: str | None) -> None:
+    """Raise INCONSISTENT_CLUSTER_ID if a request is meant for another cluster."""
+    if cluster_id is not None and cluster_id != image.state.cluster_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"this is cluster {image.state.cluster_id}, not {cluster_id}",
+        )

@@ -58,6 +58,9 @@ def test_states_change_only_as_the_table_says(
 ) -> None:
     cluster = cluster_in(state)
     allowed, target = TRANSITIONS[change]
+    if state is NodeState.ACTIVE and target is None:
+        cluster.refuses_with(ErrorCode.INVALID_REQUEST, TopologyChange(change(2)))
+        cluster.propose(RoutingChange(RemoveMember(0, 2)))  # one that votes must stop that first
     if state in allowed:
         cluster.propose(TopologyChange(change(2)))
         node = cluster.image.node(2)
@@ -66,6 +69,17 @@ def test_states_change_only_as_the_table_says(
         assert cluster.propose(TopologyChange(change(2))).events == ()
     else:
         cluster.refuses_with(ErrorCode.INVALID_REQUEST, TopologyChange(change(2)))
+
+
+def test_a_voter_that_was_removed_votes_again_when_it_is_promoted_again() -> None:
+    cluster = cluster_in(NodeState.ACTIVE)
+    cluster.propose(RoutingChange(RemoveMember(0, 2)))
+    assert cluster.image.state.nodes[2].state is NodeState.ACTIVE
+    assert cluster.image.state.metadata_group == ReplicationGroup(None, (1,), ())
+    cluster.propose(TopologyChange(PromoteToVoter(2)))
+    assert cluster.image.state.nodes[2].state is NodeState.ACTIVE
+    assert cluster.image.state.metadata_group == ReplicationGroup(None, (1, 2), ())
+    assert cluster.propose(TopologyChange(PromoteToVoter(2))).events == ()
 
 
 def test_finish_decommission_is_not_possible_from_any_state() -> None:

@@ -10,6 +10,7 @@ from headrace.ids import BrokerId
 from headrace.log.real_disk import RealDisk
 from headrace.raft.driver import RaftDriver
 from headrace.raft.errors import (
+    MembershipRefused,
     NotLeader,
     ProposalLost,
     ProposalUncertain,
@@ -188,6 +189,55 @@ def test_members_come_and_go() -> None:
             assert await leader.remove(FOUR) == index + 1
             await quorum.stop(FOUR)
             await leader.propose(b"b")
+
+    run_virtual(main())
+
+
+def test_a_demoted_voter_stays_and_hears_of_everything() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            other, third = sorted(set(quorum.drivers) - {leader.node})
+            await leader.demote(other)
+            voters = tuple(sorted((leader.node, third)))
+            assert leader.state.membership == Membership(voters, (other,))
+            await leader.propose(b"a")
+            await quorum.until(lambda: quorum.journals[other].values == [b"a"])
+            with pytest.raises(MembershipRefused):
+                await leader.demote(other)
+            await leader.promote(other)
+            assert leader.state.membership == Membership((ONE, TWO, THREE))
+
+    run_virtual(main())
+
+
+def test_a_leader_that_demotes_itself_lets_another_lead() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            await leader.demote(leader.node)
+            successor = await quorum.leader(other_than=leader.node)
+            await successor.propose(b"a")
+            assert successor.state.membership.learners == (leader.node,)
+            await quorum.until(lambda: quorum.journals[leader.node].values == [b"a"])
+
+    run_virtual(main())
+
+
+def test_a_leader_knows_when_members_had_everything() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            await leader.propose(b"a")
+            other = min(set(quorum.drivers) - {leader.node})
+            progress = leader.state.progress[other]
+            await quorum.until(lambda: progress.caught_up_ms == progress.contact_ms)
+            await quorum.stop(other)
+            await leader.propose(b"b")
+            assert progress.match_index < leader.state.log.last_index
+            before_ms = progress.caught_up_ms
+            await leader.propose(b"c")
+            assert progress.caught_up_ms == before_ms
 
     run_virtual(main())
 
