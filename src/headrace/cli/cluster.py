@@ -1,10 +1,10 @@
-"""`headrace cluster`: nodes and leaders."""
+"""`headrace cluster`: the nodes, the metadata quorum, and nodes that are gone for good."""
 
 import click
 
-from headrace.cli.options import CommandGroup, bootstrap_option, json_option
+from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
-from headrace.cli.running import complete
+from headrace.cli.running import complete, make_sure
 from headrace.cli.streams import say
 from headrace.client.admin import Admin
 from headrace.client.errors import UnsupportedApi
@@ -14,7 +14,7 @@ from headrace.errors import KafkaError
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Inspect the cluster as a whole."""
+    """Inspect the cluster as a whole, and remove nodes from it."""
 
 
 @cluster.command()
@@ -59,6 +59,30 @@ def describe(as_json: bool, bootstrap: str) -> None:
         )
     if described.features:
         print_table(("feature", "level"), list(described.features.items()))
+
+
+@cluster.command()
+@click.argument("node", type=click.IntRange(min=0))
+@yes_option
+@json_option
+@bootstrap_option
+def remove(node: int, *, yes: bool, as_json: bool, bootstrap: str) -> None:
+    """Remove a node that is down from the cluster, with its vote on the metadata log.
+
+    It must not have replicas. A new node may join under its id, with an empty data folder; the one
+    that was removed cannot be used again.
+    """
+    make_sure(f"Remove node {node} from the cluster for good?", is_sure=yes)
+
+    async def work() -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.unregister_broker(node)
+
+    complete(work())
+    if as_json:
+        print_json({"node": node, "removed": True})
+    else:
+        say(f"node {node} is removed")
 
 
 def _json(described: ClusterDescription, quorum: QuorumDescription | None) -> dict[str, object]:

@@ -14,6 +14,7 @@ from headrace.client.metadata import Node
 from headrace.client.outcomes import Outcomes
 from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
+from headrace.ids import TopicId, topic_id_text
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.messages.describe_cluster_response import DescribeClusterResponse
 from headrace.wire.messages.describe_log_dirs_request import (
@@ -53,6 +54,8 @@ class QuorumMember(msgspec.Struct, frozen=True):
     log_end_offset: int
     last_fetch_timestamp: int
     last_caught_up_timestamp: int
+    directory_id: str = ""
+    """As Kafka's tools write it."""
 
 
 class QuorumDescription(msgspec.Struct, frozen=True):
@@ -200,6 +203,7 @@ def _member(row: ReplicaState) -> QuorumMember:
         row.log_end_offset,
         row.last_fetch_timestamp,
         row.last_caught_up_timestamp,
+        topic_id_text(TopicId(row.replica_directory_id)),
     )
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from headrace.api import describe_quorum
 from headrace.errors import ErrorCode
-from headrace.raft.state import Role
 from headrace.wire.messages.describe_quorum_request import (
     DescribeQuorumRequest,
     PartitionData,
@@ -83,17 +83,15 @@ def test_nothing_else_has_a_quorum(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_node_that_does_not_lead_names_who_does(
+def test_if_no_leader_answers_in_time_the_request_times_out(
     harness: Harness, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = harness.broker.quorum.driver.state
-    monkeypatch.setattr(state, "role", Role.FOLLOWER)
-    monkeypatch.setattr(state, "leader", 7)
+    """As a broker of Kafka responds if no controller takes what it forwards."""
+    monkeypatch.setattr(describe_quorum, "DESCRIBE_TIMEOUT_MS", 50)
+    monkeypatch.setattr(harness.broker.quorum.driver.state, "leader", None)
     answer = describe(harness, (METADATA, [0]), version=version)
-    monkeypatch.undo()
-    (row,) = answer.topics[0].partitions
-    assert (row.error_code, row.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 7)
-    assert (row.leader_epoch, row.current_voters, answer.nodes) == (state.term, [], [])
+    assert (answer.error_code, answer.topics) == (ErrorCode.REQUEST_TIMED_OUT, [])
+    assert bool(answer.error_message) is (version >= 2)
 
 
 def test_asking_for_nothing_is_answered_with_nothing(harness: Harness) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.client import features, nodes, reassignments
+from headrace.client import features, nodes, reassignments, voters
+from headrace.client.addresses import Address
 from headrace.client.administration.connected import Connected
 from headrace.client.features import Feature
 from headrace.client.nodes import ClusterDescription, LogDir, QuorumDescription
@@ -21,6 +22,30 @@ class ClusterMethods(Connected):
     async def describe_quorum(self) -> QuorumDescription:
         """Return the state of the metadata log."""
         return await nodes.describe_quorum(self.cluster)
+
+    async def add_raft_voter(
+        self,
+        node_id: int,
+        directory_id: str | None = None,
+        listeners: Mapping[str, Address] | None = None,
+    ) -> None:
+        """Let a node vote on the metadata log that has joined the cluster and caught up.
+
+        `directory_id` is its data folder's, as `describe_quorum` has it, by default the one that it
+        has joined with. Apache Kafka must also be told its `listeners`.
+        """
+        await voters.add_raft_voter(self.cluster, node_id, directory_id, listeners or {})
+
+    async def remove_raft_voter(self, node_id: int, directory_id: str | None = None) -> None:
+        """Take a node's vote on the metadata log; it stays in the cluster."""
+        await voters.remove_raft_voter(self.cluster, node_id, directory_id)
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """Remove a node from the cluster that is down and has no replicas.
+
+        Headrace takes its vote, too, and lets another node join under its id.
+        """
+        await voters.unregister_broker(self.cluster, node_id)
 
     async def describe_features(self) -> dict[str, Feature]:
         """Return the features of the cluster by name, sorted: finalized level, supported levels."""
