@@ -17,7 +17,12 @@ from headrace.log.settings import LogSettings
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Partition, Topic
 from headrace.share.durable import DurableState, StateBatch, StateSummary, StateWrite
-from headrace.share.persister import LINE_CALLS_MAX, Patience, StatePersister
+from headrace.share.persister import (
+    CALLS_A_TURN_MAX,
+    LINE_CALLS_MAX,
+    Patience,
+    StatePersister,
+)
 from headrace.share.state.calls import DELETE, INITIALIZE, READ, READ_SUMMARY, WRITE, Kind
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.records import RECORD_TYPES
@@ -500,5 +505,36 @@ def test_a_node_that_answers_nonsense_does_not_hold_up_later_calls() -> None:
         with pytest.raises(KafkaError, match="nonsense"):
             await world.call(world.persister.write_state, key(), CHANGE)
         await world.call(world.persister.write_state, key(), CHANGE)
+
+    run(test)
+
+
+def test_many_calls_to_another_node_go_in_portions_and_all_are_answered() -> None:
+    count = CALLS_A_TURN_MAX * 2 + 1
+
+    async def test(world: World) -> None:
+        world.add_states_topic(THERE)
+        answers: list[Any] = []
+        for index in range(count):
+            world.persister.write_state(key(index), CHANGE, answers.append)
+        await asyncio.sleep(1)
+        sizes = [len(request.topics[0].partitions) for _, request in world.elsewhere.asked]
+        assert sizes == [CALLS_A_TURN_MAX, CALLS_A_TURN_MAX, 1]
+        assert answers == [None] * count
+
+    run(test)
+
+
+def test_one_who_fails_at_an_answer_does_not_keep_the_others_from_theirs() -> None:
+    async def test(world: World) -> None:
+        def fail(_: object) -> None:
+            raise RuntimeError("a bug")
+
+        world.add_states_topic(THERE)
+        answers: list[Any] = []
+        world.persister.write_state(key(0), CHANGE, fail)
+        world.persister.write_state(key(1), CHANGE, answers.append)
+        await asyncio.sleep(1)
+        assert answers == [None]
 
     run(test)
