@@ -15,7 +15,7 @@ from headrace.cluster.tokens import begin_join, check_token, denied_by, finish_j
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.metadata.ddl import ChangeBroker, RegisterBroker, decode_ddl
-from headrace.metadata.entries import Entry, Join, TopologyChange
+from headrace.metadata.entries import Entry, Join, PromoteToVoter, TopologyChange
 from headrace.metadata.errors import InvalidEntry
 from headrace.metadata.join_tokens import JoinClaim
 from headrace.metadata.quorum import MetadataQuorum
@@ -75,6 +75,8 @@ class Registrar:
             )
         # A controller has all that is committed, so it need not wait to be unfenced.
         changes.append(ddl_entry(msgspec.structs.replace(ddl, is_fenced=not is_own)))
+        if is_own and node in quorum.driver.state.membership.voters:
+            changes.append(TopologyChange(PromoteToVoter(node)))
         if claim is not None:
             changes.append(finish_join(claim, wanted.address, self._admission.now_ms()))
         index = await propose_all(quorum, changes)

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.client import Admin
-from headrace.ids import BrokerId
+from headrace.ids import BrokerId, TopicName
 from headrace.testing.cluster import TestCluster
 
 
@@ -21,7 +21,7 @@ def test_a_change_is_accepted_by_every_node_and_visible_there_at_once() -> None:
     with TestCluster(nodes=3) as cluster:
         for number, node in cluster.nodes.items():
             name = node.create_topic(f"of-{number}")
-            assert node.node.broker.image.topic(name) is not None
+            assert node.node.broker.image.topic(TopicName(name)) is not None
 
 
 def test_the_others_go_on_when_the_controller_is_killed() -> None:
@@ -31,7 +31,9 @@ def test_the_others_go_on_when_the_controller_is_killed() -> None:
         cluster.create_topic("while-it-is-gone")
         assert cluster.controller != lost
         cluster.restart(lost)
-        assert cluster.nodes[lost].node.broker.image.topic("while-it-is-gone") is not None
+        assert (
+            cluster.nodes[lost].node.broker.image.topic(TopicName("while-it-is-gone")) is not None
+        )
 
 
 def test_a_controller_that_is_cut_off_is_replaced_and_comes_back() -> None:
@@ -45,10 +47,13 @@ def test_a_controller_that_is_cut_off_is_replaced_and_comes_back() -> None:
         assert other != alone
         cluster.nodes[other].create_topic("on-the-other-side")
         image = cluster.nodes[alone].node.broker.image
-        assert image.topic("on-the-other-side") is None
+        assert image.topic(TopicName("on-the-other-side")) is None
         cluster.heal()
         cluster.wait_for(
-            lambda: cluster.nodes[alone].node.broker.image.topic("on-the-other-side") is not None,
+            lambda: (
+                cluster.nodes[alone].node.broker.image.topic(TopicName("on-the-other-side"))
+                is not None
+            ),
             "the news",
         )
 
