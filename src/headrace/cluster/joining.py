@@ -145,16 +145,25 @@ async def ask_for_peers(
     own_address: str,
     on_answer: Callable[[BrokerId, str], None],
 ) -> None:
-    """Ask who is at each address, and say where this node is; answers go to `on_answer`."""
+    """Ask who is at each address, and say where this node is; answers go to `on_answer`.
+
+    The leader is asked too if another node says where it is. It may be a node that came after this
+    one went: this node gets what it sends, but cannot respond before it knows the address.
+    """
+    asked = set(addresses)
 
     async def ask(address: str) -> None:
         question = words.encode(words.Ask(own_address))
         try:
-            peer, _ = await links.call_address(
+            peer, payload = await links.call_address(
                 parse_address(address), question, ASK_TIMEOUT_MS, kind=words.ASK
             )
-        except (CallError, ValueError):
+            response = words.decode_response(payload)
+        except (CallError, ValueError):  # msgspec's are ValueErrors
             return
         on_answer(peer.node, address)
+        if isinstance(response, words.Member) and response.leader not in {"", own_address, *asked}:
+            asked.add(response.leader)
+            await ask(response.leader)
 
-    await asyncio.gather(*map(ask, addresses))
+    await asyncio.gather(*map(ask, sorted(asked)))
