@@ -30,6 +30,7 @@ from headrace.raft.errors import (
     NoLeader,
     NotLeader,
     ProposalLost,
+    ReadDropped,
     TransferInProgress,
 )
 from headrace.raft.explain import explain
@@ -179,6 +180,27 @@ class MetadataQuorum:
         """Return the image with everything that was committed before the call, on any node."""
         await self.driver.read_index()
         return self.image
+
+    async def catch_up(self) -> None:
+        """Return when the image has all that was committed before the call, on any node.
+
+        For a change that is refused by what this node knows: a node that lags would refuse what the
+        cluster allows. RaftError if no leader confirms it in time. A node alone need not wait.
+        """
+        driver = self.driver
+        if self._forward is None or driver.state.membership.is_sole_voter(driver.node):
+            return
+        timeout_ms = self._settings.proposal_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    try:
+                        await driver.read_index()
+                        return
+                    except (NotLeader, ReadDropped):
+                        await asyncio.sleep(RETRY_SECONDS)
+        except TimeoutError:
+            raise NoLeader(driver.node, timeout_ms) from None
 
     def explain(self) -> list[str]:
         """Return text on the state of the quorum, as this node sees it."""

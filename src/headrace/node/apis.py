@@ -4,12 +4,14 @@ An API is served by `handle` in the module of `headrace.api` with its name. A mo
 with the first request for its API, so that a node starts without importing all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from importlib import import_module
 from typing import Final
 
-from headrace.server.request import Handler
+from headrace.server.broker import Broker
+from headrace.server.request import Handler, Request
 from headrace.wire import ApiKey
+from headrace.wire.schema import Message
 
 _HANDLE: Final = "handle"
 _SHARE_GROUP_STATE: Final[Mapping[ApiKey, str]] = {
@@ -86,6 +88,24 @@ SERVED: Final = frozenset(
     }
 )
 """Every API that clients may call."""
+CHANGES: Final = frozenset(
+    {
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What changes the metadata: Kafka's brokers forward these to the controller, which knows all.
+
+Here any node handles them, once it knows all that was committed before they came. Otherwise one
+that lags would not find a topic that a client has just created through another node.
+"""
 
 
 def module_of(key: ApiKey) -> str:
@@ -96,4 +116,15 @@ def module_of(key: ApiKey) -> str:
 def load_handler(key: ApiKey) -> Handler:
     """Return the handler of an API that is served."""
     handler: Handler = getattr(import_module(module_of(key)), _SHARE_GROUP_STATE.get(key, _HANDLE))
-    return handler
+    return _caught_up(handler) if key in CHANGES else handler
+
+
+def _caught_up(handle: Handler) -> Handler:
+    async def handle_caught_up(broker: Broker, request: Request) -> Message:
+        await broker.quorum.catch_up()
+        response = handle(broker, request)
+        assert isinstance(response, Coroutine), "what changes the metadata takes a while"
+        message: Message = await response
+        return message
+
+    return handle_caught_up
