@@ -51,6 +51,9 @@ from headrace.surroundings import new_random
 
 LOOK_SECONDS: Final = 1.0
 """How often a node without a leader looks for other nodes at the addresses that it knows."""
+DENIALS_MIN: Final = 2
+"""How often a controller must deny that it knows this node: the first may be one that has been
+replaced and does not know it yet."""
 REGISTER_TIMEOUT_MS: Final = 10_000
 EXPLAIN_SECONDS: Final = 10
 """How often a node says why it waits for a leader."""
@@ -101,6 +104,8 @@ class Cluster:
         self.swim: SwimShell | None = None
         self._quorum: MetadataQuorum | None = None
         self._is_founding = False
+        self._denials = 0
+        """How often a controller has said that it does not know this node."""
         self._tasks = Tasks()
         self._problems: dict[BrokerId, str] = {}
         """What was last logged of peers that cannot be reached."""
@@ -177,7 +182,7 @@ class Cluster:
             while True:
                 try:
                     if driver.leader is None:
-                        await driver.wait_leadership()
+                        await self._wait_for_news()
                     await self._quorum.read()
                     return
                 except (NotLeader, ReadDropped):
@@ -185,6 +190,42 @@ class Cluster:
         finally:
             looking.cancel()
             explaining.cancel()
+
+    async def _look_when_lost(self) -> None:
+        """Look for other nodes while there is no leader: one may know that this node is removed."""
+        assert self._quorum is not None
+        driver = self._quorum.driver
+        while driver.failure is None and self._denials < DENIALS_MIN:
+            try:
+                if driver.leader is not None:
+                    self._denials = 0
+                    await driver.wait_leadership()
+                    continue
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await driver.wait_leadership()
+            except RaftError:
+                return
+            except TimeoutError:
+                await self._ask_peers()
+        if driver.failure is None:
+            self._on_superseded(self._removed_text())
+
+    def _removed_text(self) -> str:
+        return (
+            f"node {self.node} was removed from the cluster: to let it join again, start it with "
+            "an empty data folder"
+        )
+
+    async def _wait_for_news(self) -> None:
+        """Return after a while, or when there is a leader; CannotJoin if it is not this node's."""
+        assert self._quorum is not None
+        if self._denials >= DENIALS_MIN:
+            raise CannotJoin(self._removed_text())
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._quorum.driver.wait_leadership()
+        except TimeoutError:
+            pass
 
     async def _explain_waiting(self) -> None:
         """Say why there is no leader, every now and then."""
@@ -231,6 +272,7 @@ class Cluster:
         """Begin to be heard from; return when this node is unfenced."""
         assert self.presence is not None
         self.presence.start()
+        self._tasks.start(self._look_when_lost())
         await self.presence.wait_unfenced()
 
     async def open_swim(self, host: str, port: int, cluster_id: str) -> None:
@@ -316,7 +358,8 @@ class Cluster:
         cluster_id = self.links.identity.cluster_id
         if cluster_id:
             leader = None if self._quorum is None else self._quorum.driver.state.leader
-            response = words.Member(cluster_id, self.addresses.text(leader))
+            is_stranger = self.is_controller and not is_known
+            response = words.Member(cluster_id, self.addresses.text(leader), is_stranger)
         elif self._is_founding or self._quorum is not None:
             response = words.Forming()
         else:
@@ -405,12 +448,17 @@ class Cluster:
     async def _look_for_peers(self) -> None:
         """Tell the nodes at every known address where this one is, and learn who they are."""
         while True:
-            known = {self.addresses.text(node) for node in self.addresses.nodes}
-            wanted = sorted({*known, *self._seeds} - {"", self.address})
-            await ask_for_peers(self.links, wanted, self.address, self._learn)
+            await self._ask_peers()
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _learn(self, node: BrokerId, address: str) -> None:
+    async def _ask_peers(self) -> None:
+        known = {self.addresses.text(node) for node in self.addresses.nodes}
+        wanted = sorted({*known, *self._seeds} - {"", self.address})
+        await ask_for_peers(self.links, wanted, self.address, self._learn)
+
+    def _learn(self, node: BrokerId, address: str, response: words.Response) -> None:
+        if isinstance(response, words.Member) and response.is_stranger:
+            self._denials += 1
         if self.addresses.learn(node, address):
             self.links.address_changed(node)
 

@@ -143,7 +143,7 @@ async def ask_for_peers(
     links: Links,
     addresses: Iterable[str],
     own_address: str,
-    on_answer: Callable[[BrokerId, str], None],
+    on_answer: Callable[[BrokerId, str, words.Response], None],
 ) -> None:
     """Ask who is at each address, and say where this node is; answers go to `on_answer`.
 
@@ -161,7 +161,7 @@ async def ask_for_peers(
             response = words.decode_response(payload)
         except (CallError, ValueError):  # msgspec's are ValueErrors
             return
-        on_answer(peer.node, address)
+        on_answer(peer.node, address, response)
         if isinstance(response, words.Member) and response.leader not in {"", own_address, *asked}:
             asked.add(response.leader)
             await ask(response.leader)

@@ -68,6 +68,8 @@ class Member(_Word, frozen=True):
     cluster_id: str
     leader: _Address
     """The node port of the leader, empty if the node knows none."""
+    is_stranger: bool = False
+    """Whether the node that asks is not in the metadata log; only the controller knows."""
 
 
 class Register(_Word, frozen=True):
