@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from headrace import config
 from headrace.ids import BrokerId
 from headrace.testing.broker import TestBroker
 from headrace.testing.conveniences import Conveniences
@@ -56,6 +57,8 @@ class TestCluster(Conveniences):
         self._is_temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="headrace-"))
         self._settings = {**DEFAULTS, **(settings or {})}
+        text = self._settings.get(config.VOTERS_MAX.name)
+        self._voters_max = config.VOTERS_MAX.parse(text) if text else config.VOTERS_MAX.default
         self.clock = ClusterClock(self)
         self.nodes: dict[int, TestBroker] = {}
         """The nodes by id, running or not."""
@@ -71,11 +74,13 @@ class TestCluster(Conveniences):
         """Start every node; return when all vote or follow, and serve."""
         first, *others = self.nodes.values()
         first.start()
-        self._give_seeds()
-        with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
-            for starting in [pool.submit(node.start) for node in others]:
-                starting.result()
-        self.wait_for(self._is_settled, "every node to have its seat in the quorum")
+        # Those that vote come first: whoever is caught up first would.
+        for some in (others[: self._voters_max - 1], others[self._voters_max - 1 :]):
+            self._give_seeds()
+            with concurrent.futures.ThreadPoolExecutor(max(1, len(some))) as pool:
+                for starting in [pool.submit(node.start) for node in some]:
+                    starting.result()
+            self.wait_for(self._is_settled, "every node to have its seat in the quorum")
 
     def close(self) -> None:
         """Stop everything, and remove the data if the folder is temporary."""
@@ -212,13 +217,13 @@ class TestCluster(Conveniences):
                 node.set("headrace.seeds", seeds)
 
     def _is_settled(self) -> bool:
-        voters_max = min(len(self.nodes), 3)
-        for _, node in self.running():
+        running = dict(self.running())
+        for node in running.values():
             broker = node.node.broker
             registered = broker.image.state.brokers.values()
             members = broker.quorum.driver.state.membership
-            is_complete = len(members.members) == len(self.nodes) == len(registered)
-            if not is_complete or len(members.voters) < voters_max:
+            is_complete = len(members.members) == len(running) == len(registered)
+            if not is_complete or len(members.voters) < min(len(running), self._voters_max):
                 return False
             if any(each.is_fenced for each in registered):
                 return False

@@ -41,7 +41,11 @@ class Others:
 
 def find_peers(others: Others, *addresses: str) -> dict[int, str]:
     found: dict[int, str] = {}
-    asyncio.run(ask_for_peers(cast(Links, others), addresses, "own:3", found.__setitem__))
+
+    def learn(node: BrokerId, address: str, response: words.Response) -> None:
+        found[node] = address
+
+    asyncio.run(ask_for_peers(cast(Links, others), addresses, "own:3", learn))
     return found
 
 
