@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One more than there are cores, as many tests wait for other processes; in the order in which files
 # come, or the longest, which have one test, would be last.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+CORES := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
+WORKERS ?= $(shell expr $(CORES) + 1)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Every worker, and every process that it starts, would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,7 +53,7 @@ check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, impo
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -m 'not slow' --hypothesis-profile quick tests/unit
+	$(PYTEST) -n $(CORES) -m 'not slow and not exhaustive' --hypothesis-profile quick tests/unit
 
 sim: $(VENV)/.installed-dev ## play SEEDS=10000 seeds of the simulations
 	$(BIN)/pytest tests/sim --seeds $(or $(SEEDS),10000) --timeout 0

@@ -7,6 +7,7 @@ A test compares the page with what this would write.
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,7 @@ def _packages() -> Iterator[Path]:
             yield path.parent
 
 
+@cache
 def _first_sentence(path: Path) -> str:
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")

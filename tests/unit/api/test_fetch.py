@@ -429,6 +429,7 @@ def test_the_time_to_wait_does_not_begin_anew_after_a_cold_read(
 # Much at once
 
 
+@pytest.mark.slow
 def test_a_fetch_of_very_many_partitions_lets_others_have_their_turn(harness: Harness) -> None:
     count = 3 * TURN_COST_MAX
     topic_id = harness.create_topic("orders", partitions=count)

@@ -56,7 +56,10 @@ from tests.unit.harness import Harness
 COUNT = 1000
 NAMES = [f"name {number}" for number in range(COUNT)]
 SETTINGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
-pytestmark = pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("harness", [SETTINGS], indirect=True),
+]
 
 
 @pytest.fixture(autouse=True)

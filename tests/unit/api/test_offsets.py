@@ -288,6 +288,7 @@ def test_a_look_up_by_time_reads_and_inflates_off_the_loop(
     assert threading.get_ident() not in threads
 
 
+@pytest.mark.slow
 def test_other_clients_have_their_turn_while_many_partitions_are_answered_for(
     harness: Harness,
 ) -> None:

@@ -65,6 +65,7 @@ def modules_after(program: str, *words: str) -> set[str]:
 
 
 @pytest.mark.parametrize("command", ["up", "topics", "produce", "log", "version"])
+@pytest.mark.slow
 def test_a_command_waits_for_no_module_that_only_another_one_needs(command: str) -> None:
     program = "from headrace.cli import main\ntry: main()\nexcept SystemExit: pass"
     modules = modules_after(program, command, "--help")
@@ -73,6 +74,7 @@ def test_a_command_waits_for_no_module_that_only_another_one_needs(command: str)
     assert not modules.intersection({"rich", "starlette", "uvicorn", "prometheus_client"})
 
 
+@pytest.mark.slow
 def test_a_node_starts_without_what_groups_and_pages_need() -> None:
     modules = modules_after("import headrace.node.node")
     heavy = {"headrace.groups.machine", "headrace.web", "starlette", "uvicorn", "rich", "re2"}
@@ -86,6 +88,7 @@ def test_ctrl_c_ends_a_command_quietly_with_130(tmp_path: Path) -> None:
         assert (process.returncode, errors) == (130, b"")
 
 
+@pytest.mark.slow
 def test_a_reader_that_had_enough_is_no_error(tmp_path: Path) -> None:
     with printing_without_end(tmp_path) as process:
         assert process.stdout is not None

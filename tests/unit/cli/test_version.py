@@ -25,6 +25,7 @@ def run(*arguments: str, pure: str) -> str:
 @pytest.mark.parametrize(
     ("pure", "mode"), [("0", "compiled"), ("1", "uncompiled (HEADRACE_PURE=1)")]
 )
+@pytest.mark.slow
 def test_version_says_how_hot_code_runs(pure: str, mode: str) -> None:
     facts = json.loads(run("version", "--json", pure=pure))
     assert facts["headrace"] == __version__

@@ -53,6 +53,7 @@ def test_logs_come_back_after_a_clean_close(disk: SimulatedDisk) -> None:
     assert again.topic_ids == {(ORDERS, ZERO): TOPIC_ID}
 
 
+@pytest.mark.slow
 def test_power_lost_while_many_logs_close_loses_nothing_that_was_flushed() -> None:
     def close_until(changes: int) -> tuple[SimulatedDisk, bool]:
         disk = SimulatedDisk(seed=changes)

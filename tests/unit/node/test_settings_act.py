@@ -44,6 +44,7 @@ TOPIC_DEFAULTS = sorted(
 )
 
 
+@pytest.mark.slow
 def test_every_setting_of_a_node_is_read(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
