@@ -95,7 +95,7 @@ def reading_topic(server: Server) -> str:
 
 
 def windowed_group(server: Server) -> tuple[str, str]:
-    """Give a group with long locks, and a topic that has a full window for it everywhere."""
+    """Return a group with long locks, and a topic whose partitions all have a full window."""
     records = PARTITIONS * WINDOW_RECORDS
     topic = _filled_topic(server, PARTITIONS, records, record_bytes=SMALL_RECORD_BYTES)
     return _new_group(server, LONG_LOCKS), topic
@@ -104,7 +104,7 @@ def windowed_group(server: Server) -> tuple[str, str]:
 def _filled_topic(
     server: Server, partitions: int, records: int, *, record_bytes: int = RECORD_BYTES
 ) -> str:
-    """Make a topic of small records, in batches as they are without any setting."""
+    """Create a topic of small records, in batches of the default size."""
     topic = create_topic(server, partitions)
     producer = Producer(
         {

@@ -79,7 +79,7 @@ class _Member:
         self._deadline = 0.0
 
     async def join(self) -> None:
-        """Be assigned all partitions."""
+        """Wait until all partitions are assigned to this member."""
         self._deadline = time.monotonic() + DEADLINE_SECONDS
         await self._until(self._find_coordinator)
         epoch = 0
@@ -104,7 +104,7 @@ class _Member:
         await self._until(is_assigned)
 
     async def _find_coordinator(self) -> bool:
-        """Have the internal topic of groups made, if it is not there."""
+        """Create the internal topic of groups, if it does not exist."""
         answer = await self._connection.request(
             FindCoordinatorRequest(key_type=0, coordinator_keys=[self._group]),
             FindCoordinatorResponse,

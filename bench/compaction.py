@@ -138,7 +138,7 @@ class Ticks:
 
 
 def build_log(disk: RealDisk, size_bytes: int, codec: Compression) -> Log:
-    """Make a log of so many bytes, before compression, the second half of which is dirty."""
+    """Create a log of this uncompressed size, whose second half is dirty."""
     settings = LogSettings(is_compacted=True, segment_bytes=SEGMENT_BYTES)
     log = open_log(disk, "bench-0", settings, is_clean=True)
     rng = random.Random(1)

@@ -263,7 +263,7 @@ def _create_topic(server: Server, partitions: int) -> str:
 
 
 def _wake_coordinators(server: Server) -> None:
-    """Have the internal topics made and loaded before anything is measured."""
+    """Create and load the internal topics before anything is measured."""
     topic = _create_topic(server, 1)
     settings = {"bootstrap.servers": server.bootstrap, "log_level": 0}
     Producer({**settings, "transactional.id": topic}).init_transactions(CALL_SECONDS_MAX)

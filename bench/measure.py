@@ -35,7 +35,7 @@ class Figure(NamedTuple):
 
 
 def seconds_side_by_side(*functions: Callable[[], object]) -> list[float]:
-    """Give the median time of a call of each function, in the order given."""
+    """Return the median time of a call of each function, in the order given."""
     counts = [_calls_per_round(function) for function in functions]
     samples: list[list[float]] = [[] for _ in functions]
     for _ in range(ROUNDS):

@@ -29,13 +29,13 @@ class Nothing:
     """A state machine that costs nothing."""
 
     def apply(self, index: int, data: bytes) -> None:
-        """Take it."""
+        """Ignore the entry."""
 
     def snapshot(self) -> bytes:
         return b""
 
     def restore(self, index: int, data: bytes) -> None:
-        """Be it."""
+        """Ignore the snapshot."""
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def ratio(ours: list[float], bare: list[float]) -> float:
-    """Give the median of what each turn shows: its parts had the same good or bad moment."""
+    """Return the median over turns: the parts of one turn ran under the same conditions."""
     return median(one / other for one, other in zip(ours, bare, strict=True))
 
 
@@ -78,7 +78,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 async def measure(folder: Path) -> tuple[list[float], list[float], list[float]]:
-    """Give calls a second, turn by turn: bare, one proposal after the other, many at once.
+    """Return calls per second, turn by turn: bare, sequential proposals, concurrent ones.
 
     In turns of a few calls each, as the disk of a shared machine has good and bad moments.
     """

@@ -146,7 +146,7 @@ class _Bench:
             self._samples["share", OURS].append(self._share(server, topic, OURS, options))
 
     def _share(self, server: Server, topic: str, source: str, options: dict[str, str]) -> float:
-        """Give the records a second of the batches of a stream, without its start."""
+        """Return the records per second of a stream's batches, without its start."""
         query = self._run_stream(source, {**_options(server, topic), **options}, SHARE_RECORDS)
         batches = [each for each in query.recentProgress if each["numInputRows"]]
         milliseconds = sum(each["durationMs"]["triggerExecution"] for each in batches)

@@ -103,15 +103,15 @@ class Links:
         return AcceptedPeer(self).connection
 
     def on_message(self, kind: int, handler: MessageHandler) -> None:
-        """Have messages of a kind go to a handler, which raises InvalidPayload if one is none."""
+        """Route messages of a kind to a handler, which raises InvalidPayload for a bad one."""
         self.message_handlers[_checked(kind)] = handler
 
     def serve(self, kind: int, handler: CallHandler) -> None:
-        """Have calls of a kind go to a handler, which answers now or later."""
+        """Route calls of a kind to a handler, which responds now or later."""
         self.call_handlers[_checked(kind)] = handler
 
     def set_peers(self, nodes: Iterable[NodeId]) -> None:
-        """Be connected to these nodes and no others."""
+        """Connect to these nodes and drop the connections to others."""
         wanted = {node for node in nodes if node != self.identity.node}
         for node, purpose in [key for key in self._links if key[0] not in wanted]:
             self._links.pop((node, purpose)).close("it is not a peer any more", is_gentle=True)
@@ -142,7 +142,7 @@ class Links:
                 accepted.connection.close(reason)
 
     def joined(self, cluster_id: str) -> None:
-        """Be of a cluster from now on: connections are opened anew with its id."""
+        """Set the cluster id; connections are reopened with it."""
         self.identity = self.identity._replace(cluster_id=cluster_id)
         for link in self._links.values():
             link.drop("the node has joined a cluster")

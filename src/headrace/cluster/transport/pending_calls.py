@@ -44,7 +44,7 @@ class PendingCalls:
         self._calls.pop(correlation_id, None)
 
     def note_sent(self, correlation_id: int) -> bool:
-        """Take a request for sent; return False if nobody waits for it any more."""
+        """Mark a request as sent. Return False if its caller no longer waits."""
         pending = self._calls.get(correlation_id)
         if pending is None:
             return False
@@ -52,7 +52,7 @@ class PendingCalls:
         return True
 
     def settle(self, correlation_id: int, status: int, body: memoryview) -> None:
-        """Give a response to who waits for it, if anybody does."""
+        """Pass a response to its caller, if one still waits."""
         pending = self._calls.pop(correlation_id, None)
         if pending is None or pending.future.done():
             return

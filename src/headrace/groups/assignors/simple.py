@@ -20,7 +20,7 @@ _NONE: Final = frozenset[int]()
 def assign_simply(
     members: Mapping[str, MemberSpec], partitions: Mapping[TopicId, frozenset[int]]
 ) -> dict[str, Assignment]:
-    """Assign every partition of a topic that somebody wants to some of those who do.
+    """Assign every partition of each subscribed topic to some of its subscribers.
 
     `partitions` are those that may be given out; a topic that is not there has none.
     """
@@ -38,7 +38,7 @@ def assign_simply(
 
 
 def _pools(members: Mapping[str, MemberSpec]) -> list[tuple[Collection[TopicId], list[str]]]:
-    """Return topics and who wants them: all together if all want the same, else one by one."""
+    """Return topics with their subscribers: one group if all subscribe alike, else one each."""
     wanted = {spec.topics for spec in members.values()}
     if len(wanted) == 1:
         return [(next(iter(wanted)), sorted(members))]
@@ -54,7 +54,7 @@ def _pools(members: Mapping[str, MemberSpec]) -> list[tuple[Collection[TopicId],
 
 
 def _former_places(spec: MemberSpec, topics: Collection[TopicId]) -> set[_Place]:
-    """Return what a member has of these topics."""
+    """Return the partitions of these topics that a member holds."""
     assigned = spec.assigned
     if len(topics) == 1:
         (topic,) = topics
@@ -63,7 +63,7 @@ def _former_places(spec: MemberSpec, topics: Collection[TopicId]) -> set[_Place]
 
 
 class _Pool:
-    """Partitions, and members who want all of them."""
+    """Partitions, and the members that subscribe to all of them."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _Pool:
         loads: dict[str, int],
     ) -> None:
         self._sharing = -(-len(members) // len(places))
-        """How many readers each partition has in the end."""
+        """The number of readers per partition."""
         self._places = places
         self._held: dict[str, set[_Place]] = {each: set() for each in members}
         self._readers: dict[_Place, set[str]] = {each: set() for each in places}
@@ -81,7 +81,7 @@ class _Pool:
             for place in had[member] & self._readers.keys():
                 self._give(member, place)
         self._quota = 0
-        """What everybody gets; some get one more."""
+        """The number of partitions per member; some get one more."""
         self._limits = self._new_limits(loads)
 
     def share_out(self) -> dict[str, set[_Place]]:
@@ -94,13 +94,13 @@ class _Pool:
         return self._held
 
     def _new_limits(self, loads: dict[str, int]) -> dict[str, int]:
-        """Say how much each member gets: who has more already is first to get one more."""
+        """Return each member's limit. Members that hold most are first to get one more."""
         self._quota, extra = divmod(self._sharing * len(self._places), len(self._held))
         first = sorted(self._held, key=lambda each: (-len(self._held[each]), loads[each], each))
         return {member: self._quota + (place < extra) for place, member in enumerate(first)}
 
     def _take_back(self) -> None:
-        """Take back what is too much, of partitions first and then of members."""
+        """Revoke readers above the limit of a partition, then partitions above that of a member."""
         # Taking one changes nothing about the others that could be taken in the same go.
         for place in self._places:
             readers = self._readers[place]
@@ -115,13 +115,13 @@ class _Pool:
                     self._take(member, place)
 
     def _give_to_neediest(self, needy: list[tuple[int, str]], place: _Place) -> None:
-        """Give a place to those who lack most, until it has all its readers.
+        """Assign a partition to the members that lack most, until it has all its readers.
 
         `needy` is a heap of members, those full at its end.
         """
         readers = self._readers[place]
         passed: list[tuple[int, str]] = []
-        """Those that have the place, by how much they lack."""
+        """Members that already read the partition, by how much they lack."""
         while len(readers) < self._sharing:
             if needy and needy[0][0] < 0:
                 surplus, member = heappop(needy)
@@ -139,7 +139,7 @@ class _Pool:
             heappush(needy, entry)
 
     def _give_instead(self, member: str, place: _Place) -> None:
-        """Give a place to somebody else than the member, which has it and lacks another.
+        """Move a partition from a member that lacks another one to a different member.
 
         Whoever takes it gets one more in its stead if that is fair, or hands over one of its own:
         it has as much and not this place, so that it has one that the member has not.

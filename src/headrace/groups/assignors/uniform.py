@@ -14,13 +14,13 @@ from headrace.groups.assignors.spec import Assignment, AssignmentSpec
 from headrace.ids import TopicId
 
 ROUNDS_MAX: Final = 16
-"""How often all topics are balanced at most, as in Kafka; a few rounds do nearly always."""
+"""The maximum number of balancing rounds, as in Kafka. A few are nearly always enough."""
 
 _Place = tuple[TopicId, int]
 
 
 def assign_uniformly(spec: AssignmentSpec) -> dict[str, Assignment]:
-    """Assign every partition of a topic that somebody wants to one of those who do."""
+    """Assign every partition of each subscribed topic to one of its subscribers."""
     if not spec.members:
         return {}
     wanted = {member.topics for member in spec.members.values()}
@@ -29,7 +29,7 @@ def assign_uniformly(spec: AssignmentSpec) -> dict[str, Assignment]:
 
 
 def _assign_alike(spec: AssignmentSpec) -> dict[str, list[_Place]]:
-    """All want the same: everybody gets the quota, and as many as needed get one more."""
+    """Assign to members that subscribe alike: each gets the quota, some get one more."""
     everything = _places(spec, next(iter(spec.members.values())).topics)
     quota, extra = divmod(len(everything), len(spec.members))
     kept, unassigned = _keep(spec)
@@ -52,7 +52,7 @@ def _assign_alike(spec: AssignmentSpec) -> dict[str, list[_Place]]:
 
 
 def _assign_various(spec: AssignmentSpec) -> dict[str, list[_Place]]:
-    """Members want different topics."""
+    """Assign to members that subscribe to different topics."""
     kept, unassigned = _keep(spec)
     subscribers: dict[TopicId, list[str]] = {}
     for member, each in spec.members.items():
@@ -75,7 +75,7 @@ def _assign_various(spec: AssignmentSpec) -> dict[str, list[_Place]]:
 
 
 class _Sharing:
-    """Who has what, topic by topic, and how much each member has in all."""
+    """The holder of each partition, by topic, and the load of each member."""
 
     def __init__(
         self, kept: dict[str, list[_Place]], subscribers: dict[TopicId, list[str]]
@@ -88,7 +88,7 @@ class _Sharing:
                 self._held[topic].setdefault(member, []).append(index)
 
     def give(self, topic: TopicId, indexes: Iterable[int]) -> None:
-        """Give partitions to the least busy of those who want their topic."""
+        """Assign partitions to the least loaded subscribers of their topic."""
         loads, held = self._loads, self._held[topic]
         takers = [(loads[member], member) for member in self._subscribers[topic]]
         heapify(takers)
@@ -99,7 +99,7 @@ class _Sharing:
             heapreplace(takers, (load + 1, member))
 
     def balance(self, topic: TopicId) -> int:
-        """Move a topic's partitions until nobody has two more than another who wants them.
+        """Move a topic's partitions until no two subscribers differ by two or more.
 
         Return how many were moved. Each move makes the sum of the squares of the loads smaller.
         A taker is the least busy of all, so that it has one more than these at most afterwards,
@@ -149,7 +149,7 @@ class _Sharing:
 
 
 def _keep(spec: AssignmentSpec) -> tuple[dict[str, list[_Place]], list[_Place]]:
-    """Return what each member has and still may have, in order, and what nobody has."""
+    """Return what each member may keep, in order, and the partitions that nobody holds."""
     taken: set[_Place] = set()
     kept: dict[str, list[_Place]] = {}
     for member, each in spec.members.items():

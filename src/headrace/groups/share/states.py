@@ -21,12 +21,12 @@ from headrace.groups.state import DeadlineKey, GroupId, GroupsState
 from headrace.ids import UNKNOWN_OFFSET, PartitionIndex, SharePartitionKey, TopicId, TopicName
 
 GROUPS_AT_ONCE: Final = 100
-"""How many groups forget a deleted topic together."""
+"""The number of groups that forget a deleted topic in one step."""
 _NONE = frozenset[int]()
 
 
 class Beginning(NamedTuple):
-    """A share partition whose state is to begin."""
+    """A share partition whose state is to be initialized."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -38,7 +38,7 @@ def begin_states(
 ) -> tuple[tuple[CoordinatorRecord, ...], tuple[Beginning, ...]]:
     """Return the states to initialize for a group with these topics, and the record of it.
 
-    Those that another heartbeat had begun not long ago are left to it.
+    States that another heartbeat started to initialize recently are left out.
     """
     # What a group wants, and the number of its partitions, do not change within an epoch.
     moment = (state.image.applied_index, epoch)
@@ -70,7 +70,7 @@ def begin_states(
 
 
 def beginning_topics(state: GroupsState, group: ShareGroup) -> set[str]:
-    """Return the topics with states that were to begin a moment ago, and are not known to have."""
+    """Return the topics with states that are being initialized."""
     return {
         topic.name
         for topic_id, topic in group.states.initializing.items()
@@ -79,7 +79,7 @@ def beginning_topics(state: GroupsState, group: ShareGroup) -> set[str]:
 
 
 def note_not_begun(state: GroupsState, keys: Iterable[SharePartitionKey], now_ms: int) -> Outcome:
-    """Let the next heartbeat retry states whose initialization failed."""
+    """Allow the next heartbeat to retry states whose initialization failed."""
     for key in keys:
         state.deadlines.drop(states_key(key.group_id, key.topic_id))
         answer_held_soon(state, key.group_id, now_ms)
@@ -95,7 +95,7 @@ def note_begun(
 ) -> Outcome:
     """Record states as initialized; the reply is None.
 
-    What nobody waits for any more is passed over: the group, or the topic, went meanwhile.
+    States of groups and topics that were deleted meanwhile are ignored.
     """
     answers = (told(reply, None),)
     answer_held_soon(state, group_id, now_ms)
@@ -123,7 +123,7 @@ def note_begun(
 
 
 def _by_topic(keys: Iterable[SharePartitionKey]) -> dict[TopicId, set[int]]:
-    """Return the partitions of each topic: sets of thousands are then copied once."""
+    """Return partitions by topic, so that sets of thousands are copied once."""
     found: dict[TopicId, set[int]] = {}
     for key in keys:
         found.setdefault(key.topic_id, set()).add(key.partition)
@@ -131,9 +131,9 @@ def _by_topic(keys: Iterable[SharePartitionKey]) -> dict[TopicId, set[int]]:
 
 
 def forget_topic_states(state: GroupsState, topic_id: TopicId, now_ms: int) -> Outcome:
-    """Have share groups know nothing any more of a topic that was deleted: a bounded part of them.
+    """Remove a deleted topic from share groups, a bounded number of them.
 
-    The rest follows at once.
+    The rest follow at once.
     """
     groups = state.share_topics.get(topic_id, {})
     records = []
@@ -155,7 +155,7 @@ def on_topic_deletion(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outc
 
 
 def with_begun(states: States, begun: Mapping[TopicId, StateTopic]) -> States:
-    """Give states with more that are to begin; what was to be deleted is wanted again."""
+    """Return states with more that are initializing; those being deleted are kept after all."""
     initializing = dict(states.initializing)
     for topic_id, topic in begun.items():
         known = indexes_of(initializing, topic_id)
@@ -181,7 +181,7 @@ def without_topics(states: States, topics: Iterable[TopicId]) -> States:
 
 
 def all_topics(states: States) -> dict[TopicId, StateTopic]:
-    """Give all topics that something is known of, and of each the partitions that are."""
+    """Return all topics with a state, and the partitions of each."""
     found = {topic_id: StateTopic(name, _NONE) for topic_id, name in states.deleting.items()}
     for part in (states.initializing, states.initialized):
         for topic_id, topic in part.items():

@@ -33,18 +33,18 @@ class Target(NamedTuple):
     assignments: Mapping[MemberId, Assignment]
     records: tuple[CoordinatorRecord, ...] = ()
     replies: tuple[Told, ...] = ()
-    """What has a newer one computed elsewhere, if that is large."""
+    """The request to compute a newer target in a thread, if it is large."""
     notes: tuple[Callable[[], None], ...] = ()
-    """What to remember of that."""
+    """The state to keep about that request."""
 
 
 def next_epoch(
     state: GroupsState, group: ShareGroup, members: Members, *, is_due: bool
 ) -> tuple[int, tuple[CoordinatorRecord, ...]]:
-    """Give the epoch of a group with these members, and the record that begins it if it is new.
+    """Return the epoch of a group with these members, and its record if it is new.
 
-    It is new if it is due, if the topics of the group changed, and if there are partitions to give
-    out that the target does not have.
+    It is new if one is due, if the group's topics changed, or if there are partitions to assign
+    that the target lacks.
     """
     image = state.image
     is_due = is_due or _has_new_partitions(group, members, image)
@@ -63,9 +63,9 @@ def update_target(
 ) -> Target:
     """Return the target of a group with these members, a new one if its epoch has no target yet.
 
-    Not too soon after the last one, which keeps a group that many members join from assigning once
-    for each: the former target holds until then. One that has nothing for anybody, as no state had
-    begun, does not count.
+    There is a minimum interval between targets: a group that many members join would otherwise
+    compute one per member. The old target holds until then. An empty target, computed before any
+    state was initialized, does not count.
     """
     former = Target(group.assignment_epoch, group.targets)
     if epoch <= group.assignment_epoch or group.assigning_epoch is not None:
@@ -103,7 +103,7 @@ def write_target(
     targets: Mapping[str, Assignment] | None,
     now_ms: int,
 ) -> Outcome:
-    """Write a target that was computed elsewhere, for members that still are some."""
+    """Write a target that was computed in a thread, for the members that are still there."""
     group = state.groups.get(assigning.group_id)
     if not isinstance(group, ShareGroup):
         return NOTHING
@@ -127,7 +127,7 @@ def _target_records(
 
 
 def _has_new_partitions(group: ShareGroup, members: Members, image: Image) -> bool:
-    """Whether there is something to give out that no target has, and that none is due for yet."""
+    """Whether there are partitions to assign that the target lacks, and no new one is due yet."""
     if not group.may_have_new_states or group.epoch > group.assignment_epoch:
         return False
     given: dict[TopicId, set[int]] = {}
@@ -143,7 +143,7 @@ def _has_new_partitions(group: ShareGroup, members: Members, image: Image) -> bo
 
 
 def _assignable(group: ShareGroup, members: Members, image: Image) -> dict[TopicId, frozenset[int]]:
-    """Give what members want, what exists, and what has a state."""
+    """Return the partitions of subscribed topics that exist and have a state."""
     initialized = group.states.initialized
     found = (image.topic(TopicName(name)) for name in subscribed_topics(members))
     return {

@@ -92,7 +92,7 @@ class _Plan:
             self._give_active(self._pop_least_loaded(heap), task)
 
     def _keep_active(self, tasks: set[TaskId]) -> set[TaskId]:
-        """Let members keep what they run, up to their share; give the tasks that nobody keeps."""
+        """Keep what members run, up to their share. Return the tasks that nobody keeps."""
         for member_id, spec in sorted(self.members.items()):
             for task in sorted(spec.former.active & tasks):
                 if self._has_room(member_id):
@@ -131,7 +131,7 @@ class _Plan:
             self._give_to_another(heap, task)
 
     def _give_to_another(self, heap: list[tuple[float, str]], task: TaskId) -> None:
-        """Have the least loaded process without a task keep a copy; none if there is no such."""
+        """Assign a standby to the least loaded process without the task, if there is one."""
         passed = []
         while heap:
             entry = heappop(heap)
