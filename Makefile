@@ -48,12 +48,13 @@ $(SPARK42)/.installed: $(INSTALL_INPUTS)
 test-spark42: $(SPARK42)/.installed ## the tests with Spark, on PySpark 4.2
 	$(SPARK42)/bin/pytest -m 'not exhaustive' tests/spark tests/unit/spark
 
+check: WORKERS := $(CORES)# unit tests wait for nobody
 check: $(VENV)/.installed-dev ## what pre-commit runs: format, lint, types, imports, unit tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -n $(CORES) -m 'not slow and not exhaustive' --hypothesis-profile quick tests/unit
+	$(PYTEST) -m 'not slow and not exhaustive' --hypothesis-profile quick tests/unit
 
 sim: $(VENV)/.installed-dev ## play SEEDS=10000 seeds of the simulations
 	$(BIN)/pytest tests/sim --seeds $(or $(SEEDS),10000) --timeout 0

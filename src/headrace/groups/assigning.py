@@ -9,7 +9,7 @@ be matched with many topics work the same way (`consumer.regex_subscriptions`).
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.groups.state import Computation, GroupId, GroupsState, MemberId
@@ -60,6 +60,21 @@ def note_assigning(group: AssignedGroup, epoch: int) -> None:
     Not before, as an outcome that cannot be written asks nobody, and nothing would come back.
     """
     group.assigning_epoch = epoch
+
+
+GroupT = TypeVar("GroupT", bound=AssignedGroup)
+
+
+def assigned_group(state: GroupsState, assigning: Assigning, kind: type[GroupT]) -> GroupT | None:
+    """Return the group that a target was computed for, or None if it is gone.
+
+    No target is being computed for it any more.
+    """
+    group = state.groups.get(assigning.group_id)
+    if not isinstance(group, kind):
+        return None
+    group.assigning_epoch = None
+    return group
 
 
 def is_current(group: AssignedGroup, assigning: Assigning) -> bool:

@@ -5,7 +5,7 @@ from functools import partial
 
 from headrace.coordinator.machine import NOTHING, Outcome
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning, is_current, place_for
+from headrace.groups.assigning import Assigning, assigned_group, is_current, place_for
 from headrace.groups.assignors import ASSIGNORS, Assignment, AssignmentSpec, MemberSpec
 from headrace.groups.configs import group_config
 from headrace.groups.consumer.draft import Draft
@@ -65,12 +65,9 @@ def write_target(
     targets: Mapping[str, Assignment] | None,
     now_ms: int,
 ) -> Outcome:
-    """Write a target that was computed elsewhere, for members that still are some."""
-    group = state.groups.get(assigning.group_id)
-    if not isinstance(group, ConsumerGroup):
-        return NOTHING
-    group.assigning_epoch = None
-    if targets is None or not is_current(group, assigning):
+    """Write a target that was computed in a thread, for the members that are still there."""
+    group = assigned_group(state, assigning, ConsumerGroup)
+    if group is None or targets is None or not is_current(group, assigning):
         return NOTHING
     last = target_epoch_record(group.group_id, assigning.epoch, now_ms)
     return Outcome((*_target_records(group, targets), last))

@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from headrace.coordinator.machine import NOTHING, Outcome, Told, told
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning, is_current, note_assigning, place_for
+from headrace.groups.assigning import (
+    Assigning,
+    assigned_group,
+    is_current,
+    note_assigning,
+    place_for,
+)
 from headrace.groups.assignors import Assignment, MemberSpec
 from headrace.groups.assignors.simple import assign_simply
 from headrace.groups.configs import group_config
@@ -104,10 +110,9 @@ def write_target(
     now_ms: int,
 ) -> Outcome:
     """Write a target that was computed in a thread, for the members that are still there."""
-    group = state.groups.get(assigning.group_id)
-    if not isinstance(group, ShareGroup):
+    group = assigned_group(state, assigning, ShareGroup)
+    if group is None:
         return NOTHING
-    group.assigning_epoch = None
     answer_held_soon(state, group.group_id, now_ms)
     if targets is None or not is_current(group, assigning):
         return NOTHING

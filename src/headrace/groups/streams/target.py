@@ -6,7 +6,13 @@ from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import NOTHING, Outcome, Told, told
 from headrace.coordinator.records import CoordinatorRecord
-from headrace.groups.assigning import Assigning, is_current, note_assigning, place_for
+from headrace.groups.assigning import (
+    Assigning,
+    assigned_group,
+    is_current,
+    note_assigning,
+    place_for,
+)
 from headrace.groups.configs import group_config
 from headrace.groups.metadata_hash import metadata_hash
 from headrace.groups.state import DeadlineKey, GroupsState, MemberId
@@ -137,12 +143,9 @@ def write_target(
     targets: Mapping[MemberId, Tasks] | None,
     now_ms: int,
 ) -> Outcome:
-    """Write a target that was computed elsewhere, for members that still are some."""
-    group = state.groups.get(assigning.group_id)
-    if not isinstance(group, StreamsGroup):
-        return NOTHING
-    group.assigning_epoch = None
-    if targets is None or not is_current(group, assigning):
+    """Write a target that was computed in a thread, for the members that are still there."""
+    group = assigned_group(state, assigning, StreamsGroup)
+    if group is None or targets is None or not is_current(group, assigning):
         return NOTHING
     tasks = {each: targets[each] for each in group.members if each in targets}
     return Outcome(_target_records(group, assigning.epoch, tasks, now_ms))
