@@ -41,7 +41,7 @@ class Owner(Protocol):
     def on_payload(self, connection: "NodeConnection", payload: memoryview) -> None: ...
     def on_writable(self, connection: "NodeConnection") -> None: ...
     def on_client(self, connection: "NodeConnection", first_bytes: bytes) -> None:
-        """Take a program of seed 002; reading is paused."""
+        """Accept a program of seed 002; reading is paused."""
 
     def on_refused(self, connection: "NodeConnection", refused: Refused) -> None:
         """Learn of a refusal, here or there; `on_lost` follows."""
@@ -178,7 +178,7 @@ class NodeConnection(asyncio.BufferedProtocol):
             self.close(str(refused), last_bytes=last_bytes)
 
     def release(self) -> asyncio.Transport:
-        """Give the socket away, to whoever sets another protocol on it."""
+        """Hand the socket over to whoever sets another protocol on it."""
         assert self._transport is not None
         self._end("it is a program of seed 002")
         return self._transport

@@ -25,7 +25,7 @@ _FIRST_KAFKA_REQUESTS: Final = (3, 17, 18)
 
 
 def foreign_refusal(received: bytearray) -> Refused | None:
-    """Say what else than a node or a program of seed 002 is at the other end."""
+    """Return what the peer is, if it is neither a node nor a program of seed 002."""
     start = bytes(received[:CLIENT_START_BYTES])
     if start.startswith(HTTP_STARTS):
         what = "speaks HTTP"

@@ -211,7 +211,7 @@ class Acceptor:
         return BROKEN_OFF
 
     def _on_client(self) -> Step:
-        """Take what begins without the magic: no reply, whatever it is, as it would not read it."""
+        """Handle bytes without the magic. Send no reply: the peer could not read it."""
         foreign = foreign_refusal(self._received)
         if foreign is None and len(self._received) < CLIENT_START_BYTES:
             return _WAITING
@@ -279,7 +279,7 @@ def duplicate_node(node: int) -> Refused:
 
 
 def _identity_refusal(local: Local, hello: Hello) -> Refused | None:
-    """Say what is wrong with who a peer says it is, before anything is proven."""
+    """Return what is wrong with the identity a peer claims, before it is proven."""
     own = local.identity
     if hello.has_secret != (local.secret is not None):
         return SECRET_UNEXPECTED if hello.has_secret else SECRET_MISSING

@@ -102,7 +102,7 @@ def encode_word(word: Word) -> bytes:
 
 
 def take_word(data: bytearray) -> tuple[Word, bytes] | Refused | None:
-    """Take the first word off `data`: the word and its bytes; None if it is not whole yet.
+    """Split the first word off `data`: return it and its bytes, or None if it is not whole yet.
 
     Nothing is taken, and no more than a word is ever kept waiting for, if it is refused.
     """

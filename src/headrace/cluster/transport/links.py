@@ -216,7 +216,7 @@ class Links:
         return len(self._accepted) + len(self._unproven)
 
     async def close(self, drain_ms: int = 0) -> None:
-        """Take no more connections and calls; end when those under way have, or the time is up."""
+        """Refuse new connections and calls; return when those in flight end or time is up."""
         self._is_closing = True
         if self._server is not None:
             self._server.close()
@@ -249,7 +249,7 @@ class Links:
         return None if node in self.unreachable else self._address_of(node)
 
     def judge(self, peer: Identity) -> Refused | None:
-        """Say why a node that has proven itself is not taken."""
+        """Return why an authenticated node is refused, or None."""
         if self._is_closing or peer.node in self.unreachable:
             return CLOSING
         folder = self._folder_of(peer.node)
@@ -283,7 +283,7 @@ class Links:
         return True
 
     def note_accepted(self, accepted: AcceptedPeer) -> None:
-        """Take a new connection in place of older ones of the same node and purpose."""
+        """Replace older connections of the same node and purpose by a new one."""
         peer = accepted.peer
         assert peer is not None
         self._unproven.pop(accepted, None)

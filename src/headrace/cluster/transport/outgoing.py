@@ -344,7 +344,7 @@ class PeerLink:
             connection.send(queued.parts)
 
     def _tick(self) -> None:
-        """Ask whether the other side is there, and look whether it was."""
+        """Close a silent or idle connection, or send the next ping."""
         connection, settings = self._connection, self._settings
         if connection is None or self.peer is None:
             return

@@ -192,7 +192,7 @@ class ClassicGroup:
     # Members
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take a member; the first one leads, and says what the members are."""
+        """Add a member. The first one leads, and sets the protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader is None:
@@ -214,7 +214,7 @@ class ClassicGroup:
         self._count(member, 1)
 
     def remove(self, member_id: MemberId) -> None:
-        """Take away a member or an id that was given out; whoever is longest there leads then."""
+        """Remove a member or a pending member id. The oldest member leads then."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -245,7 +245,7 @@ class ClassicGroup:
             self.leader = member_id
 
     def elect_joined_leader(self) -> bool:
-        """Have a leader that has joined again; whether there is one."""
+        """Elect a leader among the members that have rejoined. Return whether there is one."""
         if self.leader not in self.join_replies:
             joined = next((each for each in self.members if each in self.join_replies), None)
             if joined is None:

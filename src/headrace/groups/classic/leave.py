@@ -15,7 +15,7 @@ from headrace.wire.messages.leave_group_response import LeaveGroupResponse, Memb
 def leave(
     state: GroupsState, request: LeaveGroupRequest, now_ms: int, reply: Reply[LeaveGroupResponse]
 ) -> Outcome:
-    """Take members out of a group, with one rebalance for all of them.
+    """Remove members from a group, with one rebalance for all of them.
 
     The answer is a LeaveGroupResponse with a row for each that was named.
     """

@@ -36,7 +36,7 @@ def validate_offset_commit(
 def on_offsets_committed(
     state: GroupsState, group: ClassicGroup, member_id: str, now_ms: int
 ) -> None:
-    """Take a commit as a sign of life, as Kafka does."""
+    """Treat a commit as a heartbeat, as Kafka does."""
     member = group.members.get(MemberId(member_id))
     is_between = group.state is ClassicState.COMPLETING_REBALANCE
     if member is not None and not is_between:

@@ -74,7 +74,7 @@ def _cancel_syncs(draft: Draft) -> None:
 
 
 def remove_member(draft: Draft, member: ClassicMember) -> None:
-    """Take a member out of its group; requests of it that wait are refused."""
+    """Remove a member from its group, and refuse its waiting requests."""
     group, member_id = draft.group, member.member_id
     if (joining := group.join_replies.get(member_id)) is not None:
         draft.answer(joining, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -84,7 +84,7 @@ def remove_member(draft: Draft, member: ClassicMember) -> None:
 
 
 def forget_id(draft: Draft, member_id: MemberId) -> None:
-    """Take away a member that nobody waits for, or an id that was given out."""
+    """Remove a member that nobody waits for, or a pending member id."""
     draft.state.deadlines.drop(session_key(draft.group, member_id))
     draft.group.remove(member_id)
 
@@ -138,7 +138,7 @@ def _tell_generation(draft: Draft) -> None:
 
 
 def on_session_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Take away a member that has not been heard of, or an id that nobody came back with.
+    """Remove a member whose session expired, or a pending member id that nobody joined with.
 
     Who waits for an answer cannot be heard of, and is not missed; but a new member must not wait
     forever, as it may have given up long ago.
@@ -174,7 +174,7 @@ def on_join_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outco
 
 
 def on_sync_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Leave behind who knows the generation and never asked for its part of it."""
+    """Remove members that joined the generation but never sent a SyncGroup."""
     group = _classic_group(state, key)
     if group is None or not group.pending_syncs:
         return NOTHING

@@ -179,7 +179,7 @@ def _turn_classic(
     now_ms: int,
     answer: Told,
 ) -> Outcome:
-    """Have a classic group: the last that spoke the consumer protocol came back as a classic one.
+    """Convert to a classic group: the last consumer-protocol member rejoined as a classic one.
 
     Nobody else notices if all have what they should. If not, they join anew: there is nobody any
     more who would tell them when something else is theirs.

@@ -47,7 +47,7 @@ def heartbeat(
     now_ms: int,
     reply: Reply[ConsumerGroupHeartbeatResponse],
 ) -> Outcome:
-    """Take a heartbeat; the answer is a ConsumerGroupHeartbeatResponse."""
+    """Handle a heartbeat; the reply is a ConsumerGroupHeartbeatResponse."""
     check_heartbeat(request, sender.version, state.settings)
     if request.member_epoch < JOINING_EPOCH:
         return leave(state, request, now_ms, reply)

@@ -66,7 +66,7 @@ def take_out(
     now_ms: int,
     reply: Reply[LeaveGroupResponse],
 ) -> Outcome:
-    """Take members out of a group by LeaveGroup, with one new epoch for all of them.
+    """Remove members that LeaveGroup names, with one new epoch for all of them.
 
     Those of the classic protocol leave like this, and a tool may name any.
 
@@ -103,7 +103,7 @@ def _fence(
     now_ms: int,
     answers: tuple[Told, ...] = (),
 ) -> Outcome:
-    """Take members away and begin another epoch without them, or a classic group."""
+    """Remove members and start a new epoch without them, or a classic group."""
     draft = Draft(group)
     for member in members:
         _remove(state, draft, member)
@@ -129,13 +129,13 @@ def _remove(state: GroupsState, draft: Draft, member: ConsumerMember) -> None:
 
 
 def on_session_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Take away a member that was silent for too long."""
+    """Remove a member whose session expired."""
     found = _find(state, key)
     return NOTHING if found is None else _fence(state, found[0], (found[1],), now_ms)
 
 
 def on_rebalance_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Take away a member that did not give up in time what others wait for."""
+    """Remove a member that did not revoke partitions within its rebalance timeout."""
     found = _find(state, key)
     if found is None or found[1].state is not MemberState.UNREVOKED_PARTITIONS:
         return NOTHING
@@ -143,7 +143,7 @@ def on_rebalance_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outco
 
 
 def on_classic_wait_end(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Take away a classic member that did not join in time, or never asked for its assignment."""
+    """Remove a classic member that did not join or sync in time."""
     found = _find(state, key)
     if found is None or not found[1].is_classic:
         return NOTHING

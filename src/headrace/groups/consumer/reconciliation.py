@@ -91,7 +91,7 @@ def _advance(group: ConsumerGroup, member: ConsumerMember, progress: Progress) -
 
 
 def _drop_unwanted(member: ConsumerMember, progress: Progress) -> ConsumerMember:
-    """Take topics away that the member has just unsubscribed from, before a target does."""
+    """Revoke topics that the member has just unsubscribed from, before a new target does."""
     if not progress.is_subscription_new:
         return member
     unwanted = {

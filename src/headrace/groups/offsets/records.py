@@ -78,7 +78,7 @@ def _text(text: str) -> bytes:
 
 
 def replay_offset(state: GroupsState, record: CoordinatorRecord) -> None:
-    """Take an offset that was committed, or take away one that is gone."""
+    """Apply a committed offset, or the tombstone of one."""
     key: Any = record.key
     value: Any = record.value
     place = (key.topic, key.partition)
@@ -98,7 +98,7 @@ def replay_offset(state: GroupsState, record: CoordinatorRecord) -> None:
 
 
 def replay_legacy_offset(state: GroupsState, record: CoordinatorRecord) -> None:
-    """Take an offset that a very old broker wrote."""
+    """Apply an offset that a very old broker wrote."""
     key, value = record.key, record.value
     assert isinstance(key, LegacyOffsetCommitKey)
     place = (key.topic, key.partition)

@@ -131,7 +131,7 @@ class Offsets:
     def put(
         self, group_id: str, place: Place, offset: CommittedOffset, *, producer_id: int = -1
     ) -> None:
-        """Take an offset; one of a transaction, if there is a producer, counts when that ends."""
+        """Store an offset. With a producer it is pending until the transaction ends."""
         topic, partition = place
         if producer_id < 0:
             self._count(group_id, topic)[partition] = offset
@@ -152,7 +152,7 @@ class Offsets:
         self._producers.setdefault(group_id, set()).add(producer_id)
 
     def remove(self, group_id: str, place: Place) -> None:
-        """Take an offset away, also what transactions under way have written for it."""
+        """Remove an offset, and the pending ones of open transactions."""
         topics = self._committed.get(group_id)
         topic, partition = place
         if topics is not None and topic in topics:

@@ -31,7 +31,7 @@ def held_key(group_id: str) -> DeadlineKey:
 
 
 def answer_held_soon(state: GroupsState, group_id: str, now_ms: int) -> None:
-    """Have members answered that wait for something of their group that is there now."""
+    """Answer the held heartbeats of a group's members soon: what they wait for is there."""
     if group_id in state.held_heartbeats:
         state.deadlines.set(held_key(group_id), now_ms)
 

@@ -25,7 +25,7 @@ def on_loaded(state: GroupsState, groups: Iterable[Group], now_ms: int) -> Outco
 
 
 def _on_states_deadline(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome:
-    """Leave states that have not begun to the next heartbeat."""
+    """Leave states that are not initialized to the next heartbeat."""
     return NOTHING
 
 

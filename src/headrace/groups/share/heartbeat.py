@@ -44,7 +44,7 @@ def heartbeat(
     *,
     begin: Reply[Sequence[Beginning]],
 ) -> Outcome:
-    """Take a heartbeat. The answer is a ShareGroupHeartbeatResponse, now or later.
+    """Handle a heartbeat. The reply is a ShareGroupHeartbeatResponse, now or later.
 
     `begin` is told which states should begin, if any.
     """

@@ -28,7 +28,7 @@ def leave(
 def remove_member(
     state: GroupsState, group: ShareGroup, member: ShareMember, *answers: Told
 ) -> Outcome:
-    """Have a member end: it left, or is taken to be gone. The group has another epoch without it.
+    """Remove a member that left or whose session expired. The group gets a new epoch.
 
     States stay, also if nobody is left. What it holds stays its own until its share session ends,
     which is not this coordinator's matter: it may say what became of it after it has left.

@@ -154,7 +154,7 @@ def note_deleted(
 
 
 def _all_known(state: GroupsState, group: ShareGroup) -> list[KnownTopic]:
-    """Give all topics of a group; of those half deleted it is not known any more what there was."""
+    """Return all topics of a group. For half-deleted ones the partitions are unknown."""
     found = []
     for topic_id, known in sorted(all_topics(group.states).items()):
         indexes: Iterable[int] = known.partitions

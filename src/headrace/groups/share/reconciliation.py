@@ -23,7 +23,7 @@ def advance(member: ShareMember, target: Target, image: Image) -> ShareMember:
 
 
 def _still_wanted(target: Assignment, member: ShareMember, image: Image) -> Assignment:
-    """Leave out topics that the member has unsubscribed from since the target was computed."""
+    """Drop topics that the member has unsubscribed from since the target was computed."""
     topics = {topic_id: image.topic_by_id(topic_id) for topic_id in target}
     return {
         topic_id: target[topic_id]

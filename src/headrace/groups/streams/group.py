@@ -98,7 +98,7 @@ class StreamsGroup:
         return self.targets.get(member_id, NOTHING_TO_RUN)
 
     def releasable(self, wanted: Tasks, process_id: str) -> Tasks:
-        """Give those of the tasks that a member of a process could begin with at once.
+        """Return the tasks that a member of a process could start at once.
 
         An active task is run by one member only, and of all copies of a task one belongs to a
         process: their folders are the same. What the member itself has only just given up counts

@@ -52,7 +52,7 @@ def heartbeat(
     now_ms: int,
     reply: Reply[HeartbeatAnswer],
 ) -> Outcome:
-    """Take a heartbeat; the answer is a `HeartbeatAnswer`."""
+    """Handle a heartbeat; the reply is a `HeartbeatAnswer`."""
     check_heartbeat(request)
     if request.member_epoch < JOINING_EPOCH:
         return leave(state, request, reply)
@@ -98,7 +98,7 @@ def heartbeat(
 
 
 def note_topic_creation(state: GroupsState, group_id: str, failures: Mapping[str, str]) -> Outcome:
-    """Take note of the internal topics that could not be created, and why, for who asks next."""
+    """Record which internal topics could not be created, and why, for the next heartbeat."""
     group = state.groups.get(GroupId(group_id))
     if isinstance(group, StreamsGroup):
         group.creation_failures = dict(failures)

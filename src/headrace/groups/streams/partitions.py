@@ -63,7 +63,7 @@ def repartition_counts(
 
 
 def enforce_copartitioning(topology: StreamsGroupTopologyValue, counts: PartitionCounts) -> None:
-    """Let repartition topics adapt to those that they are joined with; WrongCounts if they can't.
+    """Match repartition topics to the topics they are joined with; WrongCounts if impossible.
 
     Changes `counts`, which has those of all topics that are read.
     """

@@ -122,7 +122,7 @@ def _endpoints(view: View) -> list[EndpointToPartitions]:
 
 
 def _partitions(view: View, tasks: Iterable[TaskId]) -> list[TopicPartition]:
-    """Give the partitions that tasks read; a topic of a subtopology may have fewer than another."""
+    """Return the partitions that tasks read. Topics of a subtopology may differ in number."""
     counts, sources = view.configured.partition_counts, {}
     for each in view.topology.subtopologies:
         sources[each.subtopology_id] = tuple(sources_of(each))
