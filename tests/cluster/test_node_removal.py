@@ -1,6 +1,7 @@
 """A node whose data folder was lost: refused, removed, and back under its id."""
 
 import shutil
+from functools import partial
 from collections.abc import Iterator
 
 import pytest
@@ -44,6 +45,10 @@ def members(cluster: TestCluster, node: int) -> tuple[int, ...]:
     return cluster.nodes[node].node.broker.quorum.driver.state.membership.members
 
 
+def is_gone(cluster: TestCluster, seen_by: int) -> bool:
+    return LOST not in members(cluster, seen_by)
+
+
 def test_a_node_whose_folder_was_lost_joins_anew_once_it_is_removed(cluster: TestCluster) -> None:
     cluster.kill(LOST)
     wait_fenced(cluster, LOST)
@@ -55,7 +60,7 @@ def test_a_node_whose_folder_was_lost_joins_anew_once_it_is_removed(cluster: Tes
     assert (code, text) == (0, f"node {LOST} is removed\n")
     for node, _ in cluster.running():
         image = cluster.nodes[node].node.broker.image
-        cluster.wait_for(lambda node=node: LOST not in members(cluster, node), "it to be gone")
+        cluster.wait_for(partial(is_gone, cluster, node), "it to be gone")
         assert image.broker(BrokerId(LOST)) is None
         assert image.node(BrokerId(LOST)) is None
 
