@@ -1,8 +1,8 @@
 """A node whose data folder was lost: refused, removed, and back under its id."""
 
 import shutil
-from functools import partial
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
