@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from headrace.cluster import words
-from headrace.cluster.transport.calls import CallError, IncomingCall
+from headrace.cluster.transport.calls import CallError, IncomingCall, InvalidPayload
 from headrace.cluster.transport.links import Links
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
@@ -34,11 +34,12 @@ class Forwarding:
         self.served = 0
         """Proposals of other nodes."""
 
-    async def __call__(self, leader: BrokerId, data: bytes, timeout_ms: int) -> int:
+    async def __call__(self, leader: BrokerId, term: int, data: bytes, timeout_ms: int) -> int:
         node = self._links.identity.node
         self.sent += 1
         try:
-            payload = await self._links.call(leader, data, timeout_ms, kind=words.PROPOSE)
+            request = words.pack_proposal(term, data)
+            payload = await self._links.call(leader, request, timeout_ms, kind=words.PROPOSE)
             response = words.decode_response(payload)
         except CallError as error:
             if error.is_uncertain:
@@ -67,7 +68,16 @@ class Forwarding:
 
     def _take(self, quorum: MetadataQuorum, call: IncomingCall) -> None:
         self.served += 1
-        data = bytes(call.payload)
+        try:
+            term, data = words.unpack_proposal(call.payload)
+        except ValueError as error:
+            raise InvalidPayload(str(error)) from None
+        if term != quorum.driver.state.term:
+            reason = f"term {term} is not the current one"
+            call.answer(
+                words.encode(words.Failed(ErrorCode.NOT_CONTROLLER, reason, may_retry=True))
+            )
+            return
         try:
             check_entry(data)
         except InvalidEntry as error:

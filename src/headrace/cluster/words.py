@@ -3,6 +3,7 @@
 Kinds of Headrace's own begin at 64, behind all that seed 002 may come to have.
 """
 
+from struct import Struct as Layout
 from typing import Annotated, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import Meta
 from headrace.wire.schema import Buffer
 
 PROPOSE: Final = 66
-"""An entry of the metadata log for the leader; the payload is the entry itself."""
+"""An entry of the metadata log for the leader of a term; `pack_proposal` makes the payload."""
 HEARTBEAT: Final = 67
 REGISTER: Final = 69
 ASK: Final = 70
@@ -159,3 +160,19 @@ def decode_request(payload: Buffer) -> Request:
 def decode_response(payload: Buffer) -> Response:
     """Read a response; msgspec.MsgspecError if it is none."""
     return _responses.decode(payload)
+
+
+def pack_proposal(term: int, data: bytes) -> bytes:
+    """Return the payload of a PROPOSE: a term, and an entry for its leader."""
+    return _TERM.pack(term) + data
+
+
+def unpack_proposal(payload: Buffer) -> tuple[int, bytes]:
+    """Return the term and the entry of a PROPOSE; ValueError if it is none."""
+    if len(payload) < _TERM.size:
+        raise ValueError(f"a proposal of {len(payload)} bytes")
+    (term,) = _TERM.unpack_from(payload)
+    return term, bytes(payload[_TERM.size :])
+
+
+_TERM: Final = Layout(">Q")

@@ -13,7 +13,8 @@ of them. What a state machine raises stops the node (see `RaftDriver`).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from headrace.config import METADATA_OUTCOMES_MAX
@@ -21,7 +22,7 @@ from headrace.ids import BrokerId
 from headrace.log.disk import Disk
 from headrace.metadata.applier import Applier, Outcome, OutcomeForgotten, Watchers
 from headrace.metadata.ddl import Ddl, encode_ddl
-from headrace.metadata.entries import CatalogDdl, Entry, encode_entry
+from headrace.metadata.entries import CatalogDdl, Entry, SurrogateAlloc, encode_entry
 from headrace.metadata.image import Image
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
 from headrace.raft.driver import RaftDriver
@@ -39,6 +40,8 @@ from headrace.raft.ports import Host, Transport
 from headrace.raft.settings import RaftSettings
 
 FOLDER: Final = "__cluster_metadata"
+RESOLVE_SECONDS: Final = 10
+"""How long a node waits for another leader to learn whether a proposal is in the log."""
 RETRY_SECONDS: Final = 0.02
 """How soon a proposal is sent again that nobody took, if nothing is heard of another leader."""
 
@@ -46,11 +49,12 @@ RETRY_SECONDS: Final = 0.02
 class Forward(Protocol):
     """Sends proposals to a leader."""
 
-    async def __call__(self, leader: BrokerId, data: bytes, timeout_ms: int) -> int:
-        """Return the index at which the leader has applied an entry.
+    async def __call__(self, leader: BrokerId, term: int, data: bytes, timeout_ms: int) -> int:
+        """Return the index at which the leader of a term has applied an entry.
 
-        NotLeader if it is surely not in the log, ForwardUncertain if that is not known, another
-        RaftError if the leader refuses it.
+        In no other term does it take the entry, however late it comes. NotLeader if it is surely
+        not in the log, ForwardUncertain if that is not known, another RaftError if the leader
+        refuses it.
         """
 
 
@@ -123,7 +127,9 @@ class MetadataQuorum:
         returned), or the outcome of each part of a batch. Raises RaftError like `propose`.
         """
         entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
-        index = await self.propose_data(encode_entry(entry))
+        # Two nodes may want the same block of ids: an allocation like ours need not be ours.
+        is_unmistakable = not isinstance(entry, SurrogateAlloc)
+        index = await self.propose_data(encode_entry(entry), is_unmistakable=is_unmistakable)
         try:
             return self._machine.applier.outcome(index)
         except OutcomeForgotten as error:  # a snapshot took the place of the entries there
@@ -131,10 +137,12 @@ class MetadataQuorum:
                 self.driver.state.leader or self.driver.node, str(error)
             ) from None
 
-    async def propose_data(self, data: bytes) -> int:
+    async def propose_data(self, data: bytes, *, is_unmistakable: bool = False) -> int:
         """Return the index at which an encoded entry is applied here; raise RaftError if not.
 
         What is surely not in the log is proposed again, to whoever leads then; what may be is not.
+        If the same bytes of another proposer would do as well (`is_unmistakable`), this node waits
+        for the next leader's log to tell what became of an entry whose leader was lost.
         """
         driver = self.driver
         loop = asyncio.get_running_loop()
@@ -147,15 +155,56 @@ class MetadataQuorum:
                 if leader == driver.node or self._forward is None:
                     return await driver.propose(data)
                 if leader is not None and left_ms > 0:
-                    index = await self._forward(leader, data, left_ms)
-                    await self._wait_applied(leader, index, deadline)
-                    return index
+                    return await self._send(leader, data, deadline, is_unmistakable=is_unmistakable)
             except (NotLeader, TransferInProgress, ProposalLost):
                 if self._forward is None:
                     raise
             if left_ms <= 0:
                 raise NoLeader(driver.node, timeout_ms)
             await self._wait_for_leader(leader, min(deadline, loop.time() + 1))
+
+    async def _send(
+        self, leader: BrokerId, data: bytes, deadline: float, *, is_unmistakable: bool
+    ) -> int:
+        """Return the index at which a leader took an entry; NotLeader if it is in no log."""
+        assert self._forward is not None
+        left_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
+        term = self.driver.state.term
+        with self._machine.seek(data) as sought:
+            try:
+                index = await self._forward(leader, term, data, left_ms)
+            except ForwardUncertain:
+                if not is_unmistakable or not await self._resolve(sought, term, deadline):
+                    raise
+                if sought.index is None:
+                    raise NotLeader(self.driver.node, None) from None
+                return sought.index
+        await self._wait_applied(leader, index, deadline)
+        return index
+
+    async def _resolve(self, sought: "_Sought", term: int, deadline: float) -> bool:
+        """Find out what became of an entry that was sent to the leader of a term; False if unknown.
+
+        The leader takes it in that term only. One of a later term that has committed in it has all
+        that was committed before, and what it lacks never will be.
+        """
+        driver, loop = self.driver, asyncio.get_running_loop()
+        deadline = min(deadline, loop.time() + RESOLVE_SECONDS)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    is_later = driver.state.term > term
+                    try:
+                        await driver.read_index()
+                    except (NotLeader, ReadDropped):
+                        is_later = False
+                    if sought.is_out_of_sight:
+                        return False
+                    if sought.index is not None or is_later:
+                        return True
+                    await self._wait_for_leader(driver.node, deadline)
+        except TimeoutError:
+            return False
 
     async def _wait_applied(self, leader: BrokerId, index: int, deadline: float) -> None:
         try:
@@ -211,6 +260,18 @@ class MetadataQuorum:
         )
 
 
+class _Sought:
+    """An entry that is looked for among those that are applied."""
+
+    __slots__ = ("index", "is_out_of_sight")
+
+    def __init__(self) -> None:
+        self.index: int | None = None
+        """Where it was applied first since."""
+        self.is_out_of_sight = False
+        """Whether a snapshot has taken the place of entries."""
+
+
 class _ImageMachine:
     """The image as the state machine of the log."""
 
@@ -224,9 +285,26 @@ class _ImageMachine:
         self._outcomes_max = outcomes_max
         self._watchers = watchers
         self._on_restored = on_restored
+        self._sought: dict[bytes, list[_Sought]] = {}
+
+    @contextmanager
+    def seek(self, data: bytes) -> Iterator[_Sought]:
+        """Look for an entry from now on."""
+        sought = _Sought()
+        seekers = self._sought.setdefault(data, [])
+        seekers.append(sought)
+        try:
+            yield sought
+        finally:
+            seekers.remove(sought)
+            if not seekers:
+                self._sought.pop(data, None)
 
     def apply(self, index: int, data: bytes) -> None:
         self.applier.apply([(index, data)])
+        for sought in self._sought.get(data, ()) if self._sought else ():
+            if sought.index is None:
+                sought.index = index
 
     def snapshot(self) -> bytes:
         return take_snapshot(self.applier)
@@ -234,6 +312,9 @@ class _ImageMachine:
     def restore(self, index: int, data: bytes) -> None:
         self.applier = Applier(load_snapshot(data), self._watchers, self._outcomes_max)
         self.applier.advance(index)
+        for seekers in self._sought.values():
+            for sought in seekers:
+                sought.is_out_of_sight = True
         if self._on_restored is not None:
             self._on_restored(self.image)
 
