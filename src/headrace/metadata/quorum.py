@@ -31,6 +31,7 @@ from headrace.raft.errors import (
     NoLeader,
     NotLeader,
     ProposalLost,
+    ProposalUncertain,
     ReadDropped,
     TransferInProgress,
 )
@@ -152,7 +153,7 @@ class MetadataQuorum:
             leader = driver.node if self._forward is None else driver.leader
             left_ms = int((deadline - loop.time()) * 1000)
             try:
-                if leader == driver.node or self._forward is None:
+                if self._forward is None:
                     return await driver.propose(data)
                 if leader is not None and left_ms > 0:
                     return await self._send(leader, data, deadline, is_unmistakable=is_unmistakable)
@@ -172,9 +173,14 @@ class MetadataQuorum:
         term = self.driver.state.term
         with self._machine.seek(data) as sought:
             try:
+                if leader == self.driver.node:
+                    return await self.driver.propose(data)
                 index = await self._forward(leader, term, data, left_ms)
-            except ForwardUncertain:
-                if not is_unmistakable or not await self._resolve(sought, term, deadline):
+            except (ForwardUncertain, ProposalUncertain):
+                is_alone = self.driver.state.membership.is_sole_voter(self.driver.node)
+                if is_alone or not is_unmistakable:
+                    raise
+                if not await self._resolve(sought, term, deadline):
                     raise
                 if sought.index is None:
                     raise NotLeader(self.driver.node, None) from None
