@@ -22,7 +22,7 @@ def listen_address(settings: Settings) -> Address:
     text = settings[config.NODE_LISTEN]
     if not text:
         raise InvalidSetting(f"{config.NODE_LISTEN.name}: must be HOST:PORT")
-    host, port = parse_address(text) if not text.startswith(":") else ("", int(text[1:]))
+    host, port = parse_address(f"0.0.0.0{text}" if text.startswith(":") else text)
     is_default = settings.source(config.NODE_LISTEN.name) is Source.DEFAULT
     if is_default and parse_listener(settings[config.LISTENERS][0]).port == 0:
         port = 0

@@ -51,6 +51,7 @@ def test_the_default_port_gives_way_where_clients_get_any_free_one() -> None:
     assert listen_address(settings(listeners="PLAINTEXT://127.0.0.1:0")) == ("127.0.0.1", 0)
     given = settings(listeners="PLAINTEXT://127.0.0.1:0", headrace_node_listen="127.0.0.1:7")
     assert listen_address(given) == ("127.0.0.1", 7)
+    assert listen_address(settings(headrace_node_listen=":7")) == ("0.0.0.0", 7)
 
 
 def test_what_others_dial_is_what_was_bound_unless_it_is_said_otherwise() -> None:
