@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,22 +16,38 @@ _LISTENING = re.compile(rb"listening on (\S+?:\d+)")
 
 
 class HeadraceProcess:
-    """A node on `folder`. It serves when the constructor returns.
+    """A node on `folder`. It serves when the constructor returns, unless it `is_awaited` later.
 
-    `port` 0 takes a free one; a node that is to come back under the same address names it.
+    `port` 0 takes a free one; a node that is to come back under the same address names it. `within`
+    is a command that runs others, in a network of its own for example.
     """
 
+    bootstrap: str
+    """Where it serves clients, once it does."""
+
     def __init__(
-        self, folder: Path, settings: Mapping[str, str] | None = None, *, port: int = 0
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        within: Sequence[str] = (),
+        is_awaited: bool = True,
     ) -> None:
         self.output = folder.with_name(f"{folder.name}.out")
         sets = {"http.listen": "", **(settings or {})}
-        command = [sys.executable, "-m", "headrace", "up", "--data", str(folder)]
-        command += ["--listen", f"127.0.0.1:{port}"]
+        command = [*within, sys.executable, "-m", "headrace", "up", "--data", str(folder)]
+        command += ["--listen", f"{host}:{port}"]
         for name, value in sets.items():
             command += ["--set", f"{name}={value}"]
         with self.output.open("wb") as file:
             self._process = subprocess.Popen(command, stdout=file, stderr=file)
+        if is_awaited:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when it serves; it is gone if it does not in time."""
         try:
             self.bootstrap = self._wait_for_address()
         except BaseException:
@@ -56,8 +72,15 @@ class HeadraceProcess:
 
     def kill(self) -> None:
         """End it with SIGKILL, if it runs. Nothing is flushed."""
-        self._process.kill()
+        self._process.kill()  # ends one that is paused, too
         self._process.wait(STOP_SECONDS_MAX)
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`, with SIGSTOP."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def _wait_for_address(self) -> str:
         deadline = time.monotonic() + START_SECONDS_MAX

@@ -382,8 +382,10 @@ class Cluster:
                 logger.info("connected to node %d (%s)", peer.node, purpose.name.lower())
             case link_events.Disconnected(peer, purpose, True, reason):
                 logger.info("lost node %d (%s): %s", peer.node, purpose.name.lower(), reason)
-            case link_events.ConnectFailed(node, _, reason):
+            case link_events.ConnectFailed(node, _, reason, is_vacant):
                 self._tell_problem(node, logging.INFO, reason)
+                if is_vacant and self._quorum is not None and not self.links.has_accepted(node):
+                    self._quorum.driver.note_gone(node)
             case link_events.ConnectionRefused(node, address, refused) if (
                 refused.reason is not Reason.SELF_CONNECTION
             ):

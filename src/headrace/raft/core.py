@@ -99,6 +99,13 @@ class Raft:
                 replication.send_heartbeats(state)
         check(state, self._marks)
 
+    def note_gone(self, node: NodeId, now_ms: int) -> None:
+        """Learn that a node does not run, as far as this one can tell."""
+        state = self._at(now_ms)
+        if state.role is Role.FOLLOWER and state.leader == node:
+            elections.lose_leader(state)
+        check(state, self._marks)
+
     def propose(self, data: bytes, now_ms: int) -> Proposed:
         """Append an entry; it is committed when it is handed out with this index and term."""
         state = self._at(now_ms)

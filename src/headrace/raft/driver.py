@@ -240,6 +240,12 @@ class RaftDriver:
         self._inbox.extend(messages[:room])
         self._wake()
 
+    def note_gone(self, node: NodeId) -> None:
+        """Learn that a node does not run: if it led, the others need no timeout to find out."""
+        if self.failure is None:
+            self._raft.note_gone(node, self._host.now_ms())
+            self._wake()
+
     @property
     def leader(self) -> NodeId | None:
         """The leader as far as this node knows; RaftStopped if it does not run."""

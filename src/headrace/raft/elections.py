@@ -17,6 +17,17 @@ from headrace.raft.messages import (
 from headrace.raft.state import Role, State
 
 
+def lose_leader(state: State) -> None:
+    """Have no leader, and stand soon: an election timeout is for when nobody knows whether it is.
+
+    Harmless if the leader lives after all: a majority must have lost it before anybody stands, and
+    its next heartbeat is heeded.
+    """
+    gone = state.leader
+    state.set_leader(None)
+    state.hasten_election(gone)
+
+
 def start_pre_vote(state: State) -> None:
     """Ask the voters whether they would vote for this node."""
     state.postpone_election()
@@ -100,7 +111,10 @@ def handle_vote_answer(state: State, message: VoteAnswer) -> None:
     state.votes[message.sender] = message.refusal
     if _granted(state):
         replication.start_leading(state)
-    elif _refused(state):
+        return
+    if message.refusal is Refusal.HAS_VOTED:
+        state.hasten_election()  # the votes may be split, and the timeout of all would be no help
+    if _refused(state):
         state.follow(state.term, None)
 
 

@@ -89,6 +89,10 @@ class Quorum:
     async def stop(self, number: int) -> None:
         await self.drivers.pop(BrokerId(number)).stop()
 
+    def now_ms(self, number: int) -> int:
+        """Return the time of a node's clock."""
+        return self.hosts[BrokerId(number)].now_ms()
+
     def send(self, messages: list[Message]) -> None:
         loop = asyncio.get_running_loop()
         for message in messages:

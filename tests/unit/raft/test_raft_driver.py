@@ -24,6 +24,7 @@ from headrace.raft.messages import (
     Message,
     ReadAnswer,
     ReadRequest,
+    TimeoutNow,
 )
 from headrace.raft.settings import RaftSettings
 from headrace.raft.state import Role
@@ -88,6 +89,74 @@ def test_a_new_leader_goes_on_when_the_old_one_is_gone() -> None:
             assert quorum.journals[leader.node].values == [b"a", b"b"]
             back = await quorum.start(old.node, quorum.members)
             await quorum.until(lambda: quorum.journals[back.node].values == [b"a", b"b"])
+
+    run_virtual(main())
+
+
+def test_no_timeout_passes_before_a_leader_is_replaced_that_does_not_run_any_more() -> None:
+    async def main() -> None:
+        patient = RaftSettings(election_timeout_ms=60_000, heartbeat_ms=20)
+        async with Quorum(1, 2, 3, settings=patient) as quorum:
+            quorum.drivers[ONE].receive([TimeoutNow(TWO, ONE, quorum.drivers[ONE].state.term)])
+            old = await quorum.leader()
+            await old.propose(b"a")
+            await quorum.stop(old.node)
+            for driver in quorum.drivers.values():
+                driver.note_gone(old.node)
+            leader = await quorum.leader()  # gives up after 10 seconds
+            await leader.propose(b"b")
+            assert quorum.journals[leader.node].values == [b"a", b"b"]
+
+    run_virtual(main())
+
+
+def test_split_votes_are_cast_again_before_an_election_timeout_has_passed() -> None:
+    async def main() -> None:
+        patient = RaftSettings(election_timeout_ms=60_000, heartbeat_ms=20)
+        async with Quorum(1, 2, 3, settings=patient) as quorum:
+            await quorum.stop(ONE)
+            for driver in quorum.drivers.values():
+                driver.receive([TimeoutNow(ONE, driver.node, driver.state.term)])
+            leader = await quorum.leader()  # gives up after 10 seconds
+            await leader.propose(b"a")
+
+    run_virtual(main())
+
+
+def test_a_leader_that_one_follower_takes_for_gone_leads_on() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            term = leader.state.term
+            mistaken = next(each for each in quorum.drivers.values() if each is not leader)
+            for _ in range(20):
+                mistaken.note_gone(leader.node)
+                await leader.propose(b"a")
+                await asyncio.sleep(0.05)
+            assert leader.state.role is Role.LEADER
+            assert leader.state.term == term
+            assert mistaken.leader == leader.node
+
+    run_virtual(main())
+
+
+def test_a_follower_holds_still_as_promised_even_if_the_leader_seems_gone() -> None:
+    async def main() -> None:
+        leased = msgspec.structs.replace(FAST, has_lease_reads=True)
+        async with Quorum(1, 2, 3, settings=leased) as quorum:
+            leader = await quorum.leader()
+            await leader.propose(b"a")
+            quorum.cut.add(leader.node)
+            others = [each for each in quorum.drivers.values() if each is not leader]
+            for driver in others:
+                driver.note_gone(leader.node)
+            held = [driver for driver in others if driver.state.is_held]
+            while any(driver.state.hold_until_ms > quorum.now_ms(driver.node) for driver in others):
+                assert all(driver.state.role is Role.FOLLOWER for driver in others)
+                await asyncio.sleep(0.001)
+            assert held
+            new = await quorum.leader(other_than=leader.node)
+            await new.propose(b"b")
 
     run_virtual(main())
 

@@ -34,6 +34,8 @@ class ConnectFailed(Event, frozen=True):
     node: NodeId
     purpose: Purpose
     reason: str
+    is_vacant: bool = False
+    """Whether its machine says that nobody listens there."""
 
 
 class ConnectionRefused(Event, frozen=True):

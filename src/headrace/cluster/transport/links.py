@@ -204,6 +204,12 @@ class Links:
         link = self._links.get((node, Purpose.CONTROL))
         return None if link is None else link.peer
 
+    def has_accepted(self, node: NodeId) -> bool:
+        """Return whether a connection that a node opened is there."""
+        return any(
+            accepted.peer is not None and accepted.peer.node == node for accepted in self._accepted
+        )
+
     def describe(self) -> list[LinkState]:
         return [self._links[key].describe() for key in sorted(self._links)]
 

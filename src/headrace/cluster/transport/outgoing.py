@@ -248,7 +248,10 @@ class PeerLink:
         except (OSError, UnicodeError, ValueError, OverflowError) as error:  # timeouts are OSErrors
             self._connection = None
             connection.close("it could not be opened")
-            self._note_failure(str(error) or "no response in time")
+            self._note_failure(
+                str(error) or "no response in time",
+                is_vacant=isinstance(error, ConnectionRefusedError),
+            )
         finally:
             self._dialling = None
         if self._connection is None:
@@ -259,11 +262,11 @@ class PeerLink:
             return self._fixed_address
         return self._hub.address_of(self.node)
 
-    def _note_failure(self, reason: str) -> None:
+    def _note_failure(self, reason: str, *, is_vacant: bool) -> None:
         self.last_problem = reason
         self._counters.failed_connects += 1
         if self.node is not None:
-            self._hub.emit(ConnectFailed(self.node, self.purpose, reason))
+            self._hub.emit(ConnectFailed(self.node, self.purpose, reason, is_vacant))
         self._fail_all(reason)
 
     def _try_later(self) -> None:
