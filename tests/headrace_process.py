@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-START_SECONDS_MAX = 30
-STOP_SECONDS_MAX = 30
+START_SECONDS_MAX = 90
+STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.01
 _LISTENING = re.compile(rb"listening on (\S+?:\d+)")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from tools.jvm.harness import JVM_OPTIONS, jars
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 30
+START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.05
 
 
