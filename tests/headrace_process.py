@@ -36,7 +36,7 @@ class HeadraceProcess:
         is_awaited: bool = True,
     ) -> None:
         self.output = folder.with_name(f"{folder.name}.out")
-        sets = {"http.listen": "", **(settings or {})}
+        sets = {"http.listen": "", "headrace.node.listen": "127.0.0.1:0", **(settings or {})}
         command = [*within, sys.executable, "-m", "headrace", "up", "--data", str(folder)]
         command += ["--listen", f"{host}:{port}"]
         for name, value in sets.items():

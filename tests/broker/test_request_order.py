@@ -58,6 +58,10 @@ EXCLUDED: Final = {
     ApiKey.ELECT_LEADERS: "a node alone leads every partition already",
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "a node alone has no other node to move a replica to",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "a node has one directory",
+    **dict.fromkeys(
+        (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER),
+        "a node alone is the only voter",
+    ),
     ApiKey.UNREGISTER_BROKER: "a node alone is up, and a broker that is up stays registered",
 }
 """APIs whose effect one node cannot show, each with the reason."""

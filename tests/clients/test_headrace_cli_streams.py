@@ -217,6 +217,7 @@ def test_a_node_serves_without_standard_streams(tmp_path: Path, closed: tuple[st
             os.close(CLOSED_AT[name])
 
     words = ["up", "--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}"]
+    words += ["--node-listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", *words, "--set", "http.listen=127.0.0.1:0"],
         stdout=subprocess.DEVNULL,

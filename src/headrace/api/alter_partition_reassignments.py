@@ -77,6 +77,7 @@ def _plan_each(
                     asked,
                     may_change_factor=body.allow_replication_factor_change,
                 )
+                _check_movable(change)
             except KafkaError as error:
                 _set_error(row, error)
             else:
@@ -86,6 +87,16 @@ def _plan_each(
         if current.spend():
             yield
     return planned
+
+
+def _check_movable(change: ChangePartition | None) -> None:
+    """Refuse to begin what would never end: nodes do not copy partitions from each other yet."""
+    if change is not None and change.adding:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"brokers {', '.join(map(str, change.adding))} have no copy of the partition, and "
+            "nodes do not copy partitions yet",
+        )
 
 
 def plan_reassignment(

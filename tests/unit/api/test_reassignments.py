@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headrace.api import alter_partition_reassignments
 from headrace.errors import ErrorCode
 from headrace.wire.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
@@ -96,6 +97,22 @@ def test_nothing_is_called_off_where_nothing_is_under_way(harness: Harness) -> N
     assert reassign(harness, None).error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
+@pytest.fixture
+def copying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reassignments begin, as if nodes copied partitions from each other."""
+    monkeypatch.setattr(alter_partition_reassignments, "_check_movable", lambda change: None)
+
+
+def test_a_replica_that_nobody_would_fill_is_refused(harness: Harness, register: Any) -> None:
+    me = harness.broker.node_id
+    register(me + 1)
+    harness.create_topic("orders")
+    row = reassign(harness, [me + 1])
+    assert row.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert str(me + 1) in row.error_message
+
+
+@pytest.mark.usefixtures("copying")
 def test_a_new_replica_is_under_way_until_it_is_called_off(harness: Harness, register: Any) -> None:
     me = harness.broker.node_id
     register(me + 1)
@@ -125,6 +142,7 @@ def test_another_order_or_fewer_replicas_in_sync_are_taken_at_once(
     assert under_way(harness) == []
 
 
+@pytest.mark.usefixtures("copying")
 def test_the_replication_factor_changes_only_if_the_client_allows_it(
     harness: Harness, register: Any
 ) -> None:
