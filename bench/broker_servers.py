@@ -72,7 +72,8 @@ def run_headrace(folder: Path, profile: Path | None = None) -> Iterator[Server]:
     port = _free_port()
     profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
     command = [sys.executable, *profiler, "-m", "headrace", "up", "--data", str(folder / "data")]
-    command += ["--listen", f"127.0.0.1:{port}", "--set", "http.listen="]
+    command += ["--listen", f"127.0.0.1:{port}", "--node-listen", "127.0.0.1:0"]
+    command += ["--set", "http.listen="]
     with _running(command, port, folder / "headrace.out") as server:
         yield server
 
