@@ -72,7 +72,6 @@ def _places(script: str, exchange: str, *paths: str) -> tuple[Place, ...]:
 
 # Keys of APIs that other parts of Headrace will serve.
 _SECURITY_APIS: Final = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51)
-_VOTER_APIS: Final = (80, 81)
 
 _SILENT_REFUSALS: Final = (
     *("produce_versions", "produce_acks", "produce_places", "produce_batches", "produce_codecs"),
@@ -98,14 +97,21 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         places=_places("describe_topic_configs", "a resource twice", "results.1"),
     ),
     KnownDifference(
-        what="APIs for security and voters",
+        what="APIs for security",
         kafka="in ApiVersions",
         headrace="missing",
         reason="They will come with the features that they belong to.",
         places=tuple(
             Place("api_versions", "what the broker speaks v*", f"api_keys.{key}", headrace="None")
-            for key in (*_SECURITY_APIS, *_VOTER_APIS)
+            for key in _SECURITY_APIS
         ),
+    ),
+    KnownDifference(
+        what="UpdateRaftVoter",
+        kafka="served by controllers only",
+        headrace="in ApiVersions",
+        reason="Every node is a broker and a controller.",
+        places=(Place("api_versions", "what the broker speaks v*", "api_keys.82", kafka="None"),),
     ),
     KnownDifference(
         what="An array or a client id of length -2; a client id that is not UTF-8",
@@ -145,17 +151,6 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
             "describe_topic_partitions",
             "an empty name",
             *("topics.*.error_code", "topics.*.topic_authorized_operations"),
-        ),
-    ),
-    KnownDifference(
-        what="Listeners of the voters in DescribeQuorum",
-        kafka="CONTROLLER",
-        headrace="those of the brokers",
-        reason="There are no controllers separate from brokers.",
-        places=_places(
-            "describe_quorum",
-            "the metadata quorum v2",
-            *("nodes.0.listeners.CONTROLLER", "nodes.0.listeners.PLAINTEXT"),
         ),
     ),
     KnownDifference(

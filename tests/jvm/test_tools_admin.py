@@ -51,6 +51,8 @@ SERVED = [
     "UnregisterBroker",
     "ListConfigResources",
     "DescribeTopicPartitions",
+    "AddRaftVoter",
+    "RemoveRaftVoter",
 ]
 
 

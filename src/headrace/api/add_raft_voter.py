@@ -51,6 +51,8 @@ def _check_listeners(broker: Broker, node: BrokerId, listeners: Iterable[Listene
             ErrorCode.INVALID_REQUEST,
             f"the listeners {', '.join(given)}: one must be {CONTROLLER_LISTENER}",
         )
+    if node in broker.quorum.driver.state.membership.voters:
+        return  # a duplicate, wherever it is
     known = node_address(broker.image, node)
     if known is not None and given[CONTROLLER_LISTENER] != known:
         raise KafkaError(

@@ -1,5 +1,8 @@
 """What a cluster says of itself: Metadata, DescribeCluster, DescribeTopicPartitions, its quorum."""
 
+from typing import Any
+
+from headrace.wire.messages.add_raft_voter_request import AddRaftVoterRequest, Listener
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.messages.describe_quorum_request import (
     DescribeQuorumRequest,
@@ -12,6 +15,7 @@ from headrace.wire.messages.describe_topic_partitions_request import (
     TopicRequest,
 )
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.remove_raft_voter_request import RemoveRaftVoterRequest
 from headrace.wire.messages.unregister_broker_request import UnregisterBrokerRequest
 from headrace.wire.messages.update_features_request import (
     FeatureUpdateKey,
@@ -186,6 +190,39 @@ def update_features(talk: Conversation) -> None:
     ask("the level that holds", FeatureUpdateKey(feature="group.version", max_version_level=1))
 
 
+def raft_voters(talk: Conversation) -> None:
+    """A quorum of one: what cannot be added to it, or removed from it."""
+    nowhere = [Listener(name="CONTROLLER", host="127.0.0.1", port=1)]
+    folder = b"another-folder.."
+
+    def add(name: str, node: int, folder: bytes = folder, **fields: Any) -> None:
+        request = AddRaftVoterRequest(
+            cluster_id=None, timeout_ms=500, voter_id=node, voter_directory_id=folder
+        )
+        request.listeners = nowhere
+        for field, value in fields.items():
+            setattr(request, field, value)
+        talk.ask(name, request)
+
+    def remove(name: str, node: int, folder: bytes = folder, **fields: Any) -> None:
+        request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node, voter_directory_id=folder)
+        for field, value in fields.items():
+            setattr(request, field, value)
+        talk.ask(name, request)
+
+    add("the voter, from another directory", 1)
+    add("a node that is not there", 99)
+    add("a node without an id", -1)
+    add("a node without a directory", 99, bytes(16))
+    add("to another cluster", 99, cluster_id="another")
+    add("a node without a controller's listener", 99, listeners=[Listener(name="A", host="a")])
+    remove("the voter, of another directory", 1)
+    remove("no voter", 99)
+    remove("none by its id", -1)
+    remove("none by its directory", 99, bytes(16))
+    remove("from another cluster", 99, cluster_id="another")
+
+
 def unregister_broker(talk: Conversation) -> None:
     talk.ask("an unknown broker", UnregisterBrokerRequest(broker_id=99))
     talk.ask("broker -1", UnregisterBrokerRequest(broker_id=-1))
@@ -203,6 +240,7 @@ SCRIPTS = (
     describe_cluster,
     describe_topic_partitions,
     describe_quorum,
+    raft_voters,
     update_features,
     unregister_broker,
 )
