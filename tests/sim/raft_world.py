@@ -243,7 +243,7 @@ class World:
             elif number not in membership.voters:
                 await driver.add_learner(number)
             elif self.random.random() < 0.5:
-                await driver.remove(number)
+                await self.random.choice((driver.remove, driver.demote))(number)
 
     def new_value(self) -> bytes:
         self.value_count += 1

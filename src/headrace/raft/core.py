@@ -150,6 +150,8 @@ class Raft:
         state = self._at(now_ms)
         self._check_leads()
         changed = members.with_voter(state.membership, node)
+        if node == state.node:
+            raise MembershipRefused(f"node {node} has demoted itself and is about to step down")
         match = state.progress[node].match_index
         lag_max = state.settings.promotion_lag_entries_max
         if match + lag_max < state.log.commit or match == 0:

@@ -284,7 +284,11 @@ def test_a_leader_that_demotes_itself_lets_another_lead() -> None:
     async def main() -> None:
         async with Quorum(1, 2, 3) as quorum:
             leader = await quorum.leader()
-            await leader.demote(leader.node)
+            demoting = asyncio.ensure_future(leader.demote(leader.node))
+            await asyncio.sleep(0)
+            with pytest.raises(MembershipRefused):
+                await leader.promote(leader.node)
+            await demoting
             successor = await quorum.leader(other_than=leader.node)
             await successor.propose(b"a")
             assert successor.state.membership.learners == (leader.node,)
