@@ -25,6 +25,13 @@ SECRET: Final = b"the secret of every simulated cluster"
 
 async def start_node(host: "Host", settings: Mapping[str, str] | None = None) -> Node:
     """Start a node; run this on the host. `settings` win over those of `TestBroker`."""
+    node = make_node(host, settings)
+    await node.start()
+    return node
+
+
+def make_node(host: "Host", settings: Mapping[str, str] | None = None) -> Node:
+    """Return a node that has not been started; call this on the host, too."""
     loop = host.loop
     if loop is None:
         raise RuntimeError(f"{host} is down")
@@ -35,12 +42,10 @@ async def start_node(host: "Host", settings: Mapping[str, str] | None = None) ->
         "log.dirs": "data",
         **(settings or {}),
     }
-    node = Node(
+    return Node(
         load_settings(None, {}, overrides),
         disk=host.disk,
         bind=lambda address: host.simulation.network.bind(loop, address),
         raft_host=SimulatedRaftHost(loop),
         secret=SECRET,
     )
-    await node.start()
-    return node
