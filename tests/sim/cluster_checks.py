@@ -7,7 +7,7 @@ entries that were applied must bear out.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -15,7 +15,7 @@ from zlib import crc32
 import pytest
 
 from headrace.loop.tasks import Tasks
-from headrace.metadata.events import TopicCreated
+from headrace.metadata.events import BrokerChanged, BrokerRegistered, Event, TopicCreated
 from headrace.metadata.quorum import _ImageMachine
 from headrace.metadata.snapshot import load_snapshot
 from headrace.raft.driver import RaftDriver
@@ -54,6 +54,10 @@ class ClusterChecks:
         """Records by topic, partition and offset."""
         self.sent: set[bytes] = set()
         self.seen: Counter[str] = Counter()
+        self.registered_at: dict[int, int] = {}
+        """The index of the last registration of each broker."""
+        self.applied_by: Callable[[int], int | None] = lambda node: None
+        """Returns how far a node has applied, None for one that is down."""
 
     # What nodes do
 
@@ -72,9 +76,7 @@ class ClusterChecks:
         if former is None:
             self.entries[index] = data
             for event in machine.applier.outcome(index).events:
-                if isinstance(event, TopicCreated):
-                    expect(event.topic_id not in self.created_at, f"{event.name} was created twice")
-                    self.created_at[event.topic_id] = index
+                self._note_event(machine, index, event)
         else:
             expect(former == data, f"two nodes applied different entries at {index}")
         if index % IMAGE_EVERY == 0:
@@ -82,6 +84,27 @@ class ClusterChecks:
         if cluster_id := machine.image.state.cluster_id:
             self.cluster_ids.add(cluster_id)
             expect(len(self.cluster_ids) == 1, f"two clusters: {self.cluster_ids}")
+
+    def _note_event(self, machine: _ImageMachine, index: int, event: Event) -> None:
+        """Look at what an entry did, when the first node applies it."""
+        match event:
+            case TopicCreated():
+                expect(event.topic_id not in self.created_at, f"{event.name} was created twice")
+                self.created_at[event.topic_id] = index
+            case BrokerRegistered():
+                self.registered_at[event.broker_id] = index
+            case BrokerChanged():
+                broker = machine.image.broker(event.broker_id)
+                if broker is not None and not broker.is_fenced:
+                    self._check_unfenced(event.broker_id)
+
+    def _check_unfenced(self, node: int) -> None:
+        """A node that may lead knows that it is registered, and so what it is to lead."""
+        applied, registered = self.applied_by(node), self.registered_at.get(node, 0)
+        expect(
+            applied is None or applied >= registered,
+            f"node {node} is unfenced at {applied}, before its registration at {registered}",
+        )
 
     def note_image(self, index: int, snapshot: bytes) -> None:
         checksum = crc32(snapshot)

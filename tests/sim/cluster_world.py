@@ -94,13 +94,15 @@ class World:
         self._keepers: dict[Machine, asyncio.Task[None]] = {}
         self._settings = self._choose_settings()
         self._make_machines()
+        self.checks.applied_by = self._applied_by
 
     def _make_machines(self) -> None:
-        total = self.random.choice((3, 3, 3, 4, 5))
-        addresses = [f"10.0.0.{number}:{NODE_PORT}" for number in range(1, 4)]
-        for number in range(1, total + 1):
-            seeds = self.random.sample(addresses, len(addresses))
-            self._add_machine(number, ",".join(seeds))
+        for number in range(1, self.random.choice((3, 3, 3, 4, 5)) + 1):
+            self._add_machine(number, self._seeds(3))
+
+    def _seeds(self, count: int) -> str:
+        addresses = [f"10.0.0.{number}:{NODE_PORT}" for number in range(1, count + 1)]
+        return ",".join(self.random.sample(addresses, count))
 
     def _add_machine(self, number: int, seeds: str) -> Machine:
         host = self.simulation.host(f"10.0.0.{number}")
@@ -116,6 +118,7 @@ class World:
             "auto.create.topics.enable": "false",
             "broker.heartbeat.interval.ms": "400",
             "broker.session.timeout.ms": "1800",
+            "headrace.voters.max": str(VOTERS_MAX),
             "headrace.raft.election.timeout.ms": "800",
             "headrace.raft.heartbeat.ms": "150",
             "headrace.raft.proposal.timeout.ms": "3000",
@@ -138,6 +141,11 @@ class World:
     def nodes(self) -> list[Node]:
         """The nodes that serve."""
         return [each.node for each in self.started if each.is_ready and each.node is not None]
+
+    def _applied_by(self, node_id: int) -> int | None:
+        node = self.machines[node_id - 1].node
+        quorum = None if node is None else node._quorum
+        return None if quorum is None else quorum.driver.applied_index
 
     def new_number(self) -> int:
         return next(self._numbers)
@@ -252,7 +260,7 @@ class World:
         return machine.host.disk.free_bytes() <= ROOM_BYTES
 
     def _settings_of(self, machine: Machine) -> dict[str, str]:
-        is_seed = machine.node_id <= VOTERS_MAX
+        is_seed = f"{machine.host.name}:{NODE_PORT}" in machine.seeds.split(",")
         return {
             **self._settings,
             "headrace.join.token.file": "" if is_seed else _token_file(machine.node_id),
@@ -469,7 +477,7 @@ class World:
             if not machine.is_ready or machine.node is None:
                 return f"{machine} does not serve"
         expected = {machine.node_id for machine in self.started}
-        voters = min(VOTERS_MAX, len(expected))
+        voters = min(int(self._settings["headrace.voters.max"]), len(expected))
         for node in self.nodes:
             quorum = node.broker.quorum
             failure, members = quorum.driver.failure, quorum.driver.state.membership
@@ -480,6 +488,9 @@ class World:
                 return f"node {node.node_id} knows {unfenced} to be unfenced, not {expected}"
             if set(members.members) != expected or len(members.voters) != voters:
                 return f"node {node.node_id} knows the members {members}"
+            for slot in quorum.image.partitions_of(node.node_id):
+                if node.broker.replicas.find(slot.topic.name, slot.partition) is None:
+                    return f"node {node.node_id} lacks {slot.topic.name}-{slot.partition}"
         return ""
 
     async def _check(self) -> None:

@@ -25,6 +25,11 @@ def raft_seeds(pytestconfig: pytest.Config) -> range:
     return _seeds(pytestconfig, default=50)
 
 
+@pytest.fixture
+def cluster_seeds(pytestconfig: pytest.Config) -> range:
+    return _seeds(pytestconfig, default=24)
+
+
 def _seeds(pytestconfig: pytest.Config, default: int) -> range:
     one: int | None = pytestconfig.getoption("--seed", default=None)
     if one is not None:

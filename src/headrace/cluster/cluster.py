@@ -352,8 +352,8 @@ class Cluster:
             raise InvalidPayload(f"a {type(asked).__name__} in place of an Ask")
         sender = call.sender
         is_known = self._folder_of(sender.node) == sender.folder_id
-        if is_known and asked.address and self.addresses.learn(sender.node, asked.address):
-            self.links.address_changed(sender.node)
+        if is_known and asked.address:
+            self._learn(sender.node, asked.address)
         response: words.Response
         cluster_id = self.links.identity.cluster_id
         if cluster_id:
@@ -462,6 +462,7 @@ class Cluster:
         if isinstance(response, words.Member) and response.is_stranger:
             self._denials += 1
         if self.addresses.learn(node, address):
+            self._connect()  # it may be one that the log has not told of yet
             self.links.address_changed(node)
 
     async def _hand_over(self, timeout_seconds: float) -> None:
