@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "share": "share:share",
     "txn": "txn:txn",
     "cluster": "cluster:cluster",
+    "quorum": "quorum:quorum",
     "log": "log_dump:log",
     "version": "version:version",
 }

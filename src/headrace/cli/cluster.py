@@ -1,29 +1,56 @@
-"""`headrace cluster`: the nodes, the metadata quorum, and nodes that are gone for good."""
+"""`headrace cluster`: the nodes, their quorum, join tokens, and nodes that are gone for good."""
+
+from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from headrace.cli.node_calls import (
+    NodeCalls,
+    Views,
+    ask_all,
+    node_option,
+    parse_nodes,
+    read_secret_file,
+    secret_option,
+)
+from headrace.cli.node_views import cluster_id, link_rows, print_views, view_rows
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, make_sure
 from headrace.cli.streams import say
+from headrace.cli.tokens import token
 from headrace.client.admin import Admin
-from headrace.client.errors import UnsupportedApi
+from headrace.client.errors import NotReachable, UnsupportedApi
 from headrace.client.nodes import ClusterDescription, QuorumDescription
 from headrace.errors import KafkaError
 
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Inspect the cluster as a whole, and remove nodes from it."""
+    """Inspect the cluster as a whole, let nodes in, and remove them."""
+
+
+cluster.add_command(token)
 
 
 @cluster.command()
 @json_option
 @bootstrap_option
-def describe(as_json: bool, bootstrap: str) -> None:
-    """Show nodes, the metadata quorum and features."""
+@node_option
+@secret_option
+@click.pass_context
+def describe(
+    ctx: click.Context, *, as_json: bool, bootstrap: str, node: str, secret_file: Path | None
+) -> None:
+    """Show nodes, the metadata quorum and features; by node ports also sessions and links.
 
-    async def work() -> tuple[ClusterDescription, QuorumDescription | None]:
+    Nodes that cannot be asked are shown with the reason. With --node it works while no node serves
+    clients.
+    """
+    is_node_given = ctx.get_parameter_source("node") is not ParameterSource.DEFAULT
+
+    async def ask_clients() -> tuple[ClusterDescription, QuorumDescription | None]:
         async with Admin(bootstrap) as admin:
             described = await admin.describe_cluster()
             try:
@@ -31,10 +58,54 @@ def describe(as_json: bool, bootstrap: str) -> None:
             except (KafkaError, UnsupportedApi):
                 return described, None  # no permission, or a cluster without one
 
-    described, quorum = complete(work())
-    if as_json:
-        print_json(_json(described, quorum))
+    async def ask_nodes() -> Views:
+        async with NodeCalls(read_secret_file(secret_file)) as calls:
+            return await ask_all(calls, parse_nodes(node))
+
+    views: Views | None = None
+    try:
+        views = complete(ask_nodes())
+    except (NotReachable, KafkaError):
+        if is_node_given:
+            raise
+    try:
+        described, quorum = complete(ask_clients())
+    except (NotReachable, KafkaError):
+        if not is_node_given or views is None:
+            raise
+        _print(None, None, views, as_json=as_json)
         return
+    if not is_node_given and views is not None and cluster_id(views) != described.cluster_id:
+        views = None  # another cluster has the default node port of this machine
+    _print(described, quorum, views, as_json=as_json)
+
+
+def _print(
+    described: ClusterDescription | None,
+    quorum: QuorumDescription | None,
+    views: Views | None,
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        document = {} if described is None else _json(described, quorum)
+        if views is not None:
+            document |= {
+                "cluster_id": cluster_id(views) if described is None else described.cluster_id,
+                "members": view_rows(views),
+                "links": link_rows(views),
+            }
+        print_json(document)
+        return
+    if described is not None:
+        _print_described(described, quorum)
+    elif views is not None:
+        say(f"cluster {cluster_id(views) or '(none yet)'}; no node serves clients at --bootstrap")
+    if views is not None:
+        print_views(views)
+
+
+def _print_described(described: ClusterDescription, quorum: QuorumDescription | None) -> None:
     say(f"cluster {described.cluster_id}, controller {described.controller_id}")
     print_table(
         ("node", "address", "rack"),

@@ -24,6 +24,7 @@ from headrace.cluster.address_book import AddressBook, parse_address
 from headrace.cluster.controller import Controller
 from headrace.cluster.forwarding import Forwarding
 from headrace.cluster.joining import CannotJoin, Joining, ask_for_peers
+from headrace.cluster.operator import Operator
 from headrace.cluster.presence import Presence
 from headrace.cluster.quorum_members import QuorumMembers
 from headrace.cluster.registrar import Admission
@@ -96,8 +97,13 @@ class Cluster:
         )
         self.raft = RaftTransport(self.links, self._on_raft_message)
         self.forwarding = Forwarding(self.links)
-        self.address = ""
-        """Where other nodes reach this one."""
+        self.operator = Operator(
+            self.links,
+            self.addresses,
+            has_secret=secret is not None,
+            now_ms=now_ms,
+            explain_waiting=self.explain_waiting,
+        )
         self.controller: Controller | None = None
         self.members: QuorumMembers | None = None
         self.presence: Presence | None = None
@@ -106,14 +112,29 @@ class Cluster:
         self._is_founding = False
         self._denials = 0
         """How often a controller has said that it does not know this node."""
+        self._joining: Joining | None = None
+        self._is_entered = False
+        self.leader_changes = 0
+        """How often this node heard of another leader of the metadata log."""
+        self._last_leader: BrokerId | None = None
         self._tasks = Tasks()
         self._problems: dict[BrokerId, str] = {}
         """What was last logged of peers that cannot be reached."""
         self.links.serve(words.ASK, self._on_ask)
+        self.operator.serve()
 
     @property
     def node(self) -> BrokerId:
         return self.links.identity.node
+
+    @property
+    def address(self) -> str:
+        """Where other nodes reach this one."""
+        return self.operator.address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self.operator.address = address
 
     @property
     def is_controller(self) -> bool:
@@ -133,7 +154,9 @@ class Cluster:
         if not self._seeds:
             self._is_founding = True
             return Membership((self.node,))
-        joining = Joining(self.links, self._seeds, self.address, self._note_founding)
+        joining = self._joining = Joining(
+            self.links, self._seeds, self.address, self._note_founding
+        )
         registered = await joining.run(register)
         if registered is None:
             return Membership((self.node,))
@@ -166,7 +189,9 @@ class Cluster:
         self.members = QuorumMembers(quorum, self.links)
         self.controller.serve()
         self.members.serve()
+        self.operator.attach(quorum, self.controller)
         quorum.driver.on_leadership.append(self._connect)
+        quorum.driver.on_leadership.append(self._note_leader)
         self._connect()
 
     async def wait_for_leader(self) -> None:
@@ -227,6 +252,17 @@ class Cluster:
         except TimeoutError:
             pass
 
+    def explain_waiting(self) -> str:
+        """Return what this node waits for before it serves, nothing if it does."""
+        if self._is_entered:
+            return ""
+        if self._quorum is None:
+            return "asking its seeds" if self._joining is None else self._joining.waiting
+        driver = self._quorum.driver
+        if driver.leader is None:
+            return "there is no leader: " + " ".join(self._quorum.explain())
+        return f"node {driver.leader} leads, and this node catches up and registers with it"
+
     async def _explain_waiting(self) -> None:
         """Say why there is no leader, every now and then."""
         assert self._quorum is not None
@@ -274,6 +310,7 @@ class Cluster:
         self.presence.start()
         self._tasks.start(self._look_when_lost())
         await self.presence.wait_unfenced()
+        self._is_entered = True
 
     async def open_swim(self, host: str, port: int, cluster_id: str) -> None:
         """Begin to probe other nodes; OSError if the UDP port is taken."""
@@ -289,6 +326,7 @@ class Cluster:
             on_event=self._on_swim_event,
             on_failure=self._on_swim_failure,
         )
+        self.operator.swim = self.swim
         await self.swim.open(udp_endpoint(host, port))
         self._allow_swim()
 
@@ -337,6 +375,7 @@ class Cluster:
         if self.controller is not None:
             self.controller.close()
         self.forwarding.close()
+        self.operator.close()
         if self.swim is not None:
             self.swim.close()
         self.links.crash()
@@ -417,6 +456,13 @@ class Cluster:
         logger.error("probing of other nodes has stopped; sessions still fence", exc_info=error)
 
     # Inside
+
+    def _note_leader(self) -> None:
+        assert self._quorum is not None
+        leader = self._quorum.driver.state.leader
+        if leader is not None and leader != self._last_leader:
+            self._last_leader = leader
+            self.leader_changes += 1
 
     def _note_founding(self) -> None:
         self._is_founding = True

@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
+from headrace.cluster.expiry import is_anything_over
 from headrace.cluster.plans import propose_plan
 from headrace.cluster.registrar import Admission, Registrar
 from headrace.cluster.sessions import SessionRow, Sessions
@@ -24,7 +25,7 @@ from headrace.cluster.transport.links import Links
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
-from headrace.metadata.ddl import ChangeBroker, Ddl
+from headrace.metadata.ddl import ChangeBroker, Ddl, Expire
 from headrace.metadata.entries import PromoteToVoter, TopologyChange
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
@@ -34,6 +35,8 @@ from headrace.replication.elections import plan_fencing, plan_unfencing
 
 RETRY_SECONDS: Final = 0.1
 """When a change that the quorum did not take is tried again."""
+EXPIRE_SECONDS: Final = 60.0
+"""How often leases and tokens are looked through for those that have ended."""
 
 W = TypeVar("W", words.Register, words.Heartbeat)
 
@@ -60,6 +63,9 @@ class Controller:
         self._addresses = addresses
         self._voters_max = voters_max
         self._registrar = Registrar(quorum, admission)
+        self._wall_clock_ms = admission.now_ms
+        self._expire_at = 0.0
+        """When to look for leases and tokens that have ended, by the loop's clock."""
         self.sessions = Sessions(timeout_ms=session_timeout_ms, grace_ms=heartbeat_interval_ms * 2)
         """Of every other broker; up to date while this node is the controller."""
         self._term: int | None = None
@@ -180,7 +186,7 @@ class Controller:
     async def _lead(self, first_index: int) -> None:
         await self._driver.wait_applied(first_index)
         self._begin()
-        steps = [self._repair, self._fence, self._unfence, self._tend_members]
+        steps = [self._repair, self._fence, self._unfence, self._tend_members, self._expire]
         while True:
             self._kicked.clear()
             is_done = True
@@ -210,11 +216,13 @@ class Controller:
 
     async def _pause(self, is_done: bool) -> None:
         """Wait until there is something to do."""
-        seconds = None if is_done else RETRY_SECONDS
+        seconds = max(0.0, self._expire_at - asyncio.get_running_loop().time())
+        if not is_done:
+            seconds = min(seconds, RETRY_SECONDS)
         deadline_ms = self.sessions.deadline_ms()
         if deadline_ms is not None:
             left = max(0.0, (deadline_ms - self._now_ms()) / 1000) + 0.001
-            seconds = left if seconds is None else min(seconds, left)
+            seconds = min(seconds, left)
         try:
             async with asyncio.timeout(seconds):
                 await self._kicked.wait()
@@ -300,6 +308,16 @@ class Controller:
         if row.state is NodeState.LEARNER and node in driver.state.membership.voters:
             await self._quorum.propose(TopologyChange(PromoteToVoter(node)))
             logger.info("node %d votes on the metadata log", node)
+
+    async def _expire(self) -> bool:
+        """Forget leases and tokens that have ended, if it is time to look for them."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._expire_at:
+            wall_clock_ms = self._wall_clock_ms()
+            if is_anything_over(self._quorum.image, wall_clock_ms):
+                await self._quorum.propose(Expire(wall_clock_ms))
+            self._expire_at = now + EXPIRE_SECONDS
+        return True
 
     async def _demote(self, node: BrokerId) -> None:
         """Take a node's vote; a leader hands over first, so that nobody waits for an election."""

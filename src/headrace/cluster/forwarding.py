@@ -31,12 +31,21 @@ class Forwarding:
         self._tasks = Tasks()
         self.sent = 0
         """Proposals that were sent to a leader."""
+        self.failed = 0
+        """Of these, those that the leader did not apply, as far as is known."""
         self.served = 0
         """Proposals of other nodes."""
 
     async def __call__(self, leader: BrokerId, term: int, data: bytes, timeout_ms: int) -> int:
-        node = self._links.identity.node
         self.sent += 1
+        try:
+            return await self._send(leader, term, data, timeout_ms)
+        except RaftError:
+            self.failed += 1
+            raise
+
+    async def _send(self, leader: BrokerId, term: int, data: bytes, timeout_ms: int) -> int:
+        node = self._links.identity.node
         try:
             request = words.pack_proposal(term, data)
             payload = await self._links.call(leader, request, timeout_ms, kind=words.PROPOSE)

@@ -40,6 +40,8 @@ class Joining:
         self._address = address
         self._on_found = on_found
         self._told = ""
+        self.waiting = f"asking {', '.join(seeds)}"
+        """What this node waits for, for people."""
         self._problems: dict[str, str] = {}
 
     async def run(self, register: words.Register) -> words.Registered | None:
@@ -135,7 +137,7 @@ class Joining:
         """Log what this node waits for, once."""
         problems = "".join(f"; {seed}: {why}" for seed, why in sorted(self._problems.items()))
         if text + problems != self._told:
-            self._told = text + problems
+            self._told = self.waiting = text + problems
             logger.warning("this node has no cluster yet: %s%s", text, problems)
 
 

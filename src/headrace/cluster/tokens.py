@@ -6,6 +6,7 @@
     entry = finish_join(claim, address, now_ms)                 # propose when the node is in
     entry = revert_join(claim, now_ms)                          # or when it gave up
     entries = revoke(image, claim, now_ms)
+    entry = register_token(claim, now_ms)                       # so that it is listed before
 
 A token is made offline, so the log learns of it when it is first shown: `Register` goes before the
 first step. What the image says is checked here for a good message; the applier decides, as another
@@ -74,8 +75,8 @@ def create_token(secret: bytes, node_id: int, expires_at_s: int) -> str:
 
     ValueError for an id or a time that no token can have.
     """
-    if not 0 <= node_id <= INT32_MAX:
-        raise ValueError(f"node id {node_id}: it must be between 0 and {INT32_MAX}")
+    if not 0 <= node_id < INT32_MAX:
+        raise ValueError(f"node id {node_id}: it must be between 0 and {INT32_MAX - 1}")
     if not 0 < expires_at_s <= EXPIRES_AT_S_MAX:
         raise ValueError(f"expiry {expires_at_s}: it must be between 1 and {EXPIRES_AT_S_MAX}")
     return issue_token(token_key(secret), node_id, expires_at_s)
@@ -157,13 +158,17 @@ def revoke(image: Image, claim: JoinClaim, now_ms: int) -> list[JoinTokenTransit
     elif state.status is TokenStatus.CONSUMED:
         raise TokenDenied(
             TokenProblem.USED,
-            f"the join token cannot be revoked, as node {claim.node_id} at {state.node_addr} has "
-            "joined with it",
+            f"the join token cannot be revoked, as {state.node_addr} has joined with it",
             "remove that node from the cluster instead",
         )
     else:
         steps = ()
     return [_entry(claim, step, now_ms) for step in steps]
+
+
+def register_token(claim: JoinClaim, now_ms: int) -> JoinTokenTransition:
+    """Return what to propose so that the log knows a token before it is shown."""
+    return _entry(claim, _register(claim), now_ms)
 
 
 def denied_by(refused: TokenRefused, state: JoinTokenState | None) -> TokenDenied:

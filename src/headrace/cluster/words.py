@@ -20,6 +20,9 @@ ASK: Final = 70
 DESCRIBE_QUORUM: Final = 71
 """How far the members of the metadata log are; only the leader knows."""
 
+OPERATE: Final = 80
+"""What an operator asks of a node: see `operator_words`."""
+
 _Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Address = Annotated[str, Meta(max_length=300)]
 _Text = Annotated[str, Meta(max_length=2000)]

@@ -3,6 +3,7 @@
 from typing import Final
 
 from headrace.config.setting import (
+    INT32_MAX,
     INT64_MAX,
     Scope,
     boolean,
@@ -15,7 +16,13 @@ from headrace.config.setting import (
 )
 from headrace.config.values import host_counts
 
-NODE_ID: Final = int32("node.id", 1, "The number of this node in its cluster.", at_least=0)
+NODE_ID: Final = int32(
+    "node.id",
+    1,
+    "The number of this node in its cluster. The highest number, 2147483647, is reserved.",
+    at_least=0,
+    at_most=INT32_MAX - 1,
+)
 BROKER_RACK: Final = optional(
     string(
         "broker.rack",

@@ -25,7 +25,7 @@ from headrace.cluster.transport.calls import (
 from headrace.cluster.transport.connection import NodeConnection
 from headrace.cluster.transport.events import ConnectionRefused, Event, PeerCounters
 from headrace.cluster.transport.handshake import Acceptor, Established, Local
-from headrace.cluster.transport.hello import Identity, Purpose
+from headrace.cluster.transport.hello import OPERATOR, Identity, Purpose
 from headrace.cluster.transport.refusals import MALFORMED, Refused
 from headrace.cluster.transport.settings import TransportSettings
 from headrace.ids import BrokerId as NodeId
@@ -43,6 +43,7 @@ class AcceptingHub(Protocol):
     settings: TransportSettings
     message_handlers: dict[int, MessageHandler]
     call_handlers: dict[int, CallHandler]
+    operator_kinds: set[int]
 
     def local(self, transport: asyncio.Transport) -> Local: ...
     def admit(self, accepted: "AcceptedPeer") -> bool: ...
@@ -119,7 +120,7 @@ class AcceptedPeer:
 
     def _on_message(self, peer: Identity, kind: int, payload: memoryview) -> None:
         handler = self._hub.message_handlers.get(kind)
-        if handler is None:
+        if handler is None or peer.node == OPERATOR:
             return  # a newer node's; it says it again or it does not matter
         try:
             handler(peer, payload)
@@ -133,7 +134,7 @@ class AcceptedPeer:
         _, kind, correlation_id, timeout_ms = REQUEST_LAYOUT.unpack_from(payload)
         view = payload[REQUEST_LAYOUT.size :]
         handler = self._hub.call_handlers.get(kind)
-        if handler is None:
+        if handler is None or (peer.node == OPERATOR and kind not in self._hub.operator_kinds):
             self._respond(Status.UNKNOWN_KIND, correlation_id, [])
             return
         settings = self._settings

@@ -26,6 +26,9 @@ NONCE_BYTES: Final = 32
 TAG_BYTES: Final = 32
 FOLDER_ID_BYTES: Final = 16
 ANY_NODE: Final = -1
+OPERATOR: Final = NodeId(2**31 - 1)
+"""The id of an operator's program. No node has it (node.id refuses it), and it is no peer: it may
+make one call per connection, of the kinds that are served to operators."""
 
 
 @unique

@@ -28,15 +28,21 @@ from headrace.cluster.transport.calls import (
 from headrace.cluster.transport.connection import NodeConnection
 from headrace.cluster.transport.events import (
     Connected,
+    ConnectionRefused,
     Disconnected,
     Event,
     LinkState,
     PeerCounters,
 )
 from headrace.cluster.transport.handshake import Local, duplicate_node
-from headrace.cluster.transport.hello import Identity, Purpose
+from headrace.cluster.transport.hello import OPERATOR, Identity, Purpose
 from headrace.cluster.transport.outgoing import Address, PeerLink
-from headrace.cluster.transport.refusals import TOO_MANY_CONNECTIONS, Reason, Refused
+from headrace.cluster.transport.refusals import (
+    OPERATOR_IS_NO_PEER,
+    TOO_MANY_CONNECTIONS,
+    Reason,
+    Refused,
+)
 from headrace.cluster.transport.settings import TransportSettings
 from headrace.ids import BrokerId as NodeId
 from headrace.surroundings import new_random, new_uuid
@@ -70,6 +76,10 @@ class Links:
         self.random = new_random()
         self.message_handlers: dict[int, MessageHandler] = {}
         self.call_handlers: dict[int, CallHandler] = {}
+        self.operator_kinds: set[int] = set()
+        """The kinds of calls that a program of an operator may make."""
+        self.refusals: Counter[Reason] = Counter()
+        """Refusals of all connections, by this side or the other."""
         self.stranger_refusals: Counter[Reason] = Counter()
         """Refusals of connections whose peer had not proven who it is."""
         self.unreachable: frozenset[NodeId] = frozenset()
@@ -106,9 +116,14 @@ class Links:
         """Route messages of a kind to a handler, which raises InvalidPayload for a bad one."""
         self.message_handlers[_checked(kind)] = handler
 
-    def serve(self, kind: int, handler: CallHandler) -> None:
-        """Route calls of a kind to a handler, which responds now or later."""
+    def serve(self, kind: int, handler: CallHandler, *, for_operators: bool = False) -> None:
+        """Route calls of a kind to a handler, which responds now or later.
+
+        Calls of an operator's program are refused, unless the kind is for operators.
+        """
         self.call_handlers[_checked(kind)] = handler
+        if for_operators:
+            self.operator_kinds.add(kind)
 
     def set_peers(self, nodes: Iterable[NodeId]) -> None:
         """Connect to these nodes and drop the connections to others."""
@@ -273,6 +288,10 @@ class Links:
     def judge_accepted(self, peer: Identity, purpose: Purpose) -> Refused | None:
         if len(self._accepted) >= self.settings.accepted_connections_max:
             return TOO_MANY_CONNECTIONS
+        if peer.node == OPERATOR:
+            if purpose is not Purpose.ONE_CALL:
+                return OPERATOR_IS_NO_PEER
+            return CLOSING if self._is_closing else None
         if self._folder_of(peer.node) is None and any(
             each.node == peer.node and each.folder_id != peer.folder_id
             for each in (accepted.peer for accepted in self._accepted)
@@ -284,6 +303,7 @@ class Links:
     def admit(self, accepted: AcceptedPeer) -> bool:
         if self._is_closing or len(self._unproven) >= self.settings.unproven_connections_max:
             self.stranger_refusals[Reason.TOO_MANY_CONNECTIONS] += 1
+            self.refusals[Reason.TOO_MANY_CONNECTIONS] += 1
             return False
         self._unproven[accepted] = None
         return True
@@ -304,6 +324,8 @@ class Links:
 
     def note_connected(self, peer: Identity) -> None:
         """Remember a life of a node, and end what is left of older ones."""
+        if peer.node == OPERATOR:
+            return
         key = peer.node, peer.folder_id
         newest = self._lives.pop(key, 0)
         self._lives[key] = max(newest, peer.boot_epoch)
@@ -340,6 +362,8 @@ class Links:
         self._ended.set()
 
     def emit(self, event: Event) -> None:
+        if isinstance(event, ConnectionRefused):
+            self.refusals[event.refused.reason] += 1
         self._on_event(event)
 
     def counters_of(self, node: NodeId) -> PeerCounters:

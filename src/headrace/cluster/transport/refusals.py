@@ -31,6 +31,8 @@ class Reason(IntEnum):
     """A frame that is a copy, out of order or not the peer's."""
     FRAME_TOO_LARGE = 16
     CLOSING = 17
+    NO_PEER = 18
+    """A program of an operator, which may make single calls only."""
 
 
 class Refused(NamedTuple):
@@ -107,6 +109,11 @@ FORGED_FRAME: Final = Refused(
     Reason.FORGED_FRAME,
     "a frame is a copy, out of order or was not sent by the peer",
     "look for a proxy or an attacker between the two nodes",
+)
+OPERATOR_IS_NO_PEER: Final = Refused(
+    Reason.NO_PEER,
+    "the node id 2147483647 is that of operators' programs, which are no peers",
+    "give the node another node.id",
 )
 CLIENT_NOT_LOOPBACK: Final = Refused(
     Reason.NOT_LOOPBACK,
