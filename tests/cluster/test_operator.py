@@ -149,6 +149,6 @@ def test_a_token_is_forgotten_a_day_after_its_expiry(
 
     def is_forgotten() -> bool:
         listed = run(cluster, secret_file, "cluster", "token", "list", "--json").output
-        return json.loads(listed) == []
+        return bool(json.loads(listed) == [])
 
     cluster.wait_for(is_forgotten, "the token to be forgotten")

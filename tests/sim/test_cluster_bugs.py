@@ -91,9 +91,11 @@ def answer_before_it_is_committed(patch: Patch) -> None:
 def propose_again_what_may_be_in_the_log(patch: Patch) -> None:
     real = Forwarding.__call__
 
-    async def forward(self: Forwarding, leader: BrokerId, data: bytes, timeout_ms: int) -> int:
+    async def forward(
+        self: Forwarding, leader: BrokerId, term: int, data: bytes, timeout_ms: int
+    ) -> int:
         try:
-            return await real(self, leader, data, timeout_ms)
+            return await real(self, leader, term, data, timeout_ms)
         except ForwardUncertain:
             raise NotLeader(leader, None) from None
 

@@ -502,11 +502,14 @@ class Cluster:
     async def _ask_peers(self) -> None:
         known = {self.addresses.text(node) for node in self.addresses.nodes}
         wanted = sorted({*known, *self._seeds} - {"", self.address})
-        await ask_for_peers(self.links, wanted, self.address, self._learn)
+        await ask_for_peers(self.links, wanted, self.address, self._on_answer)
 
-    def _learn(self, node: BrokerId, address: str, response: words.Response) -> None:
+    def _on_answer(self, node: BrokerId, address: str, response: words.Response) -> None:
         if isinstance(response, words.Member) and response.is_stranger:
             self._denials += 1
+        self._learn(node, address)
+
+    def _learn(self, node: BrokerId, address: str) -> None:
         if self.addresses.learn(node, address):
             self._connect()  # it may be one that the log has not told of yet
             self.links.address_changed(node)
