@@ -219,6 +219,9 @@ class State:
     def set_leader(self, leader: NodeId | None) -> None:
         if leader != self.leader:
             self.leader, self.leader_since_ms = leader, self.now_ms
+            # The former leader need not answer any more; whoever reads asks the next one.
+            self.dropped_reads.extend(self.forwarded_reads)
+            self.forwarded_reads.clear()
 
     def note_heard(self, node: NodeId) -> None:
         if node in self.membership.members:

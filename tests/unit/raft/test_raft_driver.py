@@ -262,6 +262,22 @@ def test_members_come_and_go() -> None:
     run_virtual(main())
 
 
+def test_a_read_does_not_wait_for_a_leader_that_was_replaced() -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            other = quorum.drivers[min(set(quorum.drivers) - {leader.node})]
+            await quorum.until(lambda: other.leader == leader.node)
+            reading = asyncio.ensure_future(other.read_index())
+            await asyncio.sleep(0)
+            other.state.set_leader(None)
+            other.receive([])
+            with pytest.raises(ReadDropped):
+                await reading
+
+    run_virtual(main())
+
+
 def test_a_demoted_voter_stays_and_hears_of_everything() -> None:
     async def main() -> None:
         async with Quorum(1, 2, 3) as quorum:
