@@ -243,7 +243,7 @@ class World:
             elif number not in membership.voters:
                 await driver.add_learner(number)
             elif self.random.random() < 0.5:
-                await self.random.choice((driver.remove, driver.demote))(number)
+                await driver.remove(number)
 
     def new_value(self) -> bytes:
         self.value_count += 1
