@@ -33,9 +33,9 @@ PERFORMANCE_OPTIONS: Final = (
 )
 SERVER_HEAP: Final = ("-Xmx1G", "-Xms1G")
 CLIENT_HEAP: Final = ("-Xmx512M",)
-_CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
+CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
-_ENVIRONMENT: Final = {
+ENVIRONMENT: Final = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
 }
 """Modules may be kept compiled, as pip keeps what it installs."""
@@ -69,7 +69,7 @@ class Server:
 @contextmanager
 def run_headrace(folder: Path, profile: Path | None = None) -> Iterator[Server]:
     """`headrace up` on a new folder; `profile` is where cProfile writes at the end."""
-    port = _free_port()
+    port = free_port()
     profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
     command = [sys.executable, *profiler, "-m", "headrace", "up", "--data", str(folder / "data")]
     command += ["--listen", f"127.0.0.1:{port}", "--node-listen", "127.0.0.1:0"]
@@ -81,7 +81,7 @@ def run_headrace(folder: Path, profile: Path | None = None) -> Iterator[Server]:
 @contextmanager
 def run_kafka(folder: Path) -> Iterator[Server]:
     """Apache Kafka as its start script runs it, on a folder that is formatted first."""
-    port, controller_port = _free_port(), _free_port()
+    port, controller_port = free_port(), free_port()
     settings = folder / "server.properties"
     settings.write_text(
         f"""
@@ -99,7 +99,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
     )
-    arguments = ("format", "--standalone", "-t", _CLUSTER_ID, "-c", str(settings))
+    arguments = ("format", "--standalone", "-t", CLUSTER_ID, "-c", str(settings))
     subprocess.run(
         java(CLIENT_HEAP, "kafka.tools.StorageTool", *arguments), capture_output=True, check=True
     )
@@ -120,9 +120,9 @@ def java(
 def _running(command: list[str], port: int, output: Path) -> Iterator[Server]:
     with output.open("wb") as file:
         begin = time.perf_counter()
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=_ENVIRONMENT)
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=ENVIRONMENT)
     try:
-        _wait_for_answer(process, port, output)
+        wait_for_answer(process, port, output)
         yield Server(process, port, time.perf_counter() - begin)
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_SECONDS_MAX)
@@ -132,7 +132,7 @@ def _running(command: list[str], port: int, output: Path) -> Iterator[Server]:
             process.wait()
 
 
-def _wait_for_answer(process: "subprocess.Popen[bytes]", port: int, output: Path) -> None:
+def wait_for_answer(process: "subprocess.Popen[bytes]", port: int, output: Path) -> None:
     header = RequestHeader(ApiKey.API_VERSIONS, 0, 1, "bench")
     request = b"".join(request_parts(header, ApiVersionsRequest()))
     deadline = time.monotonic() + START_SECONDS_MAX
@@ -148,7 +148,7 @@ def _wait_for_answer(process: "subprocess.Popen[bytes]", port: int, output: Path
     sys.exit(f"{output.stem} did not answer on port {port}:\n{output.read_text()[-4000:]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

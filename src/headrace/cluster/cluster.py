@@ -391,7 +391,7 @@ class Cluster:
             raise InvalidPayload(f"a {type(asked).__name__} in place of an Ask")
         sender = call.sender
         is_known = self._folder_of(sender.node) == sender.folder_id
-        if is_known and asked.address:
+        if asked.address and self._is_member(sender):
             self._learn(sender.node, asked.address)
         response: words.Response
         cluster_id = self.links.identity.cluster_id
@@ -470,6 +470,18 @@ class Cluster:
     def _folder_of(self, node: BrokerId) -> bytes | None:
         broker = None if self._quorum is None else self._quorum.image.broker(node)
         return broker.log_dirs[0] if broker is not None and broker.log_dirs else None
+
+    def _is_member(self, peer: Identity) -> bool:
+        """Return whether a node is one that this one knows.
+
+        After a start the image is empty until there is a leader, for which nodes must find each
+        other: then the cluster that the peer is of counts.
+        """
+        folder = self._folder_of(peer.node)
+        if folder is None:
+            own = self.links.identity.cluster_id
+            return own != "" and peer.cluster_id == own and bool(self.addresses.text(peer.node))
+        return folder == peer.folder_id
 
     def _take_registered(self, registered: words.Registered) -> None:
         self.addresses.put(registered.nodes)
