@@ -20,6 +20,7 @@ from headrace.cluster.cluster import Cluster
 from headrace.cluster.controller import Controller
 from headrace.cluster.forwarding import Forwarding
 from headrace.cluster.joining import CannotJoin, Joining
+from headrace.cluster.looking import Looking
 from headrace.cluster.presence import Presence
 from headrace.cluster.registrar import Registrar
 from headrace.cluster.sessions import Sessions
@@ -256,11 +257,11 @@ def know_no_addresses_before_the_log(patch: Patch) -> None:
         real(self, disk)
         self._addresses = {}
 
-    async def look_for_peers(self: Cluster) -> None:
+    async def look_for_peers(self: Looking) -> None:
         """Not at all."""
 
     patch.setattr(AddressBook, "__init__", init)
-    patch.setattr(Cluster, "_look_for_peers", look_for_peers)
+    patch.setattr(Looking, "_ask_often", look_for_peers)
 
 
 def say_nothing_of_the_leader(patch: Patch) -> None:

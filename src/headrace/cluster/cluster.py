@@ -23,7 +23,9 @@ from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook, parse_address
 from headrace.cluster.controller import Controller
 from headrace.cluster.forwarding import Forwarding
-from headrace.cluster.joining import CannotJoin, Joining, ask_for_peers
+from headrace.cluster.joining import CannotJoin, Joining
+from headrace.cluster.link_log import LinkLog
+from headrace.cluster.looking import Looking
 from headrace.cluster.operator import Operator
 from headrace.cluster.presence import Presence
 from headrace.cluster.quorum_members import QuorumMembers
@@ -34,30 +36,21 @@ from headrace.cluster.swim.settings import swim_settings
 from headrace.cluster.swim.shell import SwimShell, udp_endpoint
 from headrace.cluster.transport import events as link_events
 from headrace.cluster.transport.calls import CallError, IncomingCall, InvalidPayload
-from headrace.cluster.transport.hello import Identity, Purpose
+from headrace.cluster.transport.hello import Identity
 from headrace.cluster.transport.links import Links, OnClient
 from headrace.cluster.transport.raft_transport import RaftTransport
-from headrace.cluster.transport.refusals import Reason
 from headrace.cluster.transport.settings import transport_settings
 from headrace.config import Settings
 from headrace.ids import BrokerId
 from headrace.log.disk import Disk
-from headrace.loop.tasks import Tasks
 from headrace.metadata.quorum import FOLDER, MetadataQuorum
-from headrace.raft.errors import NotLeader, RaftError, ReadDropped
+from headrace.raft.errors import RaftError
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Message
 from headrace.raft.storage import SNAPSHOT_FILE
 from headrace.surroundings import new_random
 
-LOOK_SECONDS: Final = 1.0
-"""How often a node without a leader looks for other nodes at the addresses that it knows."""
-DENIALS_MIN: Final = 2
-"""How often a controller must deny that it knows this node: the first may be one that has been
-replaced and does not know it yet."""
 REGISTER_TIMEOUT_MS: Final = 10_000
-EXPLAIN_SECONDS: Final = 10
-"""How often a node says why it waits for a leader."""
 
 logger = logging.getLogger(__name__)
 
@@ -110,16 +103,13 @@ class Cluster:
         self.swim: SwimShell | None = None
         self._quorum: MetadataQuorum | None = None
         self._is_founding = False
-        self._denials = 0
-        """How often a controller has said that it does not know this node."""
         self._joining: Joining | None = None
+        self._looking: Looking | None = None
+        self._link_log = LinkLog()
         self._is_entered = False
         self.leader_changes = 0
         """How often this node heard of another leader of the metadata log."""
         self._last_leader: BrokerId | None = None
-        self._tasks = Tasks()
-        self._problems: dict[BrokerId, str] = {}
-        """What was last logged of peers that cannot be reached."""
         self.links.serve(words.ASK, self._on_ask)
         self.operator.serve()
 
@@ -187,6 +177,14 @@ class Cluster:
             on_superseded=self._on_superseded,
         )
         self.members = QuorumMembers(quorum, self.links)
+        self._looking = Looking(
+            quorum,
+            self.links,
+            self.addresses,
+            seeds=self._seeds,
+            own_address=self.address,
+            learn=self._learn,
+        )
         self.controller.serve()
         self.members.serve()
         self.operator.attach(quorum, self.controller)
@@ -195,62 +193,12 @@ class Cluster:
         self._connect()
 
     async def wait_for_leader(self) -> None:
-        """Return when this node has all that was committed before the call."""
-        assert self._quorum is not None
-        driver = self._quorum.driver
-        if driver.state.membership.is_sole_voter(self.node):
-            await self._quorum.read()
-            return
-        looking = self._tasks.start(self._look_for_peers())
-        explaining = self._tasks.start(self._explain_waiting())
-        try:
-            while True:
-                try:
-                    if driver.leader is None:
-                        await self._wait_for_news()
-                    await self._quorum.read()
-                    return
-                except (NotLeader, ReadDropped):
-                    await asyncio.sleep(0.01)
-        finally:
-            looking.cancel()
-            explaining.cancel()
+        """Return when this node has all that was committed before the call.
 
-    async def _look_when_lost(self) -> None:
-        """Look for other nodes while there is no leader: one may know that this node is removed."""
-        assert self._quorum is not None
-        driver = self._quorum.driver
-        while driver.failure is None and self._denials < DENIALS_MIN:
-            try:
-                if driver.leader is not None:
-                    self._denials = 0
-                    await driver.wait_leadership()
-                    continue
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await driver.wait_leadership()
-            except RaftError:
-                return
-            except TimeoutError:
-                await self._ask_peers()
-        if driver.failure is None:
-            self._on_superseded(self._removed_text())
-
-    def _removed_text(self) -> str:
-        return (
-            f"node {self.node} was removed from the cluster: to let it join again, start it with "
-            "an empty data folder"
-        )
-
-    async def _wait_for_news(self) -> None:
-        """Return after a while, or when there is a leader; CannotJoin if it is not this node's."""
-        assert self._quorum is not None
-        if self._denials >= DENIALS_MIN:
-            raise CannotJoin(self._removed_text())
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await self._quorum.driver.wait_leadership()
-        except TimeoutError:
-            pass
+        CannotJoin if it was removed from its cluster.
+        """
+        assert self._looking is not None
+        await self._looking.wait_for_leader()
 
     def explain_waiting(self) -> str:
         """Return what this node waits for before it serves, nothing if it does."""
@@ -262,13 +210,6 @@ class Cluster:
         if driver.leader is None:
             return "there is no leader: " + " ".join(self._quorum.explain())
         return f"node {driver.leader} leads, and this node catches up and registers with it"
-
-    async def _explain_waiting(self) -> None:
-        """Say why there is no leader, every now and then."""
-        assert self._quorum is not None
-        while True:
-            await asyncio.sleep(EXPLAIN_SECONDS)
-            logger.warning("waiting for a leader: %s", " ".join(self._quorum.explain()))
 
     async def register(self, register: words.Register) -> None:
         """Put this life of the node into the metadata log; CannotJoin if that is refused."""
@@ -307,8 +248,9 @@ class Cluster:
     async def enter(self) -> None:
         """Begin to be heard from; return when this node is unfenced."""
         assert self.presence is not None
+        assert self._looking is not None
         self.presence.start()
-        self._tasks.start(self._look_when_lost())
+        self._looking.watch(self._on_superseded)
         await self.presence.wait_unfenced()
         self._is_entered = True
 
@@ -369,7 +311,8 @@ class Cluster:
 
     def crash(self) -> None:
         """Fall silent at once."""
-        self._tasks.cancel()
+        if self._looking is not None:
+            self._looking.close()
         if self.presence is not None:
             self.presence.close()
         if self.controller is not None:
@@ -410,36 +353,13 @@ class Cluster:
             self._quorum.driver.receive([message])
 
     def _on_link_event(self, event: link_events.Event) -> None:
+        self._link_log.note(event)
         match event:
-            case (
-                link_events.Connected(purpose=Purpose.ONE_CALL)
-                | link_events.Disconnected(purpose=Purpose.ONE_CALL)
-            ):
-                pass
-            case link_events.Connected(peer, purpose, True):
-                self._problems.pop(peer.node, None)
-                logger.info("connected to node %d (%s)", peer.node, purpose.name.lower())
-            case link_events.Disconnected(peer, purpose, True, reason):
-                logger.info("lost node %d (%s): %s", peer.node, purpose.name.lower(), reason)
-            case link_events.ConnectFailed(node, _, reason, is_vacant):
-                self._tell_problem(node, logging.INFO, reason)
-                if is_vacant and self._quorum is not None and not self.links.has_accepted(node):
+            case link_events.ConnectFailed(node, is_vacant=True) if self._quorum is not None:
+                if not self.links.has_accepted(node):
                     self._quorum.driver.note_gone(node)
-            case link_events.ConnectionRefused(node, address, refused) if (
-                refused.reason is not Reason.SELF_CONNECTION
-            ):
-                known = self.node if node is None else node
-                host = address.rpartition(":")[0]  # the port is another one each time
-                self._tell_problem(known, logging.WARNING, f"{host}: {refused}")
             case _:
                 pass
-
-    def _tell_problem(self, node: BrokerId, level: int, reason: str) -> None:
-        """Log why a node cannot be reached, once for as long as the reason is the same."""
-        if self._problems.get(node) != reason:
-            self._problems[node] = reason
-            who = "a connection is refused" if node == self.node else f"node {node}"
-            logger.log(level, "%s: %s", who, reason)
 
     def _on_swim_event(self, event: swim_events.Event) -> None:
         match event:
@@ -504,22 +424,6 @@ class Cluster:
                 host, port = parse_address(row.addr)
                 peers.append(swim_events.Peer(BrokerId(row.node_id), host, port))
         self.swim.allow(peers)
-
-    async def _look_for_peers(self) -> None:
-        """Tell the nodes at every known address where this one is, and learn who they are."""
-        while True:
-            await self._ask_peers()
-            await asyncio.sleep(LOOK_SECONDS)
-
-    async def _ask_peers(self) -> None:
-        known = {self.addresses.text(node) for node in self.addresses.nodes}
-        wanted = sorted({*known, *self._seeds} - {"", self.address})
-        await ask_for_peers(self.links, wanted, self.address, self._on_answer)
-
-    def _on_answer(self, node: BrokerId, address: str, response: words.Response) -> None:
-        if isinstance(response, words.Member) and response.is_stranger:
-            self._denials += 1
-        self._learn(node, address)
 
     def _learn(self, node: BrokerId, address: str) -> None:
         if self.addresses.learn(node, address):
