@@ -6,6 +6,8 @@ feature. Lowering a level needs the upgrade type for it; version 0 has `allow_do
 place, which Kafka 4 reads and ignores, so nothing is lowered there. metadata.version and
 kraft.version are never lowered.
 
+A level must be one that every registered broker can work at, fenced ones too: they come back.
+
 Left out: Kafka checks dependencies between features; at the levels that exist there are none.
 The work is in `metadata.features`.
 """
@@ -71,6 +73,11 @@ def check_update(image: Image, update: FeatureUpdateKey) -> None:
         raise _refuse(name, level, f"there is no such feature; there are {', '.join(SUPPORTED)}")
     if not levels.minimum <= level <= levels.maximum:
         raise _refuse(name, level, f"it can be {levels.minimum} to {levels.maximum}")
+    for node in image.brokers():
+        lowest, highest = node.features.get(name, (0, 0))
+        if level and not lowest <= level <= highest:
+            reason = f"broker {node.broker_id} can be at {lowest} to {highest}: upgrade it first"
+            raise _refuse(name, level, reason)
     if update.upgrade_type not in _UPGRADE_TYPES:
         raise _refuse(name, level, f"there is no upgrade type {update.upgrade_type}")
     current = image.feature_level(name)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
+from headrace.metadata.ddl import RegisterBroker
 from headrace.metadata.features import BOOTSTRAP_LEVELS
 from headrace.wire.messages.update_features_request import (
     FeatureUpdateKey,
@@ -105,3 +106,15 @@ def test_levels_outlive_a_restart(harness: Harness) -> None:
 
 def test_no_update_is_no_error(harness: Harness) -> None:
     assert update(harness).error_code == 0
+
+
+def test_a_level_that_some_broker_does_not_know_is_refused(harness: Harness) -> None:
+    older = RegisterBroker(
+        7, incarnation_id=bytes(16), endpoints=(), features={"share.version": (0, 0)}
+    )
+    harness.run(harness.broker.quorum.propose(older))
+    assert update(harness, ("share.version", 0, SAFE)).error_code == 0
+    refused = update(harness, ("share.version", 1, UPGRADE))
+    assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "broker 7" in refused.error_message
+    assert levels(harness).get("share.version", 0) == 0
