@@ -1,6 +1,7 @@
 """Clusters to which one kind of thing happens, by seed, where the common world has too little."""
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from headrace.ids import BrokerId
@@ -14,19 +15,22 @@ FENCED_SECONDS_MAX: Final = 6.0
 class Births(World):
     """Nodes lose power while they form a cluster and join it."""
 
-    TROUBLES_A_SECOND = 6.0
+    TROUBLES_A_SECOND = 10.0
 
     async def _begin(self) -> None:
+        late = self.random.choice((0.0, 0.2))
         for machine in self.machines:
-            self.simulation.call_later(self.random.uniform(0, 0.2), self._start_machine, machine)
+            seconds = self.random.uniform(0, late)
+            self.simulation.call_later(seconds, self._start_machine, machine)
+        await asyncio.sleep(late)
         for _ in range(self.random.randint(3, 12)):
             await asyncio.sleep(self.random.expovariate(self.TROUBLES_A_SECOND))
-            if self.started:
-                machine = self.random.choice(self.started)
-                if self.random.random() < 0.5:
-                    self._lose_power_soon(machine, 0)
-                else:
-                    self._lose_power(machine, 0)
+            # The one with the lowest id forms the cluster, and is alone with it at first.
+            machine = self.random.choice((self.machines[0], *self.started))
+            if self.random.random() < 0.7:
+                self._lose_power_soon(machine, 0)
+            else:
+                self._lose_power(machine, 0)
 
     async def _play(self) -> None:
         await self._begin()
@@ -131,9 +135,32 @@ class Killings(World):
 
     def _make_machines(self) -> None:
         for number in range(1, VOTERS_MAX + 1):
-            self._add_machine(number, self._seeds(VOTERS_MAX))
+            machine = self._add_machine(number, self._seeds(VOTERS_MAX))
+            luck = machine.host.random
+            machine.host.thread_seconds = partial(luck.uniform, 0, 0.06)
 
     def _act(self) -> None:
         for machine in self.machines:
             if machine.node is not None and machine.is_ready and machine.node.cluster.is_controller:
                 self.random.choice((self._kill, self._lose_power))(machine, 0)
+
+
+class Lagging(World):
+    """Nodes miss what is compacted meanwhile, and get a snapshot in its place."""
+
+    TROUBLES_A_SECOND = 0.8
+    REQUESTS_A_SECOND = 15.0
+
+    def _make_machines(self) -> None:
+        for number in range(1, VOTERS_MAX + 1):
+            self._add_machine(number, self._seeds(VOTERS_MAX))
+        self._settings["headrace.raft.snapshot.trigger.bytes"] = "1024"
+        self._settings["headrace.raft.kept.entries"] = "0"
+
+    def _act(self) -> None:
+        ready = [each for each in self.machines if each.is_ready and each.node is not None]
+        machine = self.random.choice(
+            [each for each in ready if each.node and not each.node.cluster.is_controller]
+            or self.machines
+        )
+        self._isolate(machine, self.random.uniform(0.8, 1.6))
