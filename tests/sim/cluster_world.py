@@ -218,6 +218,7 @@ class World:
     def _start_machine(self, machine: Machine) -> None:
         self.note(f"{machine} is started")
         self.started.append(machine)
+        self._watch(machine)
         self._spawn(machine, self._keep_up(machine))
 
     def _spawn(self, machine: Machine, work: Coroutine[Any, Any, None]) -> None:
@@ -234,7 +235,6 @@ class World:
 
     async def _start_node(self, machine: Machine) -> None:
         host = machine.host
-        host.on_crash.append(lambda: self._on_crash(machine))
         try:
             machine.node = host.call(make_node, host, self._settings_of(machine))
             await host.run(machine.node.start())
@@ -278,6 +278,10 @@ class World:
     def _boot(self, machine: Machine) -> None:
         if not machine.host.is_up and not machine.is_kept_down:
             machine.host.boot()
+            self._watch(machine)
+
+    def _watch(self, machine: Machine) -> None:
+        machine.host.on_crash.append(lambda: self._on_crash(machine))
 
     # The weather
 
