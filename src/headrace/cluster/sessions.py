@@ -167,6 +167,16 @@ class Sessions:
                 session.is_suspect,
             )
 
+    def count_states(self) -> dict[str, int]:
+        """Return how many sessions are alive, suspect (or over, and not fenced yet) and fenced."""
+        counts = {"alive": 0, "suspect": 0, "fenced": 0}
+        for broker, session in self._sessions.items():
+            if broker in self._ended or session.is_suspect:
+                counts["suspect"] += 1
+            else:
+                counts["alive" if broker in self._deadlines else "fenced"] += 1
+        return counts
+
     def _start(self, broker: BrokerId, epoch: int) -> None:
         session = self._sessions[broker] = _Session(epoch)
         self._renew(broker, session)

@@ -21,6 +21,7 @@ from headrace.loop.slices import Slice, Slices, finish, run_whole
 from headrace.metadata.state import NO_LEADER
 from headrace.node.upkeep import MEANING_OF_FREED
 from headrace.replication.partition import Partition
+from headrace.web.cluster_metrics import cluster_metrics
 from headrace.web.families import PAUSE, Collected, counter, counters, gauge, gauges
 from headrace.web.group_metrics import group_metrics
 from headrace.web.share_metrics import share_metrics
@@ -101,6 +102,7 @@ class NodeCollector(Collector):
         yield from self._requests()
         yield from self._connections()
         yield from self._partitions()
+        yield from cluster_metrics(self._node)
         yield from self._loop()
         yield from self._upkeep()
 
