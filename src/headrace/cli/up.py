@@ -21,8 +21,11 @@ from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
+    from headrace.web.server import WebServer
 
 EXIT_CANNOT_START = 1
+NODES_MAX = 9
+"""The most nodes of --nodes."""
 
 
 class NodeFailed(HeadraceError):
@@ -47,6 +50,11 @@ logger = logging.getLogger(__name__)
     type=FilePath(),
     help="A server.properties or a TOML file.",
 )
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, NODES_MAX),
+    help="Start a cluster of so many nodes on this machine, on ports 100 apart.",
+)
 @click.option("--set", "pairs", multiple=True, help="key=value, by Kafka's names; repeatable.")
 def up(  # noqa: PLR0917  one for each option
     data: Path | None,
@@ -54,11 +62,13 @@ def up(  # noqa: PLR0917  one for each option
     node_listen: str | None,
     seeds: str | None,
     config_file: Path | None,
+    nodes: int | None,
     pairs: tuple[str, ...],
 ) -> None:
     """Start a node: clients on 127.0.0.1:9092, HTTP on 9094, data in ./headrace-data.
 
-    With --seeds it forms a cluster with the nodes there, or joins theirs.
+    With --seeds it forms a cluster with the nodes there, or joins theirs. With --nodes it starts
+    several processes, each with a folder in the data directory, and a Ctrl-C stops them all.
     """
     given = {
         config.LOG_DIRS.name: None if data is None else str(data),
@@ -70,6 +80,9 @@ def up(  # noqa: PLR0917  one for each option
         settings = load_settings(config_file, os.environ, _overrides(given, pairs))
     except (InvalidSetting, OSError) as error:
         _give_up(str(error))
+    if nodes is not None:
+        _run_several(settings, nodes, config_file, pairs)
+        return
     write_log_lines(as_json=settings[config.LOG_FORMAT] == "json")
     for note in settings.notes:
         logger.warning("%s", note)
@@ -83,6 +96,22 @@ def up(  # noqa: PLR0917  one for each option
         _give_up(str(error))
 
 
+def _run_several(
+    settings: Settings, count: int, config_file: Path | None, pairs: tuple[str, ...]
+) -> None:
+    """Run a cluster on this machine; every node reads the same file and options."""
+    from headrace.cli.several_nodes import SeveralNodes, plan_nodes  # noqa: PLC0415  rare
+
+    try:
+        plans = plan_nodes(settings, count)
+    except InvalidSetting as error:
+        _give_up(str(error))
+    arguments = [] if config_file is None else ["--config", str(config_file)]
+    arguments += [word for pair in pairs for word in ("--set", pair)]
+    if not asyncio.run(SeveralNodes(plans, arguments).run()):
+        raise Exit(EXIT_CANNOT_START)
+
+
 async def _run(settings: Settings) -> None:
     from headrace.node.node import Node  # noqa: PLC0415  after logging is set up
 
@@ -92,21 +121,52 @@ async def _run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    if not await _start(node, stopping):
-        return
+    starting = asyncio.ensure_future(_start(node, stopping))
+    web = await _serve_pages(node, starting)
+    try:
+        if not await starting:
+            return
+        await _serve(node, stopping)
+    finally:
+        if web is not None:
+            await web.stop()
+
+
+async def _serve_pages(node: "Node", starting: "asyncio.Future[bool]") -> "WebServer | None":
+    """Serve HTTP as soon as the node has its folder and ports: it may wait for its cluster."""
+    if not node.settings[config.HTTP_LISTEN]:
+        return None
+    opened: asyncio.Future[bool] = asyncio.ensure_future(node.opened.wait())
+    await asyncio.wait({starting, opened}, return_when=asyncio.FIRST_COMPLETED)
+    opened.cancel()
+    if not node.opened.is_set():
+        return None
+    from headrace.web.server import WebServer  # noqa: PLC0415  heavy, and may be off
+
+    web = WebServer(node)
+    try:
+        port = await web.start()
+    except BaseException:
+        await _end_start(node, starting)
+        raise
+    _announce(f"http on port {port}: /healthz /readyz /metrics")
+    return web
+
+
+async def _end_start(node: "Node", starting: "asyncio.Future[bool]") -> None:
+    """Stop a node that has started, or let it not start."""
+    starting.cancel()
+    await asyncio.wait({starting})
+    if not starting.cancelled() and starting.exception() is None and starting.result():
+        await node.stop()
+
+
+async def _serve(node: "Node", stopping: asyncio.Event) -> None:
+    """Announce the ports, and serve until the node is to stop or fails."""
     for listener in node.listeners:
         _announce(f"listening on {listener.host}:{listener.port} ({listener.name})")
     _announce(f"node port {node.node_port}")
-    web = None
-    if settings[config.HTTP_LISTEN]:
-        from headrace.web.server import WebServer  # noqa: PLC0415  heavy, and may be off
-
-        web = WebServer(node)
-        port = await web.start()
-        _announce(f"http on port {port}: /healthz /readyz /metrics")
     failure = await _wait_for_end(node, stopping)
-    if web is not None:
-        await web.stop()
     await node.stop()
     if failure is not None:
         raise NodeFailed(f"the metadata log has failed, so the node has stopped: {failure}")
@@ -116,13 +176,16 @@ async def _start(node: "Node", stopping: asyncio.Event) -> bool:
     """Start a node, which may wait for its cluster; return whether it was not told to stop."""
     starting = asyncio.ensure_future(node.start())
     told = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    if starting.done():
-        starting.result()
-        return True
-    starting.cancel()
-    await asyncio.wait({starting})
+    try:
+        await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            return True
+    finally:
+        told.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting})
     return False
 
 

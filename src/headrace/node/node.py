@@ -102,12 +102,16 @@ class Node:
         """
         self.settings = settings
         """What the node was started with."""
-        self._live = LiveSettings(settings)
+        self.live_settings = self._live = LiveSettings(settings)
+        """What holds now."""
         self._overrides = ""
         """The limits of connections by address that hold."""
         self.node_id = BrokerId(settings[config.NODE_ID])
         self.data = Path(settings.data_folder)
         self.is_ready = False
+        self._has_started = False
+        self.opened = asyncio.Event()
+        """Set when its folder and its ports are its own; it may wait for its cluster then."""
         self.node_port = 0
         """The port for other nodes, once it listens."""
         self.listeners: list[Listener] = []
@@ -161,6 +165,13 @@ class Node:
         """The address of the first listener, as `host:port`."""
         listener = self.listeners[0]
         return f"{listener.host or '127.0.0.1'}:{listener.port}"
+
+    def explain_waiting(self) -> str | None:
+        """Return what a node that starts waits for, None once it serves or stops."""
+        if self._has_started:
+            return None
+        waiting = "" if self._cluster is None else self._cluster.explain_waiting()
+        return f"waiting for the cluster: {waiting}" if waiting else "the node is starting"
 
     async def start(self) -> None:
         """Start serving, and return when that is so: a new node waits for its cluster.
@@ -229,6 +240,7 @@ class Node:
         disk = self._open_disk()
         self._bind_listeners()
         cluster = await self._open_cluster(disk)
+        self.opened.set()
         quorum = await self._start_quorum(disk, cluster)
         folder = self._open_folder(disk, quorum)
         assert cluster.members is not None
@@ -256,7 +268,7 @@ class Node:
         self.upkeep = Upkeep(parts.broker, self.traffic)
         self.upkeep.start()
         self._loop_watch.start()
-        self.is_ready = True
+        self.is_ready = self._has_started = True
         logger.info(
             "node %d of cluster %s is ready: %d partitions, data in %s",
             self.node_id,

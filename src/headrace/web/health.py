@@ -15,6 +15,11 @@ def explain_unready(node: "Node") -> str | None:
     changes can be made, this node has nearly all of it, others count on this node, and the
     listeners accept connections.
     """
+    waiting = node.explain_waiting()
+    return _explain_started(node) if waiting is None else waiting
+
+
+def _explain_started(node: "Node") -> str | None:
     broker = node.broker
     driver = broker.quorum.driver
     if driver.failure is not None:

@@ -33,10 +33,14 @@ def application(node: "Node") -> Starlette:
         return PlainTextResponse(f"{reason}\n", status_code=503)
 
     async def page_of_metrics(request: Request) -> Response:
+        if (reason := node.explain_waiting()) is not None:
+            return PlainTextResponse(f"{reason}\n", status_code=503)
         return Response(await metrics.page(), media_type=CONTENT_TYPE)
 
     async def share(request: Request) -> Response:
         """Return the in-flight records of a share group's topic and the members that hold them."""
+        if (reason := node.explain_waiting()) is not None:
+            return PlainTextResponse(f"{reason}\n", status_code=503)
         try:
             group_id, topic = split_path(request.scope["raw_path"])
             found = await inspect_share(node.broker, group_id, topic)

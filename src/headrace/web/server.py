@@ -87,7 +87,7 @@ class WebServer:
         await self._listener.serve(lambda: _Doorstep(self))
         node = self._node
         listening = f"{host}:{self._listener.port}"  # what DescribeConfigs returns
-        node.broker.settings.note_listening(config.HTTP_LISTEN, listening)
+        node.live_settings.note_listening(config.HTTP_LISTEN, listening)
         return self._listener.port
 
     async def stop(self) -> None:

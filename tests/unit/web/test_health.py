@@ -14,6 +14,7 @@ def node(
     is_ready: bool = True,
     applied_index: int = 2000,
     is_fenced: bool = False,
+    waiting: str | None = None,
 ) -> Any:
     state = SimpleNamespace(leader=leader, log=SimpleNamespace(commit=2000))
     driver = SimpleNamespace(failure=failure, state=state, applied_index=applied_index)
@@ -21,7 +22,13 @@ def node(
     image = SimpleNamespace(broker=lambda _: SimpleNamespace(is_fenced=is_fenced))
     broker = SimpleNamespace(quorum=quorum, image=image)
     settings = load_settings(overrides={"headrace.ready.lag.entries.max": "10"})
-    return SimpleNamespace(broker=broker, is_ready=is_ready, node_id=1, settings=settings)
+    return SimpleNamespace(
+        broker=broker,
+        is_ready=is_ready,
+        node_id=1,
+        settings=settings,
+        explain_waiting=lambda: waiting,
+    )
 
 
 def test_a_node_with_a_leader_and_listeners_is_ready() -> None:
@@ -33,4 +40,5 @@ def test_what_is_missing_is_said() -> None:
     assert "the disk is gone" in (explain_unready(node(failure="the disk is gone")) or "")
     assert "listeners do not serve" in (explain_unready(node(is_ready=False)) or "")
     assert "lacks 11 committed entries" in (explain_unready(node(applied_index=1989)) or "")
+    assert "no leader yet" in (explain_unready(node(waiting="no leader yet")) or "")
     assert "fenced" in (explain_unready(node(is_fenced=True)) or "")
