@@ -164,3 +164,23 @@ class Lagging(World):
             or self.machines
         )
         self._isolate(machine, self.random.uniform(0.8, 1.6))
+
+
+class Distant(World):
+    """Nodes are far from each other, and near to their clients: all but the leader lag."""
+
+    REQUESTS_A_SECOND = 15.0
+
+    def _make_machines(self) -> None:
+        for number in range(1, VOTERS_MAX + 1):
+            self._add_machine(number, self._seeds(VOTERS_MAX))
+
+    async def _begin(self) -> None:
+        await super()._begin()
+        for each in self.machines:
+            for other in self.machines:
+                link = self.simulation.network.link(each.host.name, other.host.name)
+                link.seconds_min, link.seconds_max = 0.02, 0.08
+
+    def _troubles(self) -> dict[Trouble, int]:
+        return {self._move_clock: 1}

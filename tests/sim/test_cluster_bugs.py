@@ -102,15 +102,6 @@ def propose_again_what_may_be_in_the_log(patch: Patch) -> None:
     patch.setattr(Forwarding, "__call__", forward)
 
 
-def change_what_a_lagging_image_says(patch: Patch) -> None:
-    """Refuse a change by what this node knows, which others have changed since."""
-
-    async def catch_up(self: MetadataQuorum) -> None:
-        """Not at all."""
-
-    patch.setattr(MetadataQuorum, "catch_up", catch_up)
-
-
 def lose_responses(patch: Patch) -> None:
     real = Request.answer
 
@@ -349,7 +340,6 @@ BUGS: list[tuple[Callable[[Patch], None], type[World], int]] = [
     (answer_before_it_is_applied_here, World, 1),
     (answer_before_it_is_committed, Minority, 0),
     (propose_again_what_may_be_in_the_log, Killings, 0),
-    (change_what_a_lagging_image_says, Killings, 0),
     (lose_responses, World, 0),
     (skip_the_sync_of_metadata, World, 0),
     (skip_all_but_the_first_of_a_batch, World, 0),

@@ -24,7 +24,7 @@ from headrace.wire.messages.create_topics_request import CreatableTopic, CreateT
 from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.schema import Message
 from tests.sim.cluster_clients import SETTINGS
-from tests.sim.cluster_scenarios import Births, Killings, Lagging, Minority, Outage, Probes
+from tests.sim.cluster_scenarios import Births, Distant, Killings, Lagging, Minority, Outage, Probes
 from tests.sim.cluster_world import World
 from tests.sim.test_cluster import play
 
@@ -225,7 +225,7 @@ def test_a_topic_can_be_deleted_through_another_node_as_soon_as_it_is_there() ->
     Stage().run(scene)
 
 
-@pytest.mark.parametrize("scenario", [Births, Killings, Lagging, Minority, Outage, Probes])
+@pytest.mark.parametrize("scenario", [Births, Distant, Killings, Lagging, Minority, Outage, Probes])
 @pytest.mark.timeout(3600)
 def test_a_cluster_keeps_its_promises(scenario: type[World], cluster_seeds: range) -> None:
     for seed in cluster_seeds[: max(1, len(cluster_seeds) // 8)]:
