@@ -13,6 +13,7 @@ from headrace.cluster.transport.calls import CallFailed
 from headrace.cluster.transport.hello import OPERATOR, Identity
 from headrace.cluster.transport.links import Links
 from headrace.config import InvalidSetting, load_settings
+from headrace.errors import ErrorCode, KafkaError
 from headrace.testing.cluster import TestCluster
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -132,9 +133,15 @@ def test_an_operator_is_no_peer(cluster: TestCluster, kind: int) -> None:
     assert OPERATOR not in {each.node for each in node.cluster.links.describe()}
 
 
-def test_no_node_has_the_id_of_operators() -> None:
-    with pytest.raises(InvalidSetting, match=r"node\.id"):
-        load_settings(overrides={"node.id": str(OPERATOR)})
+@pytest.mark.parametrize("name", ["node.id", "broker.id"])
+def test_no_node_has_the_id_of_operators(name: str) -> None:
+    with pytest.raises(InvalidSetting, match=name.replace(".", r"\.")):
+        load_settings(overrides={name: str(OPERATOR)})
+    load_settings(overrides={name: str(OPERATOR - 1)})
+
+
+def test_the_variables_of_commands_are_no_unknown_settings_of_a_node() -> None:
+    assert load_settings(environ={"HEADRACE_NODE": "127.0.0.1:9093"}).notes == ()
 
 
 def test_a_token_is_forgotten_a_day_after_its_expiry(
@@ -152,3 +159,21 @@ def test_a_token_is_forgotten_a_day_after_its_expiry(
         return bool(json.loads(listed) == [])
 
     cluster.wait_for(is_forgotten, "the token to be forgotten")
+
+
+def test_a_controller_that_cannot_forget_waits_before_it_tries_again(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[object] = []
+    active = cluster.nodes[cluster.controller].node.cluster.controller
+    assert active is not None
+
+    async def propose(change: object) -> int:
+        refused.append(change)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not now")
+
+    monkeypatch.setattr(controller, "is_anything_over", lambda image, now_ms: True)
+    monkeypatch.setattr(active._quorum, "propose", propose)
+    active._expire_at = 0.0
+    active.note_image()
+    cluster.wait_for(lambda: bool(refused) and active._expire_at > 0.0, "the next time to be set")

@@ -313,10 +313,10 @@ class Controller:
         """Forget leases and tokens that have ended, if it is time to look for them."""
         now = asyncio.get_running_loop().time()
         if now >= self._expire_at:
+            self._expire_at = now + EXPIRE_SECONDS  # also if it fails: nobody waits for it
             wall_clock_ms = self._wall_clock_ms()
             if is_anything_over(self._quorum.image, wall_clock_ms):
                 await self._quorum.propose(Expire(wall_clock_ms))
-            self._expire_at = now + EXPIRE_SECONDS
         return True
 
     async def _demote(self, node: BrokerId) -> None:

@@ -17,7 +17,9 @@ from headrace.config.setting import InvalidSetting
 from headrace.config.settings import Given, Settings, Source
 
 ENVIRONMENT_PREFIX: Final = "HEADRACE_"
-SWITCHES: Final = frozenset({"HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_PURE"})
+SWITCHES: Final = frozenset(
+    {"HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_NODE", "HEADRACE_PURE"}
+)
 """Variables with the prefix that are not settings."""
 _SERVICE_ADDRESS: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_\d+_\w+)")
 """Variables that an orchestrator derives from service names."""
@@ -77,6 +79,10 @@ def _take_broker_id(given: dict[str, Given]) -> None:
         if new is not None:
             given["broker.id"] = new
     elif new is None:
+        try:
+            broker.NODE_ID.parse(old.text)
+        except InvalidSetting as error:
+            raise InvalidSetting(f"broker.id, which is {error}") from None
         given[broker.NODE_ID.name] = old
     elif new.value != old.value:
         raise InvalidSetting(
