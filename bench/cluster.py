@@ -97,13 +97,15 @@ def _proposals() -> list[Figure]:
 
 
 async def _changes_a_second(nodes: ThreeNodes, number: int, in_flight: int) -> float:
-    connection = await nodes.connect(number)
+    """Make changes on connections of their own, as those of one are made one after the other."""
+    connections = [await nodes.connect(number) for _ in range(in_flight)]
     left = iter(range(PROPOSALS[in_flight]))
     begin = time.perf_counter()
     try:
-        await asyncio.gather(*(_change(connection, left) for _ in range(in_flight)))
+        await asyncio.gather(*(_change(each, left) for each in connections))
     finally:
-        connection.close()
+        for connection in connections:
+            connection.close()
     return PROPOSALS[in_flight] / (time.perf_counter() - begin)
 
 
