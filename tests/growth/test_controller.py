@@ -1,8 +1,10 @@
 from headrace.cluster.sessions import Sessions
 from headrace.ids import BrokerId
+from headrace.metadata.image import Image
+from headrace.metadata.state import Broker
 from headrace.replication.elections import plan_fencing
-from tests.growth.steps import assert_stays_flat, steps
-from tests.unit.metadata.clusters import assign, with_orders
+from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
+from tests.unit.metadata.clusters import Cluster, assign, create_orders, with_orders
 
 
 def test_a_heartbeat_costs_the_same_however_many_brokers_there_are() -> None:
@@ -26,3 +28,16 @@ def test_planning_the_loss_of_a_broker_costs_what_it_has_however_much_others_hav
         return steps(lambda: list(plan_fencing(cluster.image, BrokerId(1))))
 
     assert_stays_flat(plan, 100)
+
+
+def test_planning_the_loss_of_many_brokers_costs_what_they_have() -> None:
+    def plan(count: int) -> int:
+        brokers = [BrokerId(each) for each in range(1000, 1000 + count)]
+        image = Image()
+        for broker in brokers:
+            image.put_broker(Broker(broker, 0, int(broker).to_bytes(16), (), is_fenced=True))
+        cluster = Cluster(image)
+        cluster.propose(create_orders(*(assign(broker, leader=-1) for broker in brokers)))
+        return steps(lambda: list(plan_fencing(cluster.image, *brokers)))
+
+    assert_grows_linearly(plan, 100)

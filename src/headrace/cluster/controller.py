@@ -356,7 +356,7 @@ class Controller:
 
 def _plan_fencing(
     image: Image, gone: Mapping[BrokerId, int], stopping: Container[BrokerId]
-) -> Iterator[Ddl]:
+) -> Iterator[Ddl | None]:
     """Plan that brokers are fenced, in the epochs in which they were not heard from."""
     there = {
         node: epoch
@@ -371,18 +371,20 @@ def _plan_fencing(
     yield from plan_fencing(image, *there)
 
 
-def _plan_unfencing(image: Image, node: BrokerId) -> Iterator[Ddl]:
+def _plan_unfencing(image: Image, node: BrokerId) -> Iterator[Ddl | None]:
     broker = image.broker(node)
     if broker is not None and broker.is_fenced:
         yield ChangeBroker(node, broker.broker_epoch, is_fenced=False, is_shutting_down=False)
     yield from plan_unfencing(image, node)
 
 
-def _plan_repair(image: Image) -> Iterator[Ddl]:
-    brokers = image.state.brokers
+def _plan_repair(image: Image) -> Iterator[Ddl | None]:
+    """Plan what is still to do for all brokers, which may come and go meanwhile."""
+    brokers = dict(image.state.brokers)
     yield from plan_fencing(image, *(node for node, each in brokers.items() if each.is_fenced))
-    for node, broker in brokers.items():
-        if not broker.is_fenced:
+    for node in brokers:
+        broker = image.broker(node)
+        if broker is not None and not broker.is_fenced:
             yield from plan_unfencing(image, node)
 
 

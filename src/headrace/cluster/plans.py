@@ -1,5 +1,6 @@
 """Entries that the controller plans from the image, and how they get into the log."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
@@ -14,7 +15,11 @@ ENTRY_CHANGES_MAX: Final = 200
 PLANS_MAX: Final = 10
 """How often a plan is made again of which a part was refused, before the next occasion."""
 
-Plan = Callable[[Image], Iterable[Ddl]]
+LOOKED_AT_MAX: Final = 200
+"""How many partitions a plan looks at before others on the loop have a turn."""
+
+Plan = Callable[[Image], Iterable[Ddl | None]]
+"""What is to change in an image; None where there was something to look at, but not to change."""
 
 
 async def propose_all(quorum: MetadataQuorum, changes: Iterable[Entry]) -> int:
@@ -33,13 +38,25 @@ async def propose_plan(quorum: MetadataQuorum, plan: Plan) -> None:
     again, from what is there now.
     """
     for _ in range(PLANS_MAX):
-        changes = map(ddl_entry, plan(quorum.image))
         is_refused = False
-        while entries := tuple(islice(changes, ENTRY_CHANGES_MAX)):
-            outcome = await quorum.propose_for_outcome(Batch(entries))
-            is_refused |= bool(outcome.refusals)
+        entries: list[Entry] = []
+        for number, change in enumerate(plan(quorum.image), 1):
+            if change is not None:
+                entries.append(ddl_entry(change))
+            if len(entries) == ENTRY_CHANGES_MAX:
+                is_refused |= await _is_any_refused(quorum, entries)
+                entries = []
+            elif number % LOOKED_AT_MAX == 0:
+                await asyncio.sleep(0)
+        if entries:
+            is_refused |= await _is_any_refused(quorum, entries)
         if not is_refused:
             return
+
+
+async def _is_any_refused(quorum: MetadataQuorum, entries: Iterable[Entry]) -> bool:
+    outcome = await quorum.propose_for_outcome(Batch(tuple(entries)))
+    return bool(outcome.refusals)
 
 
 def ddl_entry(ddl: Ddl) -> CatalogDdl:

@@ -16,7 +16,8 @@ ISR and may lead. With a leader, the ISR has only brokers that may lead; without
 is: each of its members has all that is committed, and any of them may lead when it comes back.
 
 The cost is that of the broker's partitions. A plan is lazy: it may be taken in slices while other
-entries are applied.
+entries are applied. A partition that stays as it is yields None, so that whoever takes the plan can
+pause where there is much to look at and nothing to change.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,9 +29,11 @@ from headrace.metadata.image import Image, Slot
 from headrace.metadata.state import NO_LEADER, Partition
 
 MayLead: TypeAlias = Callable[[BrokerId], bool]
+Changes: TypeAlias = Iterator[ChangePartition | None]
+"""A plan: the changes of partitions, None for each that does not change."""
 
 
-def plan_fencing(image: Image, *brokers: BrokerId) -> Iterator[ChangePartition]:
+def plan_fencing(image: Image, *brokers: BrokerId) -> Changes:
     """Plan the loss of brokers that are fenced together, or of one that shuts down.
 
     Others lead what they led, or nobody, and they leave every ISR in which somebody may lead.
@@ -41,10 +44,10 @@ def plan_fencing(image: Image, *brokers: BrokerId) -> Iterator[ChangePartition]:
         return broker not in gone and is_active(image, broker)
 
     for slot in _partitions_of(image, brokers):
-        yield from _change(slot, *_settle(_row(slot), may_lead))
+        yield None if slot is None else _change(slot, *_settle(_row(slot), may_lead))
 
 
-def plan_unfencing(image: Image, broker: BrokerId) -> Iterator[ChangePartition]:
+def plan_unfencing(image: Image, broker: BrokerId) -> Changes:
     """Plan the return of a broker: what has no leader and has it in its ISR gets one."""
 
     def may_lead(other: BrokerId) -> bool:
@@ -53,12 +56,10 @@ def plan_unfencing(image: Image, broker: BrokerId) -> Iterator[ChangePartition]:
     if image.broker(broker) is None:
         return
     for slot in image.partitions_of(broker):
-        yield from _change(slot, *_settle(_row(slot), may_lead))
+        yield _change(slot, *_settle(_row(slot), may_lead))
 
 
-def plan_registration(
-    image: Image, broker: BrokerId, *, was_clean: bool
-) -> Iterator[ChangePartition]:
+def plan_registration(image: Image, broker: BrokerId, *, was_clean: bool) -> Changes:
     """Plan a broker's new life, which begins fenced; plan its unfencing when this is applied.
 
     `was_clean` only if its last life ended in a clean shutdown *and* was the one of the image:
@@ -79,10 +80,11 @@ def plan_registration(
         leader, isr = _settle(row, may_lead)
         if leader == NO_LEADER:
             if was_clean and row.leader == broker:
+                yield None
                 continue
             if not was_clean:
                 isr = tuple(each for each in isr if each != broker) or isr
-        yield from _change(slot, leader, isr)
+        yield _change(slot, leader, isr)
 
 
 def choose_leader(partition: Partition, may_lead: MayLead) -> BrokerId:
@@ -111,12 +113,12 @@ def _settle(partition: Partition, may_lead: MayLead) -> tuple[BrokerId, tuple[Br
     return leader, tuple(broker for broker in partition.isr if may_lead(broker))
 
 
-def _change(slot: Slot, leader: BrokerId, isr: tuple[BrokerId, ...]) -> Iterator[ChangePartition]:
-    """Yield the change to a partition, if it is one. The same leader keeps its leader epoch."""
+def _change(slot: Slot, leader: BrokerId, isr: tuple[BrokerId, ...]) -> ChangePartition | None:
+    """Return the change to a partition, if it is one. The same leader keeps its leader epoch."""
     row = _row(slot)
     if (leader, isr) == (row.leader, row.isr):
-        return
-    yield ChangePartition(
+        return None
+    return ChangePartition(
         slot.topic.topic_id,
         slot.partition,
         expected_partition_epoch=row.partition_epoch,
@@ -125,13 +127,13 @@ def _change(slot: Slot, leader: BrokerId, isr: tuple[BrokerId, ...]) -> Iterator
     )
 
 
-def _partitions_of(image: Image, brokers: tuple[BrokerId, ...]) -> Iterator[Slot]:
-    """Yield the partitions of brokers, each once."""
-    for position, broker in enumerate(brokers):
-        before = brokers[:position]
+def _partitions_of(image: Image, brokers: tuple[BrokerId, ...]) -> Iterator[Slot | None]:
+    """Yield the partitions of brokers, each once; None for one that came before."""
+    before: set[BrokerId] = set()
+    for broker in brokers:
         for slot in image.partitions_of(broker):
-            if not any(each in before for each in _row(slot).replicas):
-                yield slot
+            yield slot if before.isdisjoint(_row(slot).replicas) else None
+        before.add(broker)
 
 
 def _row(slot: Slot) -> Partition:
