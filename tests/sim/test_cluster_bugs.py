@@ -229,7 +229,8 @@ def refuse_a_node_for_a_plan_that_is_outdated(patch: Patch) -> None:
     """Take a refused change of a partition for a refusal of the node (was a bug here)."""
 
     async def propose_plan(quorum: MetadataQuorum, plan: plans.Plan) -> None:
-        await plans.propose_all(quorum, map(plans.ddl_entry, filter(None, plan(quorum.image))))
+        changes = [plans.ddl_entry(each) for each in plan(quorum.image) if each is not None]
+        await plans.propose_all(quorum, changes)
 
     patch.setattr(registrar, "propose_plan", propose_plan)
 
