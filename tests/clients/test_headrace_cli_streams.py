@@ -53,7 +53,12 @@ EXAMPLES: Final = {
     "txn list": [],
     "txn describe": ["absent"],
     "txn abort": ["absent"],
-    "cluster describe": [],
+    "cluster describe": ["--node", "{node}"],
+    "cluster remove": ["99", "--yes"],
+    "cluster token create": ["--node-id", "2", "--node", "{node}"],
+    "cluster token list": ["--node", "{node}"],
+    "cluster token revoke": ["00000000", "--node", "{node}"],
+    "quorum explain": ["--node", "{node}"],
     "log dump": ["{folder}"],
     "version": [],
 }
@@ -134,10 +139,10 @@ def test_every_command_has_an_example() -> None:
 
 
 def run_all(broker: TestBroker, label: str, **streams: Any) -> dict[str, Ended]:
-    folder = str(broker.folder / "orders-0")
+    places = {"folder": str(broker.folder / "orders-0"), "node": broker.node.cluster.address}
 
     def play(name: str) -> Ended:
-        words = [*name.split(), *(each.format(label, folder=folder) for each in EXAMPLES[name])]
+        words = [*name.split(), *(each.format(label, **places) for each in EXAMPLES[name])]
         return run(words, broker.bootstrap, **streams)
 
     with ThreadPoolExecutor(2) as pool:

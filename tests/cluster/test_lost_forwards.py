@@ -122,3 +122,13 @@ def test_a_proposal_for_another_term_is_not_taken(cluster: TestCluster) -> None:
         with pytest.raises(NotLeader):
             node.run(forward(leader, other, entry, 5000))
     assert "headrace.test" not in quorum.image.state.features
+
+
+def test_what_a_controller_decides_does_not_reach_the_log_through_another(
+    cluster: TestCluster,
+) -> None:
+    node = follower(cluster)
+    quorum = node.node.broker.quorum
+    with pytest.raises(NotLeader):
+        node.run(quorum.propose_as_leader(SetFeature("headrace.test", 1)))
+    assert "headrace.test" not in quorum.image.state.features

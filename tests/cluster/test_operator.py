@@ -173,7 +173,7 @@ def test_a_controller_that_cannot_forget_waits_before_it_tries_again(
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not now")
 
     monkeypatch.setattr(controller, "is_anything_over", lambda image, now_ms: True)
-    monkeypatch.setattr(active._quorum, "propose", propose)
+    monkeypatch.setattr(active._quorum, "propose_as_leader", propose)
     active._expire_at = 0.0
     active.note_image()
     cluster.wait_for(lambda: bool(refused) and active._expire_at > 0.0, "the next time to be set")

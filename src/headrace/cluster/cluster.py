@@ -216,6 +216,7 @@ class Cluster:
         assert self._quorum is not None
         assert self.controller is not None
         driver = self._quorum.driver
+        told = ""
         while True:
             leader = driver.leader
             response: words.Response | None = None
@@ -237,6 +238,9 @@ class Cluster:
                     return
                 case words.Failed(message=message, may_retry=False):
                     raise CannotJoin(f"the cluster does not take this node: {message}")
+                case words.Failed(message=message) if message != told:
+                    told = message
+                    logger.info("the cluster cannot take this node yet: %s", message)
             await asyncio.sleep(0.02)
 
     def joined(self, cluster_id: str) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
 from headrace.cluster.expiry import is_anything_over
-from headrace.cluster.plans import propose_plan
+from headrace.cluster.plans import ddl_entry, propose_all, propose_plan
 from headrace.cluster.registrar import Admission, Registrar
 from headrace.cluster.sessions import SessionRow, Sessions
 from headrace.cluster.transport.calls import IncomingCall, InvalidPayload
@@ -306,7 +306,7 @@ class Controller:
         elif self._lost_its_vote(node):
             await self._demote(node)
         if row.state is NodeState.LEARNER and node in driver.state.membership.voters:
-            await self._quorum.propose(TopologyChange(PromoteToVoter(node)))
+            await propose_all(self._quorum, [TopologyChange(PromoteToVoter(node))])
             logger.info("node %d votes on the metadata log", node)
 
     async def _expire(self) -> bool:
@@ -316,7 +316,7 @@ class Controller:
             self._expire_at = now + EXPIRE_SECONDS  # also if it fails: nobody waits for it
             wall_clock_ms = self._wall_clock_ms()
             if is_anything_over(self._quorum.image, wall_clock_ms):
-                await self._quorum.propose(Expire(wall_clock_ms))
+                await propose_all(self._quorum, [ddl_entry(Expire(wall_clock_ms))])
         return True
 
     async def _demote(self, node: BrokerId) -> None:

@@ -1,4 +1,7 @@
-"""Entries that the controller plans from the image, and how they get into the log."""
+"""Entries that the controller plans from the image, and how they get into the log.
+
+They are proposed as the leader that planned them or not at all.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -27,7 +30,9 @@ async def propose_all(quorum: MetadataQuorum, changes: Iterable[Entry]) -> int:
     rest = iter(changes)
     index = 0
     while entries := tuple(islice(rest, ENTRY_CHANGES_MAX)):
-        index = await quorum.propose(Batch(entries))
+        outcome = await quorum.propose_as_leader(Batch(entries))
+        outcome.raise_if_refused()
+        index = outcome.index
     return index
 
 
@@ -55,7 +60,7 @@ async def propose_plan(quorum: MetadataQuorum, plan: Plan) -> None:
 
 
 async def _is_any_refused(quorum: MetadataQuorum, entries: Iterable[Entry]) -> bool:
-    outcome = await quorum.propose_for_outcome(Batch(tuple(entries)))
+    outcome = await quorum.propose_as_leader(Batch(tuple(entries)))
     return bool(outcome.refusals)
 
 

@@ -16,7 +16,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.metadata.ddl import ChangeBroker, RegisterBroker, decode_ddl
 from headrace.metadata.entries import Entry, Join, PromoteToVoter, TopologyChange
-from headrace.metadata.errors import InvalidEntry
+from headrace.metadata.errors import InvalidEntry, Refused
 from headrace.metadata.join_tokens import JoinClaim
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.token_states import TokenRefused
@@ -50,7 +50,8 @@ class Registrar:
         async with self._lock:
             try:
                 return await self._register(node, folder, wanted)
-            except RaftError as error:
+            except (RaftError, Refused) as error:
+                # Refused: the image has changed since it was looked at, and the next look decides.
                 return words.Failed(error.code, error.message, may_retry=True)
             except KafkaError as error:
                 return words.Failed(error.code, error.message)

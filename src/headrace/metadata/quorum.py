@@ -131,6 +131,18 @@ class MetadataQuorum:
         # Two nodes may want the same block of ids: an allocation like ours need not be ours.
         is_unmistakable = not isinstance(entry, SurrogateAlloc)
         index = await self.propose_data(encode_entry(entry), is_unmistakable=is_unmistakable)
+        return self._outcome(index)
+
+    async def propose_as_leader(self, change: Entry | Ddl) -> Outcome:
+        """Return what a change did, like `propose_for_outcome`, but only while this node leads.
+
+        For what a controller decides: a leader that has been replaced gets NotLeader, and its
+        decision does not reach the log through the next one, which has decided since.
+        """
+        entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
+        return self._outcome(await self.driver.propose(encode_entry(entry)))
+
+    def _outcome(self, index: int) -> Outcome:
         try:
             return self._machine.applier.outcome(index)
         except OutcomeForgotten as error:  # a snapshot took the place of the entries there
