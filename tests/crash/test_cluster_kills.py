@@ -88,7 +88,7 @@ def test_a_controller_that_is_killed_is_replaced_and_no_change_is_lost(
             assert time.monotonic() - begin < ELECTION_SECONDS_MAX
             changes.wait_for_more(2)
             cluster.start([old])
-            cluster.wait_until_all_agree(set(changes.acknowledged))
+            cluster.wait_until_all_agree(set(changes.acknowledged), is_under_load=True)
         changes.stop()
         cluster.wait_until_all_agree(changes.acknowledged)
 
