@@ -91,7 +91,7 @@ def is_address(text: str) -> bool:
     is_bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host.strip("[]") or (":" in host and not is_bracketed):
         return False
-    return port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535
+    return port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535
 
 
 def _join(image: Image, change: Join) -> list[Event]:

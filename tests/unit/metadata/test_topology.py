@@ -109,6 +109,11 @@ def test_addresses_are_a_host_and_a_port(addr: str) -> None:
     assert is_address(addr)
 
 
+@pytest.mark.parametrize("addr", ["a:0", "a:65536", "a:0000019999999", "a:00001" + "9" * 5000])
+def test_addresses_have_no_port_that_is_none(addr: str) -> None:
+    assert not is_address(addr)
+
+
 def test_joining_twice_changes_nothing_but_the_address() -> None:
     cluster = with_nodes(1)
     assert cluster.propose(join(1)).events == ()
