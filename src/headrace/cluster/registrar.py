@@ -17,9 +17,12 @@ from headrace.ids import BrokerId
 from headrace.metadata.ddl import ChangeBroker, RegisterBroker, decode_ddl
 from headrace.metadata.entries import Entry, Join, PromoteToVoter, TopologyChange
 from headrace.metadata.errors import InvalidEntry, Refused
+from headrace.metadata.image import Image
 from headrace.metadata.join_tokens import JoinClaim
 from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.state import NodeState
 from headrace.metadata.token_states import TokenRefused
+from headrace.metadata.topology import is_address
 from headrace.raft.errors import RaftError
 from headrace.replication.elections import plan_registration, plan_unfencing
 
@@ -64,6 +67,7 @@ class Registrar:
         former = quorum.image.broker(node)
         if former is not None and former.log_dirs and folder not in former.log_dirs:
             raise _wiped(node)
+        _check_may_join(quorum.image, node, wanted.address)
         claim = await self._take_token(node, wanted)
         is_own = node == quorum.driver.node
         changes: list[Entry] = [TopologyChange(Join(node, wanted.address))]
@@ -112,6 +116,23 @@ class Registrar:
         except TokenRefused as refused:
             raise denied_by(refused, self._quorum.image.join_token(claim.token_hash)) from None
         return claim
+
+
+def _check_may_join(image: Image, node: BrokerId, address: str) -> None:
+    """Raise KafkaError if a node's Join would be refused: its other entries would be applied."""
+    if not is_address(address):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"node {node} cannot be reached at {address[:256]!r}: set headrace.node.advertised to "
+            "the HOST:PORT at which other nodes reach it",
+        )
+    row = image.node(node)
+    if row is not None and row.state is NodeState.DECOMMISSIONED:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"node {node} was decommissioned: it must leave the cluster before it joins again, "
+            "with an empty data folder",
+        )
 
 
 def _read(wanted: words.Register, node: BrokerId, folder: bytes) -> RegisterBroker:
