@@ -77,6 +77,8 @@ class Controller:
         """Brokers that want to be fenced."""
         self._must_repair = False
         self._tasks = Tasks()
+        self._registrations = Tasks()
+        """Of other nodes; they end with the term."""
         self.is_active = False
         self.fencings = 0
         """How many brokers this controller fenced."""
@@ -141,12 +143,17 @@ class Controller:
     # Calls of other nodes
 
     def _on_register(self, call: IncomingCall) -> None:
-        self._tasks.start(self._answer_register(call, _decode(call, words.Register)))
+        self._registrations.start(self._answer_register(call, _decode(call, words.Register)))
 
     async def _answer_register(self, call: IncomingCall, wanted: words.Register) -> None:
         sender = call.sender
-        response = await self.register(sender.node, sender.folder_id, wanted)
-        call.answer(words.encode(response))
+        response: words.Response = words.Failed(
+            ErrorCode.NOT_CONTROLLER, "this node leads no more", may_retry=True
+        )
+        try:
+            response = await self.register(sender.node, sender.folder_id, wanted)
+        finally:
+            call.answer(words.encode(response))
 
     def _on_heartbeat(self, call: IncomingCall) -> None:
         heartbeat = _decode(call, words.Heartbeat)
@@ -182,6 +189,8 @@ class Controller:
         if self._leading is not None:
             self._leading.cancel()
             self._leading = None
+        # What a node asked of this controller must not reach the next one behind its next life.
+        self._registrations.cancel()
 
     async def _lead(self, first_index: int) -> None:
         await self._driver.wait_applied(first_index)
@@ -198,6 +207,9 @@ class Controller:
                 except KafkaError as error:  # the quorum does not take it now, or refuses it
                     is_done = False
                     logger.info("the controller tries again: %s", error)
+                except Exception:  # its other duties go on: nobody else fences
+                    is_done = False
+                    logger.exception("the controller tries again")
             await self._pause(is_done)
 
     def _begin(self) -> None:
