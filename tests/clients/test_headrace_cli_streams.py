@@ -55,6 +55,7 @@ EXAMPLES: Final = {
     "txn abort": ["absent"],
     "cluster describe": ["--node", "{node}"],
     "cluster remove": ["99", "--yes"],
+    "cluster upgrade": ["--dry-run"],
     "cluster token create": ["--node-id", "2", "--node", "{node}"],
     "cluster token list": ["--node", "{node}"],
     "cluster token revoke": ["00000000", "--node", "{node}"],

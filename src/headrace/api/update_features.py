@@ -6,7 +6,9 @@ feature. Lowering a level needs the upgrade type for it; version 0 has `allow_do
 place, which Kafka 4 reads and ignores, so nothing is lowered there. metadata.version and
 kraft.version are never lowered.
 
-A level must be one that every registered broker can work at, fenced ones too: they come back.
+With metadata.version rises the version of the cluster (seed 004): software that does not know it
+cannot join any more. A level must be one that every registered broker can work at, fenced ones too:
+they come back.
 
 Left out: Kafka checks dependencies between features; at the levels that exist there are none.
 The work is in `metadata.features`.
@@ -17,8 +19,8 @@ from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.ddl import SetFeature, encode_ddl
-from headrace.metadata.entries import Batch, CatalogDdl
-from headrace.metadata.features import NEVER_LOWERED, SUPPORTED
+from headrace.metadata.entries import Batch, CatalogDdl, ClusterVersionBump, Entry
+from headrace.metadata.features import METADATA_VERSION, NEVER_LOWERED, SUPPORTED
 from headrace.metadata.image import Image
 from headrace.server.broker import Broker
 from headrace.server.request import Request
@@ -51,10 +53,11 @@ async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
         for update in updates:
             check_update(broker.image, update)
         if updates and not body.validate_only:
-            entries = [
+            entries: list[Entry] = [
                 CatalogDdl(encode_ddl(SetFeature(update.feature, update.max_version_level)))
                 for update in updates
             ]
+            entries += _version_bumps(broker.image, updates)
             await broker.quorum.propose(Batch(tuple(entries)))
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
@@ -63,6 +66,16 @@ async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
         for update in updates
     ]
     return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _version_bumps(image: Image, updates: list[FeatureUpdateKey]) -> list[Entry]:
+    """Return the entry that raises the cluster's version with metadata.version, if that rises."""
+    current = image.state.cluster_version
+    return [
+        ClusterVersionBump(current, update.max_version_level)
+        for update in updates
+        if update.feature == METADATA_VERSION and update.max_version_level > current
+    ]
 
 
 def check_update(image: Image, update: FeatureUpdateKey) -> None:

@@ -133,6 +133,38 @@ def _print_described(described: ClusterDescription, quorum: QuorumDescription | 
 
 
 @cluster.command()
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@json_option
+@bootstrap_option
+def upgrade(*, dry_run: bool, as_json: bool, bootstrap: str) -> None:
+    """Let the cluster use what its software can do, once every node is upgraded.
+
+    Raises each feature to the highest level of the node that is asked. Refused if another node
+    cannot work at it; afterwards older software cannot join.
+    """
+
+    async def work() -> dict[str, tuple[int, int]]:
+        async with Admin(bootstrap) as admin:
+            raised = {
+                name: (feature.finalized, feature.supported_max)
+                for name, feature in (await admin.describe_features()).items()
+                if feature.finalized < feature.supported_max
+            }
+            levels = {name: level for name, (_, level) in raised.items()}
+            if levels:
+                await admin.update_features(levels, validate_only=dry_run)
+        return raised
+
+    raised = complete(work())
+    if as_json:
+        print_json([{"feature": name, "from": low, "to": to} for name, (low, to) in raised.items()])
+    elif not raised:
+        say("nothing to upgrade: every feature is at the highest level of this software")
+    else:
+        print_table(("feature", "from", "to"), [(name, *levels) for name, levels in raised.items()])
+
+
+@cluster.command()
 @click.argument("node", type=click.IntRange(min=0))
 @yes_option
 @json_option

@@ -17,6 +17,7 @@ from headrace.ids import BrokerId
 from headrace.metadata.ddl import ChangeBroker, RegisterBroker, decode_ddl
 from headrace.metadata.entries import Entry, Join, PromoteToVoter, TopologyChange
 from headrace.metadata.errors import InvalidEntry, Refused
+from headrace.metadata.features import METADATA_VERSION
 from headrace.metadata.image import Image
 from headrace.metadata.join_tokens import JoinClaim
 from headrace.metadata.quorum import MetadataQuorum
@@ -68,6 +69,7 @@ class Registrar:
         if former is not None and former.log_dirs and folder not in former.log_dirs:
             raise _wiped(node)
         _check_may_join(quorum.image, node, wanted.address)
+        _check_version(quorum.image, node, ddl)
         claim = await self._take_token(node, wanted)
         is_own = node == quorum.driver.node
         changes: list[Entry] = [TopologyChange(Join(node, wanted.address))]
@@ -132,6 +134,17 @@ def _check_may_join(image: Image, node: BrokerId, address: str) -> None:
             ErrorCode.INVALID_REQUEST,
             f"node {node} was decommissioned: it must leave the cluster before it joins again, "
             "with an empty data folder",
+        )
+
+
+def _check_version(image: Image, node: BrokerId, ddl: RegisterBroker) -> None:
+    """Refuse software that is too old for what the cluster has agreed on."""
+    _, highest = ddl.features.get(METADATA_VERSION, (0, 0))
+    if highest < image.state.cluster_version:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the cluster is at version {image.state.cluster_version}, and the software of node "
+            f"{node} knows versions up to {highest}: upgrade it",
         )
 
 

@@ -118,3 +118,13 @@ def test_a_level_that_some_broker_does_not_know_is_refused(harness: Harness) -> 
     assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "broker 7" in refused.error_message
     assert levels(harness).get("share.version", 0) == 0
+
+
+def test_the_version_of_the_cluster_rises_with_that_of_its_metadata(harness: Harness) -> None:
+    state = harness.broker.image.state
+    assert state.cluster_version == BOOTSTRAP_LEVELS["metadata.version"]
+    state.cluster_version = 7  # as a cluster that was founded by older software
+    state.features["metadata.version"] = 7
+    assert update(harness, ("metadata.version", 9, UPGRADE)).error_code == 0
+    assert state.cluster_version == 9
+    assert update(harness, ("metadata.version", 9, UPGRADE)).error_code == 0

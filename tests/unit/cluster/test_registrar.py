@@ -9,6 +9,7 @@ from headrace.cluster.registrar import Admission, Registrar
 from headrace.ids import BrokerId
 from headrace.metadata.ddl import RegisterBroker, encode_ddl
 from headrace.metadata.entries import (
+    ClusterVersionBump,
     Entry,
     FinishDecommission,
     Join,
@@ -65,3 +66,7 @@ def test_a_decommissioned_node_is_not_half_registered() -> None:
         RoutingChange(RemoveMember(0, NODE)),
         TopologyChange(FinishDecommission(NODE)),
     )
+
+
+def test_software_that_is_too_old_for_the_cluster_is_refused() -> None:
+    check_is_refused("here:9", ClusterVersionBump(0, 5))
