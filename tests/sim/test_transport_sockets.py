@@ -12,6 +12,7 @@ from headrace.cluster.transport.calls import (
     CallError,
     CallFailed,
     IncomingCall,
+    InvalidPayload,
     NotConnected,
     TooManyCalls,
 )
@@ -28,7 +29,7 @@ from headrace.raft.messages import Heartbeat, InstallSnapshot, Message
 
 DEADLINE_SECONDS = 30
 SETTINGS = TransportSettings(ping_interval_ms=50, reconnect_ms_max=200)
-ECHO, FAIL, HOLD, BREAK = 100, 101, 102, 103
+ECHO, FAIL, HOLD, BREAK, READ = 100, 101, 102, 103, 104
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -49,6 +50,10 @@ def run(new_loop: NewLoop, test: Callable[[], Awaitable[None]]) -> None:
 
 def break_down(call: IncomingCall) -> None:
     raise ZeroDivisionError("a bug in a handler")
+
+
+def read_nothing(call: IncomingCall) -> None:
+    raise InvalidPayload("it cannot be read")
 
 
 class Node:
@@ -81,6 +86,7 @@ class Node:
         self.links.serve(FAIL, lambda call: call.fail("no such thing"))
         self.links.serve(HOLD, self.held.append)
         self.links.serve(BREAK, break_down)
+        self.links.serve(READ, read_nothing)
 
     async def open(self) -> "Node":
         port = await self.links.open("127.0.0.1", 0)
@@ -152,6 +158,23 @@ def test_calls_fail_with_a_reason(new_loop: NewLoop, caplog: pytest.LogCaptureFi
         for held in two.held:
             held.answer(b"at last")
         assert await asyncio.gather(*calls) == [b"at last"] * len(calls)
+        await close(one, two)
+
+    run(new_loop, test)
+
+
+@LOOPS
+def test_a_request_of_no_sense_is_answered_so_and_ends_the_connection(
+    new_loop: NewLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no error of the node that it comes to, whose log stays empty."""
+
+    async def test() -> None:
+        one, two = await pair()
+        with pytest.raises(CallFailed, match="it cannot be read"):
+            await one.links.call(NodeId(2), b"?", 10_000, kind=READ)
+        assert two.reasons() == [Reason.MALFORMED]
+        assert not caplog.records
         await close(one, two)
 
     run(new_loop, test)

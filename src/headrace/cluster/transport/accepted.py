@@ -148,6 +148,9 @@ class AcceptedPeer:
         self._call_bytes += len(data)
         try:
             handler(call)
+        except InvalidPayload as error:
+            call.fail(f"a request of no sense: {error}")
+            self.connection.refuse(MALFORMED._replace(sentence=f"a request of no sense: {error}"))
         except Exception:
             logger.exception("a call of kind %s from node %s failed", kind, peer.node)
             if not call.is_answered:
