@@ -29,6 +29,8 @@ class Forwarding:
     def __init__(self, links: Links) -> None:
         self._links = links
         self._tasks = Tasks()
+        # The others wait: a leader that is asked too much at once would not hear heartbeats.
+        self._room = asyncio.Semaphore(max(1, links.settings.calls_in_flight_max // 2))
         self.sent = 0
         """Proposals that were sent to a leader."""
         self.failed = 0
@@ -37,12 +39,22 @@ class Forwarding:
         """Proposals of other nodes."""
 
     async def __call__(self, leader: BrokerId, term: int, data: bytes, timeout_ms: int) -> int:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room.acquire()
+        except TimeoutError:
+            raise NotLeader(self._links.identity.node, None) from None  # it was not sent
         self.sent += 1
         try:
-            return await self._send(leader, term, data, timeout_ms)
+            left_ms = max(1, int((deadline - loop.time()) * 1000))
+            return await self._send(leader, term, data, left_ms)
         except RaftError:
             self.failed += 1
             raise
+        finally:
+            self._room.release()
 
     async def _send(self, leader: BrokerId, term: int, data: bytes, timeout_ms: int) -> int:
         node = self._links.identity.node

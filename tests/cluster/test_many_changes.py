@@ -1,0 +1,33 @@
+"""Many changes at once through a node that does not lead."""
+
+import asyncio
+
+from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.metadata.ddl import Assignment, CreateTopic
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.testing.cluster import TestCluster
+
+COUNT = 1500
+"""Several times what one node may ask of another at once."""
+
+
+def topic(number: int) -> CreateTopic:
+    partition = Assignment((BrokerId(1),), (BrokerId(1),), BrokerId(1))
+    return CreateTopic(TopicName(f"t-{number}"), TopicId(number.to_bytes(16)), (partition,))
+
+
+async def create_all(quorum: MetadataQuorum) -> None:
+    await asyncio.gather(*(quorum.propose(topic(each)) for each in range(1, COUNT + 1)))
+
+
+def test_changes_leave_room_for_heartbeats() -> None:
+    """A node that sends many changes is heard from, and so is not fenced."""
+    with TestCluster(nodes=3, settings={"broker.session.timeout.ms": "10000"}) as cluster:
+        controller = cluster.controller
+        number = next(each for each in cluster.nodes if each != controller)
+        node = cluster.nodes[number]
+        presence = node.node.cluster.presence
+        assert presence is not None
+        failed = presence.failed
+        node.run(create_all(node.node.broker.quorum))
+        assert presence.failed == failed
