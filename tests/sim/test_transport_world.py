@@ -268,7 +268,7 @@ class World:
                 life = self.members[peer].boot_epoch
                 if identity is None or (identity.node, identity.boot_epoch) != (peer, life):
                     raise Violation(f"{number} takes {identity} for life {life} of {peer}")
-                for purpose in Purpose:
+                for purpose in (Purpose.CONTROL, Purpose.BULK):
                     last = self.answered_at.get((number, peer, purpose), 0.0)
                     if now - last > 5:
                         raise Violation(f"{number} gets no response of {peer} since {last}")

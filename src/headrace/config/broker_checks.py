@@ -64,6 +64,8 @@ def _check_cluster(settings: Settings) -> None:
     if settings[seeds] and settings[alias] and settings[seeds] != settings[alias]:
         raise InvalidSetting(f"{alias.name}: must be the same as {seeds.name}, or left out")
     interval, timeout = cluster.BROKER_HEARTBEAT_INTERVAL_MS, cluster.BROKER_SESSION_TIMEOUT_MS
+    if settings[interval] < 1:
+        raise InvalidSetting(f"{interval.name}={settings[interval]}: must be at least 1")
     if settings[interval] * 2 > settings[timeout]:
         raise InvalidSetting(
             f"{interval.name}={settings[interval]}: must be at most half of "

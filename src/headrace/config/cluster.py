@@ -78,13 +78,11 @@ BROKER_HEARTBEAT_INTERVAL_MS: Final = int32(
     "broker.heartbeat.interval.ms",
     2000,
     "How often a node says to the controller that it is alive.",
-    at_least=1,
 )
 BROKER_SESSION_TIMEOUT_MS: Final = int32(
     "broker.session.timeout.ms",
     9000,
     "How long the controller does not hear from a node before the node is fenced.",
-    at_least=1,
 )
 READY_LAG_ENTRIES_MAX: Final = int32(
     "headrace.ready.lag.entries.max",
