@@ -1,9 +1,10 @@
 """Who a node is across its restarts: the id of its data folder, and a number for each life."""
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from headrace.cluster.swim.claims import BOOT_EPOCH_MAX
 from headrace.cluster.transport.hello import Identity
 from headrace.ids import BrokerId, TopicId
 from headrace.log import checkpoints
@@ -17,8 +18,8 @@ FILE: Final = "node-identity.json"
 
 class _Stored(msgspec.Struct, frozen=True):
     node_id: int
-    directory_id: str
-    boot_epoch: int
+    directory_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    boot_epoch: Annotated[int, msgspec.Meta(ge=1, lt=BOOT_EPOCH_MAX)]
 
 
 def begin_life(disk: Disk, node_id: BrokerId, now_ms: int) -> Identity:
