@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.cluster import forming, plans, registrar, words
+from headrace.cluster import forming, registrar, words
 from headrace.cluster.address_book import AddressBook
 from headrace.cluster.cluster import Cluster
 from headrace.cluster.controller import Controller
@@ -225,16 +225,6 @@ def let_a_node_in_before_it_is_in_the_log(patch: Patch) -> None:
 _KEPT: list[object] = []
 
 
-def refuse_a_node_for_a_plan_that_is_outdated(patch: Patch) -> None:
-    """Take a refused change of a partition for a refusal of the node (was a bug here)."""
-
-    async def propose_plan(quorum: MetadataQuorum, plan: plans.Plan) -> None:
-        changes = [plans.ddl_entry(each) for each in plan(quorum.image) if each is not None]
-        await plans.propose_all(quorum, changes)
-
-    patch.setattr(registrar, "propose_plan", propose_plan)
-
-
 def know_no_addresses_before_the_log(patch: Patch) -> None:
     """Begin with no address at all: neither those of the last life, nor the seeds'."""
     real = AddressBook.__init__
@@ -353,7 +343,6 @@ BUGS: list[tuple[Callable[[Patch], None], type[World], int]] = [
     (take_a_node_with_any_folder, World, 3),
     (wait_for_a_cluster_that_refuses_one, World, 3),
     (let_a_node_in_before_it_is_in_the_log, Births, 0),
-    (refuse_a_node_for_a_plan_that_is_outdated, Killings, 7),
     (know_no_addresses_before_the_log, World, 0),
     (keep_the_sessions_of_the_last_term, Outage, 0),
     (unfence_before_the_registration_is_known, World, 1),
