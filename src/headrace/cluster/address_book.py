@@ -32,17 +32,24 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class _Stored(msgspec.Struct):
+    addresses: dict[int, str] = {}
+    folders: dict[int, str] = {}
+
+
 class AddressBook:
-    """The node ports of a cluster, by node id."""
+    """The node ports of a cluster and the data folders of its nodes, by node id."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._addresses: dict[int, str] = {}
+        self._folders: dict[int, str] = {}
         self._saving: asyncio.Future[None] | None = None
         self._is_stale = False
         if disk.exists(FILE):
             try:
-                self._addresses = msgspec.json.decode(disk.read(FILE), type=dict[int, str])
+                stored = msgspec.json.decode(disk.read(FILE), type=_Stored)
+                self._addresses, self._folders = stored.addresses, stored.folders
             except msgspec.MsgspecError as error:  # seeds know them, too
                 logger.warning("%s cannot be read, so it is ignored: %s", FILE, error)
 
@@ -53,6 +60,17 @@ class AddressBook:
     def text(self, node: BrokerId | None) -> str:
         """Return the address of a node, empty if it is not known."""
         return "" if node is None else self._addresses.get(node, "")
+
+    def is_other_folder(self, node: BrokerId, folder: bytes) -> bool:
+        """Return whether a node was last known with another data folder than this."""
+        return self._folders.get(node, folder.hex()) != folder.hex()
+
+    def put_folders(self, folders: Mapping[int, bytes]) -> None:
+        """Replace all data folders that are known."""
+        named = {node: folder.hex() for node, folder in folders.items()}
+        if self._folders != named:
+            self._folders = named
+            self._save()
 
     @property
     def nodes(self) -> Iterable[BrokerId]:
@@ -84,7 +102,7 @@ class AddressBook:
 
     def _write(self) -> None:
         self._is_stale = False
-        data = msgspec.json.encode(self._addresses)
+        data = msgspec.json.encode(_Stored(self._addresses, self._folders))
         loop = asyncio.get_running_loop()
         self._saving = loop.run_in_executor(None, self._disk.replace, FILE, data)
         self._saving.add_done_callback(self._note_written)

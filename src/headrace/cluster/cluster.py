@@ -46,11 +46,21 @@ from headrace.log.disk import Disk
 from headrace.metadata.quorum import FOLDER, MetadataQuorum
 from headrace.raft.errors import RaftError
 from headrace.raft.membership import Membership
-from headrace.raft.messages import Message
+from headrace.raft.messages import (
+    AppendAccepted,
+    HeartbeatAnswer,
+    Message,
+    PreVoteAnswer,
+    SnapshotProgress,
+    VoteAnswer,
+)
 from headrace.raft.storage import SNAPSHOT_FILE
 from headrace.surroundings import new_random
 
 REGISTER_TIMEOUT_MS: Final = 10_000
+
+_COUNTED: Final = (PreVoteAnswer, VoteAnswer, AppendAccepted, HeartbeatAnswer, SnapshotProgress)
+"""What makes up a majority."""
 
 logger = logging.getLogger(__name__)
 
@@ -280,8 +290,13 @@ class Cluster:
         """Follow the image after nodes or brokers have changed in it."""
         if self._quorum is None:
             return
-        nodes = self._quorum.image.state.nodes
+        image = self._quorum.image
+        nodes = image.state.nodes
         if nodes:
+            brokers = image.state.brokers.values()
+            self.addresses.put_folders(
+                {each.broker_id: each.log_dirs[0] for each in brokers if each.log_dirs}
+            )
             for node in self.addresses.put({each.node_id: each.addr for each in nodes.values()}):
                 self.links.address_changed(node)
         self._connect()
@@ -353,6 +368,15 @@ class Cluster:
         call.answer(words.encode(response))
 
     def _on_raft_message(self, sender: Identity, message: Message) -> None:
+        """Take a message; what counts as a voter's word must come from the voter's own folder.
+
+        A node that starts does not know yet what is committed. A former life of a voter, with the
+        folder of one that was removed, would help it to lead without what the others have.
+        """
+        if isinstance(message, _COUNTED) and self.addresses.is_other_folder(
+            sender.node, sender.folder_id
+        ):
+            return
         if self._quorum is not None and self._quorum.driver.failure is None:
             self._quorum.driver.receive([message])
 
