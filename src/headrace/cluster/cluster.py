@@ -112,7 +112,7 @@ class Cluster:
         self.presence: Presence | None = None
         self.swim: SwimShell | None = None
         self._quorum: MetadataQuorum | None = None
-        self._is_founding = False
+        self._is_founding = self._has_log()
         self._joining: Joining | None = None
         self._looking: Looking | None = None
         self._link_log = LinkLog()
@@ -149,7 +149,7 @@ class Cluster:
 
         Waits until there is a cluster; CannotJoin if it refuses this node.
         """
-        if self._disk.exists(f"{FOLDER}/{SNAPSHOT_FILE}"):
+        if self._has_log():
             return None
         if not self._seeds:
             self._is_founding = True
@@ -411,6 +411,10 @@ class Cluster:
         if leader is not None and leader != self._last_leader:
             self._last_leader = leader
             self.leader_changes += 1
+
+    def _has_log(self) -> bool:
+        """Return whether this node is of a cluster already, or has begun to found one."""
+        return self._disk.exists(f"{FOLDER}/{SNAPSHOT_FILE}")
 
     def _note_founding(self) -> None:
         self._is_founding = True

@@ -76,7 +76,10 @@ class Forwarding:
             case words.Failed(may_retry=True):
                 raise NotLeader(node, None)
             case words.Failed(code, message):
-                raise RaftError(ErrorCode(code), message)
+                is_known = code in ErrorCode._value2member_map_  # a newer node may know others
+                raise RaftError(
+                    ErrorCode(code) if is_known else ErrorCode.UNKNOWN_SERVER_ERROR, message
+                )
             case _:
                 raise ForwardUncertain(leader, f"an unexpected {type(response).__name__}")
 

@@ -32,6 +32,8 @@ from headrace.raft.errors import (
     NotLeader,
     ProposalLost,
     ProposalUncertain,
+    RaftError,
+    RaftStopped,
     ReadDropped,
     TransferInProgress,
 )
@@ -214,7 +216,9 @@ class MetadataQuorum:
                     is_later = driver.state.term > term
                     try:
                         await driver.read_index()
-                    except (NotLeader, ReadDropped):
+                    except RaftStopped:
+                        raise
+                    except RaftError:  # nobody confirms it now
                         is_later = False
                     if sought.is_out_of_sight:
                         return False
