@@ -167,6 +167,11 @@ class TestBroker(Conveniences):
     def is_running(self) -> bool:
         return self._life is not None
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the next start."""
+        return dict(self._settings)
+
     def set(self, name: str, text: str) -> None:
         """Give a setting another value, from the next start on."""
         self._settings[name] = text
