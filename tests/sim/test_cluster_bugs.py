@@ -207,24 +207,6 @@ def wait_for_a_cluster_that_refuses_one(patch: Patch) -> None:
     patch.setattr(Joining, "_ask", ask)
 
 
-def let_a_node_in_before_it_is_in_the_log(patch: Patch) -> None:
-    real = Registrar.register
-
-    async def register(self: Registrar, node: BrokerId, *arguments: Any) -> Any:
-        if self._quorum.image.broker(node) is not None or node == self._quorum.driver.node:
-            return await real(self, node, *arguments)
-        task = asyncio.get_running_loop().create_task(real(self, node, *arguments))
-        _KEPT.append(task)
-        state = self._quorum.image.state
-        addresses = {row.node_id: row.addr for row in state.nodes.values()}
-        return words.Registered(state.cluster_id, 0, 0, addresses)
-
-    patch.setattr(Registrar, "register", register)
-
-
-_KEPT: list[object] = []
-
-
 def know_no_addresses_before_the_log(patch: Patch) -> None:
     """Begin with no address at all: neither those of the last life, nor the seeds'."""
     real = AddressBook.__init__
@@ -342,7 +324,6 @@ BUGS: list[tuple[Callable[[Patch], None], type[World], int]] = [
     (forget_who_one_is, World, 0),
     (take_a_node_with_any_folder, World, 3),
     (wait_for_a_cluster_that_refuses_one, World, 3),
-    (let_a_node_in_before_it_is_in_the_log, Births, 0),
     (know_no_addresses_before_the_log, World, 0),
     (keep_the_sessions_of_the_last_term, Outage, 0),
     (unfence_before_the_registration_is_known, World, 1),

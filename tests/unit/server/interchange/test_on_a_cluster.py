@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from headrace.cluster.protocol import Acks, ClusterErrorCode, commands
 from headrace.ids import TopicName
 from headrace.testing.cluster import TestCluster
+from headrace.topics import creation
 from tests.unit.server.interchange.programs import Program, batch, talk
 
 
@@ -47,7 +50,8 @@ def test_every_node_takes_proposals_and_its_own_partitions_records() -> None:
         ]
 
 
-def test_a_node_elects_another_leader() -> None:
+def test_a_node_elects_another_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation, "COPIES_MAX", 2)
     with TestCluster(nodes=3) as cluster:
 
         async def work(program: Program) -> Any:
