@@ -10,7 +10,7 @@ import uvloop
 
 from headrace.node.node import Node
 
-WAIT_SECONDS_MAX: Final = 30
+WAIT_SECONDS_MAX: Final = 60
 """The timeout of every call to a node."""
 
 T = TypeVar("T")
