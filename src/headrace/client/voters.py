@@ -59,7 +59,7 @@ async def remove_raft_voter(cluster: Cluster, node_id: int, directory_id: str | 
 
 
 async def unregister_broker(cluster: Cluster, node_id: int) -> None:
-    """Let the cluster forget a node that is down."""
+    """Unregister a node that is down."""
     body = UnregisterBrokerRequest(broker_id=node_id)
     answer = await cluster.ask(
         body, UnregisterBrokerResponse, node_id=CONTROLLER, code_of=_if_elsewhere

@@ -463,7 +463,7 @@ class Cluster:
             self.links.address_changed(node)
 
     async def _hand_over(self, timeout_seconds: float) -> None:
-        """Give the leadership of the metadata log to another voter."""
+        """Transfer the leadership of the metadata log to another voter."""
         assert self._quorum is not None
         driver = self._quorum.driver
         try:

@@ -29,7 +29,7 @@ class ClusterMethods(Connected):
         directory_id: str | None = None,
         listeners: Mapping[str, Address] | None = None,
     ) -> None:
-        """Let a node vote on the metadata log that has joined the cluster and caught up.
+        """Make a node a voter of the metadata log that has joined the cluster and caught up.
 
         `directory_id` is its data folder's, as `describe_quorum` has it, by default the one that it
         has joined with. Apache Kafka must also be told its `listeners`.
