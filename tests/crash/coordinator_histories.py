@@ -43,7 +43,7 @@ class Life(ABC, Generic[M]):
         self.random = Random(seed)
         self.log = open_log(SimulatedDisk(seed), "journal-0", SETTINGS, is_clean=True)
         self.name = "journal"
-        self.produce_waiters: dict[Any, None] = {}
+        self.produce_waiters: dict[Any, int | None] = {}
         self.known: dict[int, Known] = {0: {}}
         """By the end of the log: what was known there."""
         self._numbers = count(1)

@@ -20,10 +20,12 @@ from headrace.log.log import Log
 from headrace.log.settings import LogSettings
 from headrace.loop.counters import Counters
 from headrace.metadata.applier import Outcome
+from headrace.metadata.entries import Entry
 from headrace.metadata.events import TopicCreated, TopicDeleted
 from headrace.metadata.image import Image
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.metadata.state import Topic
+from headrace.replication.isr_changes import IsrChanges
 from headrace.replication.partition import Partition
 from headrace.replication.replicas import Replicas
 from headrace.replication.topic_settings import TopicSettings
@@ -38,6 +40,13 @@ TURNS = (1, 2, 5)
 """How long threads take."""
 SLOW_TURNS = 30
 """Longer than a topic takes to be made again."""
+
+
+class _NoQuorum:
+    """Nobody proposes: every partition has one replica."""
+
+    async def propose_for_outcome(self, change: Entry) -> Outcome:
+        raise NotImplementedError
 
 
 class Promises:
@@ -107,6 +116,7 @@ class Node:
             lambda: self.image,
             self._look_up_settings,
             Counters(),
+            around=IsrChanges(ME, lambda: self.image, _NoQuorum(), lambda: 30_000),
         )
 
     def _look_up_settings(self, _: TopicName) -> TopicSettings:

@@ -327,7 +327,7 @@ class Journal:
     def __init__(self) -> None:
         self.log = open_log(SimulatedDisk(1), "journal-0", LogSettings(), is_clean=True)
         self.name = "journal"
-        self.produce_waiters: dict[Any, None] = {}
+        self.produce_waiters: dict[Any, int | None] = {}
         self.failure: KafkaError | None = None
         self.is_stalled = False
         self._written: list[CoordinatorRecord] = []

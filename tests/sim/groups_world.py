@@ -354,7 +354,7 @@ class Journal:
         self.log = open_log(SimulatedDisk(world.seed), "journal-0", LogSettings(), is_clean=True)
         self.name = "journal"
         self.epoch = 0
-        self.produce_waiters: dict[Any, None] = {}
+        self.produce_waiters: dict[Any, int | None] = {}
         self.failure: KafkaError | None = None
         self._world = world
 

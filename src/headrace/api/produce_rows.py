@@ -57,7 +57,13 @@ def accept(
         return None
     is_flush_awaited = (log.wants_flush or appended.is_duplicate) and partition.is_flush_awaited
     if is_flush_awaited or (acks == ACKS_ALL and log.high_watermark <= appended.last_offset):
-        return Wait(partition, appended.last_offset + 1, row, is_flush_awaited)
+        return Wait(
+            partition,
+            appended.last_offset + 1,
+            row,
+            is_flush_awaited=is_flush_awaited,
+            is_all=acks == ACKS_ALL,
+        )
     return None
 
 

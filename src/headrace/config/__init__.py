@@ -22,6 +22,7 @@ from headrace.config.loading import load_settings as load_settings
 from headrace.config.raft import *  # noqa: F403
 from headrace.config.registry import SETTINGS as SETTINGS
 from headrace.config.registry import setting as setting
+from headrace.config.replication import *  # noqa: F403
 from headrace.config.setting import DAY_MS as DAY_MS
 from headrace.config.setting import INT32_MAX as INT32_MAX
 from headrace.config.setting import INT64_MAX as INT64_MAX

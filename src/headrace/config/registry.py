@@ -19,6 +19,7 @@ from headrace.config import (
     groups,
     limits,
     raft,
+    replication,
     share,
     storage,
     swim,
@@ -146,7 +147,7 @@ SETTINGS: Final[Mapping[str, AnySetting]] = {
         each.name: each
         for module in (
             *(broker, storage, groups, share, transactions, limits),
-            *(cluster, raft, swim),
+            *(cluster, raft, replication, swim),
         )
         for each in _settings_in(module)
     },

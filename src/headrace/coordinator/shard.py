@@ -48,7 +48,7 @@ class Journal(Protocol):
     """The partition that a shard writes to; this node leads it."""
 
     log: Log
-    produce_waiters: dict[Any, None]
+    produce_waiters: dict[Any, int | None]
 
     @property
     def name(self) -> str: ...

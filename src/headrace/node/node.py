@@ -196,6 +196,7 @@ class Node:
         broker = self.broker
         broker.share_partitions.close()
         self._parts.persister.close()
+        self._parts.isr_changes.close()
         self._parts.peers.close()
         self._parts.roles.close()
         await broker.replicas.stop()
@@ -265,6 +266,7 @@ class Node:
         self.traffic.on_room_changed = self._limit_fetches
         await self._serve(parts.broker)
         await self._enter(cluster, parts.broker)
+        parts.isr_changes.start(lambda: parts.broker.replicas)
         self.upkeep = Upkeep(parts.broker, self.traffic)
         self.upkeep.start()
         self._loop_watch.start()

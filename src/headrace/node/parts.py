@@ -23,6 +23,7 @@ from headrace.loop.turns import Turns
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.replication.fetch_sessions import FetchSessions
+from headrace.replication.isr_changes import IsrChanges
 from headrace.replication.replicas import Replicas
 from headrace.replication.topic_settings import TopicSettings
 from headrace.server.broker import Broker
@@ -50,6 +51,7 @@ class Parts:
     peers: BrokerPeers
     persister: StatePersister
     roles: CoordinatorRoles
+    isr_changes: IsrChanges
     on_clock_moved: tuple[Callable[[], None], ...]
     """The parts whose timers are set again after the clock was moved."""
 
@@ -76,7 +78,10 @@ class Parts:
         def the_broker() -> Broker:
             return parts.broker
 
-        replicas = Replicas(node_id, folder, image, topic_settings, counters)
+        isr_changes = IsrChanges(
+            node_id, image, quorum, lambda: live[config.REPLICA_LAG_TIME_MAX_MS]
+        )
+        replicas = Replicas(node_id, folder, image, topic_settings, counters, around=isr_changes)
         inflating, turns = Inflating(live[config.INFLATING_THREADS]), Turns()
         groups = group_coordinator(live, image, clock)
         peers = BrokerPeers(live.at_start, image)
@@ -150,5 +155,12 @@ class Parts:
             clock=clock,
             counters=counters,
         )
-        parts = cls(broker, peers, persister, roles, (roles.rearm, share_partitions.rearm))
+        parts = cls(
+            broker,
+            peers,
+            persister,
+            roles,
+            isr_changes,
+            (roles.rearm, share_partitions.rearm),
+        )
         return parts

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.log.cutting import delete_records
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.log import Appended, Log
 from headrace.loop.counters import TopicCounters
@@ -17,8 +18,11 @@ from headrace.metadata.state import NO_LEADER
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.records.header import CONTROL_BIT, FLAGS_AT, BatchHeader
 from headrace.records.validation import validate_batch
+from headrace.replication.in_sync import InSync, IsrChange, Position
 
 ANY_LEADER_EPOCH: Final = -1
+ANY_BYTES: Final = 2**62
+"""As much as any reader waits for."""
 
 
 class FetchWaiter(Protocol):
@@ -32,21 +36,41 @@ class FetchWaiter(Protocol):
 
 
 class ProduceWaiter(Protocol):
-    """A produce that waits for replicas or for the disk."""
+    """Something that waits for replicas or for the disk."""
 
     def on_progress(self) -> None:
         """Check again whether the wait is over."""
+
+
+class Surroundings(Protocol):
+    """What a leader asks about its followers, and where its ISR changes."""
+
+    @property
+    def lag_ms_max(self) -> int: ...
+
+    def now_ms(self) -> int: ...
+
+    def epoch_of(self, node: BrokerId) -> int | None:
+        """Return the epoch of a broker that may be in sync, None if it may not."""
+
+    def registered_epoch(self, node: BrokerId) -> int | None:
+        """Return the epoch of a registered broker, whatever its state."""
+
+    def propose(self, partition: "Partition", change: IsrChange) -> None: ...
 
 
 class Partition:
     """One replica of a partition."""
 
     __slots__ = (
+        "_around",
         "_min_insync_configured",
-        "_replica_count",
+        "_unread_bytes",
         "counters",
         "fetch_waiters",
         "flushing",
+        "followers",
+        "in_sync",
         "index",
         "is_leader",
         "isr",
@@ -54,7 +78,9 @@ class Partition:
         "leader_epoch",
         "log",
         "min_insync_replicas",
+        "partition_epoch",
         "produce_waiters",
+        "replicas",
         "topic",
         "topic_id",
     )
@@ -66,51 +92,78 @@ class Partition:
         topic_id: TopicId,
         log: Log,
         counters: TopicCounters,
+        *,
+        around: Surroundings,
     ) -> None:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.log = log
         self.counters = counters
+        self._around = around
         self.leader: BrokerId = NO_LEADER
         self.leader_epoch = LeaderEpoch(-1)
         self.is_leader = False
+        self.partition_epoch = -1
+        self.replicas: tuple[BrokerId, ...] = ()
         self.isr: tuple[BrokerId, ...] = ()
-        self._replica_count = 1
+        """As the metadata log has it."""
+        self.in_sync: InSync | None = None
+        """The followers, if this node leads and there are any."""
         self._min_insync_configured = 1
         self.min_insync_replicas = 1
         """How many in-sync replicas acks=all needs: never more than there are replicas."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
-        self.produce_waiters: dict[ProduceWaiter, None] = {}
+        """Consumers, which may read up to the high watermark."""
+        self.followers: dict[FetchWaiter, None] = {}
+        """Sessions of followers, which read up to the end."""
+        self.produce_waiters: dict[ProduceWaiter, int | None] = {}
+        """Each with the high watermark that it waits for; None is told of every step."""
+        self._unread_bytes = 0
+        """What was appended since the high watermark moved."""
         self.flushing: asyncio.Task[None] | None = None
 
     # Roles
 
     def become(self, row: PartitionRow, node_id: BrokerId) -> None:
         """Take the role from the image."""
-        self.isr = row.isr
-        self._replica_count = len(row.replicas)
-        self.require_in_sync(self._min_insync_configured)
+        self.isr, self.replicas = row.isr, row.replicas
+        self.partition_epoch = row.partition_epoch
+        self._limit_in_sync()
         if (row.leader, row.leader_epoch) == (self.leader, self.leader_epoch):
+            if self.in_sync is not None:
+                self.in_sync.altered(row)
+            elif self.is_leader and len(row.replicas) > 1:
+                self.in_sync = self._begin_in_sync(row)
             self._advance()
             return
         self.leader, self.leader_epoch = row.leader, row.leader_epoch
         self.is_leader = row.leader == node_id
+        self.in_sync = None
         if self.is_leader:
             self.log.begin_leader_epoch(row.leader_epoch)
+            if len(row.replicas) > 1:
+                self.in_sync = self._begin_in_sync(row)
             self._advance()
         self.tell_of_change()
+
+    def _begin_in_sync(self, row: PartitionRow) -> InSync:
+        return InSync(
+            row.leader, row, start_offset=self.log.end_offset, now_ms=self._around.now_ms()
+        )
 
     def stop(self) -> None:
         """Stop serving: the partition moves away or is deleted. Call `tell_of_change` next."""
         self.is_leader = False
         self.leader = NO_LEADER
+        self.in_sync = None
 
     def tell_of_change(self) -> None:
         """Wake all waiters of this partition."""
-        for fetch in tuple(self.fetch_waiters):
+        for fetch in (*self.fetch_waiters, *self.followers):
             fetch.on_change(self)
-        self._tell_producers()
+        for waiter in tuple(self.produce_waiters):
+            waiter.on_progress()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """Compare a client's leader epoch with the current one."""
@@ -123,7 +176,97 @@ class Partition:
     def require_in_sync(self, min_insync_replicas: int) -> None:
         """Set min.insync.replicas; it counts for acks=all up to the number of replicas."""
         self._min_insync_configured = min_insync_replicas
-        self.min_insync_replicas = min(min_insync_replicas, self._replica_count)
+        before = self.min_insync_replicas
+        self._limit_in_sync()
+        if self.min_insync_replicas < before:
+            self._advance()
+
+    def _limit_in_sync(self) -> None:
+        self.min_insync_replicas = min(self._min_insync_configured, max(len(self.replicas), 1))
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether as many replicas are in sync as acks=all needs."""
+        return len(self.isr) >= self.min_insync_replicas
+
+    # Followers
+
+    def check_follower(self, node: BrokerId, broker_epoch: int) -> ErrorCode:
+        """Return whether a node may fetch from here as a follower, in a life of it."""
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if node not in self.replicas or node == self.leader:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH  # it may know of a change that is on its way here
+        registered = self._around.registered_epoch(node)
+        if registered is None or broker_epoch < registered:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE
+
+    def on_fetched(
+        self, node: BrokerId, broker_epoch: int, offset: int, log_start_offset: int
+    ) -> None:
+        """Note a follower's fetch, which is in range and does not diverge.
+
+        It has every record below the offset that it asks for, so more may be committed, and it may
+        be in sync.
+        """
+        in_sync, around = self.in_sync, self._around
+        if in_sync is None:
+            return
+        before = in_sync.position_of(node)
+        position = Position(broker_epoch, offset, log_start_offset)
+        in_sync.fetched(node, position, end_offset=self.log.end_offset, now_ms=around.now_ms())
+        if node not in in_sync.isr and in_sync.pending is None:
+            change = in_sync.plan_join(node, self.log.high_watermark, around.epoch_of)
+            if change is not None:
+                around.propose(self, change)
+        if position != before:
+            self._advance()
+
+    def drop_lagging(self) -> None:
+        """Ask for a smaller ISR if followers have been behind for too long."""
+        in_sync, around = self.in_sync, self._around
+        if in_sync is not None and len(in_sync.isr) > 1:
+            change = in_sync.plan_shrink(
+                self.log.end_offset, around.now_ms(), around.lag_ms_max, around.epoch_of
+            )
+            if change is not None:
+                around.propose(self, change)
+        if in_sync is not None:
+            self._advance()  # one that was about to join may not be any more
+
+    def is_pending(self, change: IsrChange) -> bool:
+        """Return whether a change of the ISR that was asked for is still to be decided."""
+        in_sync = self.in_sync
+        return (
+            in_sync is not None
+            and in_sync.pending == change.isr
+            and self.leader_epoch == change.leader_epoch
+            and self.partition_epoch == change.partition_epoch
+        )
+
+    def refuse_isr(self, change: IsrChange) -> None:
+        """Take back a change of the ISR that the metadata log has refused."""
+        if self.in_sync is not None and self.leader_epoch == change.leader_epoch:
+            self.in_sync.refused(change)
+            self._advance()
+
+    @property
+    def low_watermark(self) -> int:
+        """Below this no replica in sync has records any more."""
+        start_offset = self.log.start_offset
+        return start_offset if self.in_sync is None else self.in_sync.low_watermark(start_offset)
+
+    def follow(self, high_watermark: int, log_start_offset: int) -> None:
+        """Take the leader's high watermark and start of the log, as a follower."""
+        log = self.log
+        reached = min(high_watermark, log.end_offset)
+        if reached > log.high_watermark:
+            log.advance_high_watermark(reached)
+            for waiter in tuple(self.fetch_waiters):
+                waiter.on_change(self)
+        if log_start_offset > log.start_offset:
+            delete_records(log, min(log_start_offset, log.high_watermark))
 
     # Appending
 
@@ -134,7 +277,7 @@ class Partition:
         batch must be validated in a thread and then passed to `append_validated`.
         """
         if needs_replicas and len(self.isr) < self.min_insync_replicas:
-            raise self._too_few_replicas()
+            raise self.too_few_replicas()
         header, batch = validate_batch(records, self.log.settings.rules, now_ms)
         return self._append(header, batch, now_ms)
 
@@ -143,7 +286,7 @@ class Partition:
     ) -> Appended:
         """Append a client's batch that a thread has validated; raise KafkaError if refused."""
         if needs_replicas and len(self.isr) < self.min_insync_replicas:
-            raise self._too_few_replicas()
+            raise self.too_few_replicas()
         return self._append(header, batch, now_ms)
 
     def _append(self, header: BatchHeader, batch: memoryview, now_ms: int) -> Appended:
@@ -157,21 +300,24 @@ class Partition:
             self.on_appended(len(batch))
         return appended
 
-    def _too_few_replicas(self) -> KafkaError:
+    def too_few_replicas(self, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> KafkaError:
         return KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
+            code,
             f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync; "
             f"min.insync.replicas asks for {self.min_insync_replicas}",
         )
 
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
         """Append a batch that this node made; raise KafkaError if it is refused."""
+        if len(self.isr) < self.min_insync_replicas:
+            raise self.too_few_replicas()
         appended = self.log.append_own(
             batch, leader_epoch=self.leader_epoch, transaction_version=transaction_version
         )
         self.on_appended(len(batch))
         if batch[FLAGS_AT] & CONTROL_BIT:
             # It moves the last stable offset past records that were counted when appended.
+            self._unread_bytes = ANY_BYTES
             for waiter in tuple(self.fetch_waiters):
                 waiter.on_change(self)
         return appended
@@ -182,15 +328,20 @@ class Partition:
         Where flush.messages is reached that waits for the disk: readers, and coordinators that
         answer by the watermark, are not to see what a crash would take back.
         """
-        if len(self.isr) == 1:
-            log = self.log
-            if log.wants_flush and self.is_flush_awaited:
-                self.flush_soon()
-                return
+        log = self.log
+        if self.in_sync is not None:
+            self._unread_bytes += byte_count
+            for follower in self.followers:
+                follower.on_more(self, byte_count)
+        if log.wants_flush and self.is_flush_awaited:
+            self.flush_soon()
+        elif self.in_sync is None:
             log.advance_high_watermark(log.end_offset)
             if self.fetch_waiters:
                 for waiter in tuple(self.fetch_waiters):
                     waiter.on_more(self, byte_count)
+        elif len(self.isr) == 1:
+            self._advance()
 
     @property
     def is_flush_awaited(self) -> bool:
@@ -225,16 +376,29 @@ class Partition:
                 waiter.on_change(self)
 
     def _tell_producers(self) -> None:
-        for waiter in tuple(self.produce_waiters):
-            waiter.on_progress()
+        reached = self.log.high_watermark
+        for waiter, offset in tuple(self.produce_waiters.items()):
+            if offset is None or offset <= reached:
+                waiter.on_progress()
 
     def _advance(self) -> None:
         """Move the high watermark as far as the replicas in sync and flush.messages allow."""
-        if self.is_leader and len(self.isr) == 1:
-            log = self.log
-            reached = log.recovery_point if self.is_flush_awaited else log.end_offset
+        if not self.is_leader:
+            return
+        log, in_sync, around = self.log, self.in_sync, self._around
+        reached = log.recovery_point if self.is_flush_awaited else log.end_offset
+        if in_sync is None:
             log.advance_high_watermark(max(reached, log.high_watermark))
-            self._tell_producers()
+        elif len(self.isr) >= self.min_insync_replicas:
+            reached = in_sync.high_watermark(
+                reached, around.now_ms(), around.lag_ms_max, around.epoch_of
+            )
+            if reached > log.high_watermark:
+                log.advance_high_watermark(reached)
+                byte_count, self._unread_bytes = self._unread_bytes, 0
+                for waiter in tuple(self.fetch_waiters):
+                    waiter.on_more(self, byte_count)
+        self._tell_producers()
 
     @property
     def name(self) -> str:

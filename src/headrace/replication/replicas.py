@@ -1,9 +1,10 @@
 """The partitions of this node, which follow the image.
 
-Events of the metadata log mark partitions that may have changed; one task then brings each marked
-partition in line with the current image: create a log, take a role, stop, delete. So it does not
-matter how many entries were applied in the meantime, and at startup everything is marked. A
-partition that left the image is out of service at once; only its files wait for the task.
+A partition that is here takes its role as soon as the entry is applied that says so, and one that
+left the image is out of service at once. What concerns files is done by a task: events of the
+metadata log mark partitions, and the task brings each marked one in line with the current image:
+create a log and take a role, or delete. So it does not matter how many entries were applied in the
+meantime, and at startup everything is marked.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from headrace.metadata.events import (
 from headrace.metadata.image import Image
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.metadata.state import ResourceType
-from headrace.replication.partition import Partition
+from headrace.replication.partition import Partition, Surroundings
 from headrace.replication.topic_settings import SettingsOfTopics, TopicSettings
 
 SETTLED_AT_ONCE_MAX: Final = 500
@@ -82,6 +83,8 @@ class Replicas:
         image_of: Callable[[], Image],
         settings_of: Callable[[TopicName], TopicSettings],
         counters: Counters,
+        *,
+        around: Surroundings,
     ) -> None:
         self.listeners: list[RoleListener] = []
         self.before_deletion: list[Callable[[Log], Awaitable[None]]] = []
@@ -91,6 +94,7 @@ class Replicas:
         self._image_of = image_of
         self._settings = SettingsOfTopics(settings_of, self._partitions_of)
         self._counters = counters
+        self._around = around
         self._by_name: dict[TopicPartition, Partition] = {}
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._marked: dict[TopicPartition, None] = {}
@@ -206,7 +210,8 @@ class Replicas:
                 LeaderChanged(name=name, partition=index)
                 | ReplicasChanged(name=name, partition=index)
             ):
-                self._mark(name, range(index, index + 1))
+                if not self._take_role_now(name, index):
+                    self._mark(name, range(index, index + 1))
             case TopicDeleted(name=name, topic_id=topic_id, partition_count=count):
                 for each in range(count):
                     self._withdraw(name, topic_id, PartitionIndex(each))
@@ -217,6 +222,17 @@ class Replicas:
                 self._settings.note_changed(TopicName(name))
             case ConfigsChanged(resource_type=ResourceType.BROKER):
                 self._settings.note_all_changed(topic for topic, _ in self._by_name)
+
+    def _take_role_now(self, topic: TopicName, index: PartitionIndex) -> bool:
+        """Let a partition that stays here take its role; return whether it does."""
+        partition, row = self._by_name.get((topic, index)), self._row((topic, index))
+        known = self._image_of().topic(topic)
+        if partition is None or row is None or known is None:
+            return False
+        if known.topic_id != partition.topic_id:
+            return False
+        self._take_role(partition, row)
+        return True
 
     def _mark(self, topic: TopicName, indexes: range) -> None:
         for index in indexes:
@@ -410,7 +426,9 @@ class Replicas:
 
     def _add(self, key: TopicPartition, topic_id: TopicId, log: Log) -> Partition:
         topic, index = key
-        partition = Partition(topic, index, topic_id, log, self._counters.topic(topic))
+        partition = Partition(
+            topic, index, topic_id, log, self._counters.topic(topic), around=self._around
+        )
         self._settings.configure(partition)
         self._by_name[key] = partition
         self._by_id[topic_id, index] = partition

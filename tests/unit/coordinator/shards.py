@@ -85,7 +85,7 @@ class Journal:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.name = "journal"
-        self.produce_waiters: dict[Any, None] = {}
+        self.produce_waiters: dict[Any, int | None] = {}
         self.is_replicated = True
         self.failure: KafkaError | None = None
         self._next_failure: KafkaError | None = None
