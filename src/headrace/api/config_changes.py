@@ -22,6 +22,7 @@ from headrace.config.values import shorten, split
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.eligible import MIN_INSYNC_REPLICAS
 from headrace.metadata.state import ResourceType
 from headrace.server import loggers
 from headrace.server.broker import Broker
@@ -206,6 +207,12 @@ def _check_topic(broker: Broker, name: str, after: Mapping[str, str]) -> None:
 def _check_broker(broker: Broker, name: str, changes: Changes, after: Mapping[str, str]) -> None:
     if name != CLUSTER_DEFAULT:
         require_this_node(broker, name)
+        if changes.get(MIN_INSYNC_REPLICAS) is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIN_INSYNC_REPLICAS} of one broker cannot be set: eligible leader replicas need "
+                "one value for all of them; set it for the cluster (the default broker) or a topic",
+            )
     try:
         for key, value in changes.items():
             if value is not None:

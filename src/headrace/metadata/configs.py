@@ -7,6 +7,7 @@ version may know more of them, and an older log must stay readable.
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
 from headrace.metadata.ddl import SetClusterId, SetConfigs, SetFeature
+from headrace.metadata.eligible import ALL_BROKERS, MIN_INSYNC_REPLICAS
 from headrace.metadata.entries import ClusterVersionBump
 from headrace.metadata.errors import refuse
 from headrace.metadata.events import (
@@ -17,6 +18,7 @@ from headrace.metadata.events import (
     FeatureChanged,
 )
 from headrace.metadata.image import Image
+from headrace.metadata.partitions import clear_eligible
 from headrace.metadata.state import ResourceType
 
 
@@ -42,7 +44,24 @@ def set_configs(image: Image, ddl: SetConfigs) -> list[Event]:
         image.state.configs.pop(key, None)
     if topic is not None:
         topic.version += 1
-    return [ConfigsChanged(ddl.resource_type, ddl.resource_name, tuple(changed))]
+    events: list[Event] = [ConfigsChanged(ddl.resource_type, ddl.resource_name, tuple(changed))]
+    if MIN_INSYNC_REPLICAS in changed:
+        events += _clear_eligible(image, *key)
+    return events
+
+
+def _clear_eligible(image: Image, resource_type: ResourceType, name: str) -> list[Event]:
+    """Empty the ELRs that were made with another min.insync.replicas."""
+    if resource_type is ResourceType.TOPIC:
+        return clear_eligible(image, (TopicName(name),))
+    if resource_type is not ResourceType.BROKER or name != ALL_BROKERS:
+        return []
+    inheriting = [
+        topic
+        for topic in image.topics_with_elr()
+        if MIN_INSYNC_REPLICAS not in image.configs(ResourceType.TOPIC, topic)
+    ]
+    return clear_eligible(image, inheriting)
 
 
 def set_feature(image: Image, ddl: SetFeature) -> list[Event]:

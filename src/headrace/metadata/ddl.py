@@ -69,7 +69,14 @@ class AddPartitions(_Ddl, frozen=True):
 class ChangePartition(_Ddl, frozen=True):
     """Change what is not None; refused if an expected epoch has passed.
 
-    A leader that is given, even the same, begins a new leader epoch.
+    A leader that is given, even the same, begins a new leader epoch. So does a replica that leaves.
+
+    `isr_epochs` has the broker epoch of each member of `isr`: refused if one has registered again
+    since, or if one that is new to the ISR is fenced or shutting down (KIP-841, KIP-903). -1 is an
+    epoch that the leader does not know; only a member that stays may have it.
+
+    The ELR follows from the ISR; `elr` is given only to name those who still may be in it, and
+    `last_known_elr` has no effect.
     """
 
     topic_id: Id
@@ -84,6 +91,7 @@ class ChangePartition(_Ddl, frozen=True):
     elr: Replicas | None = None
     last_known_elr: Replicas | None = None
     is_recovering: bool | None = None
+    isr_epochs: tuple[int, ...] | None = None
 
 
 class SetClusterId(_Ddl, frozen=True):

@@ -49,6 +49,7 @@ class Image:
         "_brokers_by_name",
         "_leader_counts",
         "_migrations_by_vshard",
+        "_partitions_with_elr",
         "_prefix_lengths",
         "_slots",
         "_topics",
@@ -67,6 +68,7 @@ class Image:
         self._vshards_by_broker: dict[BrokerId, set[int]] = {}
         """The partitions of which each broker has a replica."""
         self._leader_counts: dict[BrokerId, int] = {}
+        self._partitions_with_elr: dict[TopicName, set[int]] = {}
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         self._brokers_by_name = {
             broker.node_name: broker for broker in self.state.brokers.values() if broker.node_name
@@ -118,6 +120,15 @@ class Image:
             slot = self._slots.get(vshard_id)
             if slot is not None:
                 yield slot
+
+    def topics_with_elr(self) -> list[TopicName]:
+        """Return the topics that have eligible leader replicas outside of an ISR."""
+        return sorted(self._partitions_with_elr)
+
+    def partitions_with_elr(self, name: TopicName) -> list[Slot]:
+        """Return a topic's partitions that have eligible leader replicas outside of the ISR."""
+        indexes = self._partitions_with_elr.get(name, ())
+        return [Slot(self._topics[name], PartitionIndex(each)) for each in sorted(indexes)]
 
     def replica_count(self, broker_id: BrokerId) -> int:
         return len(self._vshards_by_broker.get(broker_id, ()))
@@ -232,6 +243,7 @@ class Image:
     def remove_topic(self, topic: Topic) -> None:
         del self._topics[topic.name]
         del self._topics_by_id[topic.topic_id]
+        self._partitions_with_elr.pop(topic.name, None)
         for partition in topic.partitions:
             del self._slots[partition.vshard_id]
             self._leave_brokers(partition)
@@ -243,6 +255,8 @@ class Image:
         if partition.replicas != former.replicas:
             self._leave_brokers(former)
             self._place_on_brokers(partition)
+        if bool(partition.elr) != bool(former.elr):
+            self._index_elr(topic, index, has_elr=bool(partition.elr))
         self._count_leader(former, -1)
         self._count_leader(partition, 1)
 
@@ -297,7 +311,18 @@ class Image:
             partition = topic.partitions[index]
             self._slots[partition.vshard_id] = Slot(topic, PartitionIndex(index))
             self._place_on_brokers(partition)
+            if partition.elr:
+                self._index_elr(topic, index, has_elr=True)
             self._count_leader(partition, 1)
+
+    def _index_elr(self, topic: Topic, index: int, *, has_elr: bool) -> None:
+        indexes = self._partitions_with_elr.setdefault(topic.name, set())
+        if has_elr:
+            indexes.add(index)
+            return
+        indexes.discard(index)
+        if not indexes:
+            del self._partitions_with_elr[topic.name]
 
     def _place_on_brokers(self, partition: Partition) -> None:
         for broker_id in partition.replicas:

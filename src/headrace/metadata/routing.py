@@ -64,7 +64,7 @@ def remove_member(image: Image, group_id: int, node_id: int) -> list[Event]:
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"node {node_id} has the only copy of {topic.name}-{index}: add a replica first",
         )
-    fields = ("replicas", "isr", "adding", "removing", "elr", "last_known_elr")
+    fields = ("replicas", "isr", "adding", "removing")
     changes: dict[str, object] = {
         field: tuple(each for each in former if each != node_id)
         for field in fields
@@ -76,15 +76,11 @@ def remove_member(image: Image, group_id: int, node_id: int) -> list[Event]:
 
 
 def is_last_copy(image: Image, group_id: int, node_id: int) -> bool:
-    """Return whether no other member of a partition's group has everything committed.
-
-    If the ISR is empty, that is the member that left it last with everything (KIP-966).
-    """
+    """Return whether no other member of a partition's group has everything committed."""
     topic, index = require_slot(image, group_id)
     partition = topic.partitions[index]
-    complete = partition.isr or partition.elr or partition.last_known_elr
     others = [each for each in partition.replicas if each != node_id]
-    return complete == (node_id,) or all(each in partition.adding for each in others)
+    return partition.isr == (node_id,) or all(each in partition.adding for each in others)
 
 
 def require_slot(image: Image, group_id: int) -> Slot:

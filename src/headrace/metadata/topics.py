@@ -32,6 +32,7 @@ from headrace.metadata.state import Partition, ResourceType, Topic
 
 TOPIC_PARTITIONS_MAX: Final = 1_000_000
 """No setting: nodes that disagreed would differ."""
+UNKNOWN_BROKER_EPOCH: Final = -1
 
 
 def create_topic(image: Image, ddl: CreateTopic) -> list[Event]:
@@ -116,6 +117,8 @@ def change_partition(image: Image, ddl: ChangePartition) -> list[Event]:
         )
     if ddl.replicas is not None:
         _check_registered(image, name, set(ddl.replicas).difference(current.replicas))
+    if ddl.isr_epochs is not None:
+        _check_in_sync(image, name, ddl, current)
     changes = {field: value for field in _CHANGEABLE if (value := getattr(ddl, field)) is not None}
     return set_partition(image, topic, ddl.partition, **changes)
 
@@ -167,6 +170,30 @@ def _check_registered(image: Image, name: str, brokers: set[BrokerId]) -> None:
         )
 
 
+def _check_in_sync(image: Image, name: str, ddl: ChangePartition, current: Partition) -> None:
+    """Refuse an ISR with a former life of a broker, or with a new member that is about to go."""
+    isr, epochs = ddl.isr or (), ddl.isr_epochs or ()
+    if len(isr) != len(epochs):
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"{name}: an ISR of {len(isr)} members has as many broker epochs, not {len(epochs)}",
+        )
+    for broker_id, epoch in zip(isr, epochs, strict=True):
+        broker = image.broker(broker_id)
+        is_new = broker_id not in current.isr
+        if broker is None:
+            reason = "is not registered"
+        elif broker.broker_epoch != epoch and (is_new or epoch != UNKNOWN_BROKER_EPOCH):
+            reason = f"is in broker epoch {broker.broker_epoch}, not {epoch}"
+        elif is_new and (broker.is_fenced or broker.is_shutting_down):
+            reason = "is fenced" if broker.is_fenced else "is shutting down"
+        else:
+            continue
+        raise refuse(
+            ErrorCode.INELIGIBLE_REPLICA, f"{name}: broker {broker_id} of the ISR {reason}"
+        )
+
+
 _CHANGEABLE: Final = (
     "leader",
     "isr",
@@ -174,6 +201,5 @@ _CHANGEABLE: Final = (
     "adding",
     "removing",
     "elr",
-    "last_known_elr",
     "is_recovering",
 )

@@ -200,3 +200,9 @@ def test_a_broker_cannot_be_told_any_number_of_configs(node: Harness) -> None:
     play(node, one(BROKER, "1", *lines(500, 1), code=INVALID_REQUEST))
     play(node, one(BROKER, "1", ("no.such.0", DELETE, None), code=NONE))
     play(node, one(BROKER, "1", *lines(500, 1), code=NONE))
+
+
+def test_one_broker_has_no_min_isr_of_its_own(node: Harness) -> None:
+    play(node, one(BROKER, "1", ("min.insync.replicas", SET, "2"), code=INVALID_CONFIG))
+    play(node, one(BROKER, "1", ("min.insync.replicas", DELETE, None), code=NONE))
+    play(node, one(BROKER, "", ("min.insync.replicas", SET, "2"), code=NONE))

@@ -6,9 +6,11 @@ from headrace.metadata import topics
 from headrace.metadata.ddl import (
     AddPartitions,
     Assignment,
+    ChangeBroker,
     ChangePartition,
     CreateTopic,
     DeleteTopic,
+    RegisterBroker,
     SetConfigs,
     UnregisterBroker,
 )
@@ -138,8 +140,8 @@ def test_an_unclean_leader_is_the_whole_isr_and_recovers() -> None:
     cluster = with_orders(assign(1, 2, 3, isr=(1,)))
     cluster.propose(ChangePartition(ORDERS_ID, FIRST, leader=3, isr=brokers(3), is_recovering=True))
     assert cluster.partition().is_recovering
-    cluster.propose(ChangePartition(ORDERS_ID, FIRST, is_recovering=False, elr=brokers(1)))
-    assert (cluster.partition().is_recovering, cluster.partition().elr) == (False, (1,))
+    cluster.propose(ChangePartition(ORDERS_ID, FIRST, is_recovering=False))
+    assert (cluster.partition().is_recovering, cluster.partition().isr) == (False, (3,))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +154,10 @@ def test_an_unclean_leader_is_the_whole_isr_and_recovers() -> None:
         (ChangePartition(ORDERS_ID, FIRST, leader=4), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (ChangePartition(ORDERS_ID, FIRST, isr=brokers(2)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (
+            ChangePartition(ORDERS_ID, FIRST, leader=NO_LEADER, isr=()),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        (
             ChangePartition(ORDERS_ID, FIRST, adding=brokers(9)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
@@ -163,6 +169,62 @@ def test_an_unclean_leader_is_the_whole_isr_and_recovers() -> None:
 )
 def test_changes_of_a_partition_that_are_refused(change: ChangePartition, code: ErrorCode) -> None:
     with_orders().refuses_with(code, change)
+
+
+def test_a_replica_that_leaves_begins_a_leader_epoch_and_one_that_comes_does_not() -> None:
+    cluster = with_orders()
+    shrunk = ChangePartition(ORDERS_ID, FIRST, isr=brokers(1))
+    grown = ChangePartition(ORDERS_ID, FIRST, isr=brokers(1, 2))
+    added = ChangePartition(ORDERS_ID, FIRST, replicas=brokers(1, 2, 3, 4), adding=brokers(4))
+    for change in (shrunk, grown, added):
+        (event,) = cluster.propose(change).events
+        assert isinstance(event, ReplicasChanged)
+    assert cluster.partition().leader_epoch == 0
+    gone = ChangePartition(ORDERS_ID, FIRST, replicas=brokers(1, 2), adding=())
+    assert cluster.propose(gone).events == (
+        LeaderChanged(ORDERS, ORDERS_ID, FIRST, BrokerId(1), LeaderEpoch(1)),
+    )
+    assert (cluster.partition().leader, cluster.partition().leader_epoch) == (1, 1)
+
+
+def test_only_the_present_life_of_a_broker_that_stays_joins_an_isr() -> None:
+    cluster = with_orders(assign(1, 2, 3, isr=(1,)))
+    epochs = {}
+    for broker_id in (1, 2, 3):
+        register = RegisterBroker(broker_id, bytes([broker_id] * 16), (), is_fenced=False)
+        cluster.propose(register)
+        broker = cluster.image.broker(BrokerId(broker_id))
+        assert broker is not None
+        epochs[broker_id] = broker.broker_epoch
+
+    def joining(broker_id: int, broker_epoch: int) -> ChangePartition:
+        isr_epochs = (epochs[1], broker_epoch)
+        return ChangePartition(ORDERS_ID, FIRST, isr=brokers(1, broker_id), isr_epochs=isr_epochs)
+
+    for epoch in (epochs[2] - 1, epochs[2] + 1, -1):
+        cluster.refuses_with(ErrorCode.INELIGIBLE_REPLICA, joining(2, epoch))
+    cluster.propose(ChangeBroker(2, epochs[2], is_fenced=True))
+    cluster.refuses_with(ErrorCode.INELIGIBLE_REPLICA, joining(2, epochs[2]))
+    cluster.propose(ChangeBroker(2, epochs[2], is_fenced=False))
+    cluster.propose(ChangeBroker(3, epochs[3], is_shutting_down=True))
+    cluster.refuses_with(ErrorCode.INELIGIBLE_REPLICA, joining(3, epochs[3]))
+    cluster.propose(joining(2, epochs[2]))
+    assert cluster.partition().isr == (1, 2)
+
+
+def test_a_member_of_the_isr_may_be_fenced_already_but_not_of_a_former_life() -> None:
+    cluster = with_orders()
+    stays = ChangePartition(ORDERS_ID, FIRST, isr=brokers(1, 2), isr_epochs=(0, 0))
+    cluster.propose(stays)  # the brokers of this image are fenced
+    unknown = ChangePartition(ORDERS_ID, FIRST, isr=brokers(1, 2), isr_epochs=(0, -1))
+    cluster.propose(unknown)
+    cluster.propose(RegisterBroker(9, b"9" * 16, ()), RegisterBroker(2, b"2" * 16, ()))
+    cluster.refuses_with(ErrorCode.INELIGIBLE_REPLICA, stays)
+
+
+def test_an_isr_has_as_many_broker_epochs_as_members() -> None:
+    change = ChangePartition(ORDERS_ID, FIRST, isr=brokers(1, 2), isr_epochs=(0,))
+    with_orders().refuses_with(ErrorCode.INVALID_REQUEST, change)
 
 
 def test_a_leader_of_the_past_changes_no_isr() -> None:
