@@ -45,8 +45,10 @@ class IsrChange(NamedTuple):
     """The broker epoch of each member."""
     partition_epoch: int
     leader_epoch: LeaderEpoch
-    is_join: bool
+    is_join: bool = False
     """Whether a follower joins; others leave."""
+    leader: BrokerId | None = None
+    """Who is to lead in place of this node, if it gives up."""
 
 
 class _Follower:
@@ -208,11 +210,27 @@ class InSync:
         )
         return None if len(kept) == len(self.isr) else self._plan(kept, epoch_of)
 
+    def plan_resignation(
+        self, preferred: tuple[BrokerId, ...], epoch_of: BrokerEpochs
+    ) -> IsrChange | None:
+        """Plan that this node, which cannot write, leaves the ISR and another one leads."""
+        kept = tuple(node for node in self.isr if node != self._node and epoch_of(node) is not None)
+        heir = next((node for node in preferred if node in kept), None)
+        if heir is None or self.pending is not None:
+            return None
+        change = self._plan(kept, epoch_of)
+        return None if change is None else change._replace(leader=heir)
+
     def _plan(self, isr: tuple[BrokerId, ...], epoch_of: BrokerEpochs) -> IsrChange | None:
         """Return a change if every member may be in sync; the controller removes the others."""
         epochs = tuple(map(epoch_of, isr))
         if None in epochs:
             return None
         self.pending = isr
-        is_join = len(isr) > len(self.isr)
-        return IsrChange(isr, epochs, self._partition_epoch, self._leader_epoch, is_join)  # type: ignore[arg-type]
+        return IsrChange(
+            isr,
+            epochs,  # type: ignore[arg-type]
+            self._partition_epoch,
+            self._leader_epoch,
+            is_join=len(isr) > len(self.isr),
+        )

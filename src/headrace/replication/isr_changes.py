@@ -87,6 +87,11 @@ class IsrChanges:
         if self._proposing is None:
             self._proposing = self._tasks.start(self._propose_all())
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a change is still to be decided."""
+        return self._proposing is not None
+
     # Tasks
 
     def start(self, partitions: Callable[[], Iterable[Partition]]) -> None:
@@ -157,6 +162,7 @@ def _entry(partition: Partition, change: IsrChange) -> CatalogDdl:
                 partition.index,
                 expected_partition_epoch=change.partition_epoch,
                 expected_leader_epoch=change.leader_epoch,
+                leader=change.leader,
                 isr=change.isr,
                 isr_epochs=change.epochs,
             )

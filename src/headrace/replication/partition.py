@@ -6,6 +6,7 @@ change with plain calls: no task, no future.
 """
 
 import asyncio
+import logging
 from typing import Final, Protocol
 
 from headrace.errors import ErrorCode, KafkaError
@@ -23,6 +24,8 @@ from headrace.replication.in_sync import InSync, IsrChange, Position
 ANY_LEADER_EPOCH: Final = -1
 ANY_BYTES: Final = 2**62
 """As much as any reader waits for."""
+
+logger = logging.getLogger(__name__)
 
 
 class FetchWaiter(Protocol):
@@ -235,6 +238,17 @@ class Partition:
         if in_sync is not None:
             self._advance()  # one that was about to join may not be any more
 
+    def give_up(self) -> None:
+        """Ask that another replica leads: this one's disk is full, or fails."""
+        if self.in_sync is not None:
+            change = self.in_sync.plan_resignation(self.replicas, self._around.epoch_of)
+            if change is not None:
+                logger.warning(
+                    "%s cannot be written (%s): node %s is to lead it",
+                    *(self.name, self.log.failure, change.leader),
+                )
+                self._around.propose(self, change)
+
     def is_pending(self, change: IsrChange) -> bool:
         """Return whether a change of the ISR that was asked for is still to be decided."""
         in_sync = self.in_sync
@@ -290,9 +304,13 @@ class Partition:
         return self._append(header, batch, now_ms)
 
     def _append(self, header: BatchHeader, batch: memoryview, now_ms: int) -> Appended:
-        appended = self.log.append_validated(
-            header, batch, leader_epoch=self.leader_epoch, now_ms=now_ms
-        )
+        try:
+            appended = self.log.append_validated(
+                header, batch, leader_epoch=self.leader_epoch, now_ms=now_ms
+            )
+        except ReadOnlyLog:
+            self.give_up()
+            raise
         if not appended.is_duplicate:
             counters = self.counters
             counters.bytes_in += len(batch)
@@ -311,9 +329,13 @@ class Partition:
         """Append a batch that this node made; raise KafkaError if it is refused."""
         if len(self.isr) < self.min_insync_replicas:
             raise self.too_few_replicas()
-        appended = self.log.append_own(
-            batch, leader_epoch=self.leader_epoch, transaction_version=transaction_version
-        )
+        try:
+            appended = self.log.append_own(
+                batch, leader_epoch=self.leader_epoch, transaction_version=transaction_version
+            )
+        except ReadOnlyLog:
+            self.give_up()
+            raise
         self.on_appended(len(batch))
         if batch[FLAGS_AT] & CONTROL_BIT:
             # It moves the last stable offset past records that were counted when appended.
@@ -363,6 +385,7 @@ class Partition:
                 await log.flush()
                 self.on_flushed()
         except ReadOnlyLog:
+            self.give_up()
             self._tell_producers()  # the log has the reason
         finally:
             self.flushing = None

@@ -161,9 +161,13 @@ def test_acks_all_is_refused_below_min_insync_replicas_and_acks_1_is_not(harness
     assert only(harness.ask(produce(batch(), acks=-1), 12)).base_offset == 0, "there is only one"
     partition = harness.partition("orders", 0)
     row = harness.topic("orders").partitions[0]
-    partition.become(msgspec.structs.replace(row, replicas=(*row.replicas, 99)), row.leader)
-    row = only(harness.ask(produce(batch(), acks=-1), 12))
-    assert ErrorCode(row.error_code) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+    async def add_replica() -> None:
+        partition.become(msgspec.structs.replace(row, replicas=(*row.replicas, 99)), row.leader)
+
+    harness.run(add_replica())
+    refused = only(harness.ask(produce(batch(), acks=-1), 12))
+    assert ErrorCode(refused.error_code) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert only(harness.ask(produce(batch(), acks=1), 12)).base_offset == 1
 
 

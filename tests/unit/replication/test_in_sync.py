@@ -226,6 +226,20 @@ def test_the_low_watermark_is_the_lowest_start_of_a_member() -> None:
     assert leader.in_sync.low_watermark(5) == 5
 
 
+def test_a_leader_that_cannot_write_leaves_to_the_first_of_the_others() -> None:
+    leader = Leader()
+    del leader.epochs[A]
+    change = leader.in_sync.plan_resignation((ME, A, B), leader.epochs.get)
+    assert change is not None
+    assert (change.leader, change.isr, change.epochs) == (B, (B,), (13,))
+    assert leader.advance() == 0
+
+
+def test_a_leader_that_is_alone_in_the_isr_stays() -> None:
+    leader = Leader(a_row((ME,)))
+    assert leader.in_sync.plan_resignation((ME, A, B), leader.epochs.get) is None
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_happens_committed_records_are_with_every_member(seed: int) -> None:
     """Two followers fetch, lag, are fenced and come back; proposals are applied late or refused."""
