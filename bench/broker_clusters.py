@@ -36,6 +36,8 @@ from headrace.wire.messages.describe_quorum_request import (
     TopicData,
 )
 from headrace.wire.messages.describe_quorum_response import DescribeQuorumResponse
+from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.metadata_response import MetadataResponse, MetadataResponsePartition
 from headrace.wire.schema import Message
 
 NODES: Final = (1, 2, 3)
@@ -69,12 +71,21 @@ class ThreeNodes:
             self.servers[number] = Server(process, port, 0)
 
     def kill(self, number: int) -> None:
+        self.servers.pop(number, None)
         self._processes[number].kill()
         self._processes[number].wait()
 
     def close(self) -> None:
         for number in self._processes:
             self.kill(number)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def cpu_seconds(self) -> float:
+        """Return what all nodes have used."""
+        return sum(server.cpu_seconds() for server in self.servers.values())
 
     def ask(self, number: int, body: Message, response_type: type[M]) -> M:
         async def work() -> M:
@@ -110,9 +121,9 @@ class ThreeNodes:
             time.sleep(POLL_SECONDS)
         sys.exit(f"no cluster of three within {WAIT_SECONDS_MAX} s; see {self._folder}")
 
-    def create_topic(self, number: int, name: str, partitions: int = 1) -> None:
+    def create_topic(self, number: int, name: str, partitions: int = 1, replicas: int = 1) -> None:
         """Create a topic through a node; retry until it is there."""
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
         body = CreateTopicsRequest(topics=[topic], timeout_ms=20_000)
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while time.monotonic() < deadline:
@@ -124,6 +135,16 @@ class ThreeNodes:
                 return
             time.sleep(POLL_SECONDS)
         sys.exit(f"node {number} did not create a topic within {WAIT_SECONDS_MAX} s")
+
+    def partition(self, topic: str) -> MetadataResponsePartition:
+        """Return what a node that is up says of the first partition of a topic."""
+        body = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        for number in self.servers:
+            try:
+                return self.ask(number, body, MetadataResponse).topics[0].partitions[0]
+            except (HeadraceError, IndexError):
+                continue
+        sys.exit(f"no node knows of {topic}")
 
     def _output(self, number: int) -> Path:
         return self._folder / f"{number}.out"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -38,6 +38,16 @@ _PRODUCE_VERSION: Final = 9
 _TOPICS: Final = count()
 
 
+class Measured(Protocol):
+    """A broker, or several, under load."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def cpu_seconds(self) -> float:
+        """Return what all of its processes have used."""
+
+
 class Transfer(NamedTuple):
     """Bytes that went through, how fast, and what the broker spent on them."""
 
@@ -51,14 +61,14 @@ class Latency(NamedTuple):
     p99_us: float
 
 
-def create_topic(server: Server, partitions: int) -> str:
+def create_topic(server: Measured, partitions: int, replicas: int = 1) -> str:
     name = f"bench-{next(_TOPICS)}"
     admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 3})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(LOAD_SECONDS_MAX)
+    admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(LOAD_SECONDS_MAX)
     return name
 
 
-def produce(server: Server, topic: str, *, batch_bytes: int, acks: str) -> Transfer:
+def produce(server: Measured, topic: str, *, batch_bytes: int, acks: str) -> Transfer:
     """Kafka's producer performance tool; its rate after its own warm-up."""
     before = server.cpu_seconds()
     printed = _run_java(
@@ -93,9 +103,9 @@ def consume(server: Server, topic: str, partitions: int) -> Transfer:
     return Transfer(int(size) / 2**20 / float(seconds), gigabytes, spent)
 
 
-def produce_one_by_one(server: Server) -> Latency:
+def produce_one_by_one(server: Measured, replicas: int = 1) -> Latency:
     """Records of 100 bytes by confluent-kafka, each sent when the last one was acknowledged."""
-    topic = create_topic(server, 1)
+    topic = create_topic(server, 1, replicas)
     settings = {"bootstrap.servers": server.bootstrap, "linger.ms": 0, "log_level": 3}
     producer = Producer(settings)
     value = b"x" * SYNC_BYTES
