@@ -116,7 +116,7 @@ class Node:
             lambda: self.image,
             self._look_up_settings,
             Counters(),
-            around=IsrChanges(ME, lambda: self.image, _NoQuorum(), lambda: 30_000),
+            around=IsrChanges(lambda: self.image, _NoQuorum(), lambda: 30_000, Counters()),
         )
 
     def _look_up_settings(self, _: TopicName) -> TopicSettings:

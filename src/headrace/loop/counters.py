@@ -62,6 +62,9 @@ class Counters:
         self.connections_stuck_closed = 0
         """Closed because they read nothing while clients left too much unread."""
         self.undecodable_requests = 0
+        self.isr_expansions = 0
+        self.isr_shrinks = 0
+        """Changes of ISRs that this node, as the leader, asked for and got."""
         self.loop_stalls = 0
         """How often the loop stood still for headrace.loop.stall.warn.ms or longer."""
         self.loop_stall_ns = 0

@@ -79,7 +79,7 @@ class Parts:
             return parts.broker
 
         isr_changes = IsrChanges(
-            node_id, image, quorum, lambda: live[config.REPLICA_LAG_TIME_MAX_MS]
+            image, quorum, lambda: live[config.REPLICA_LAG_TIME_MAX_MS], counters
         )
         replicas = Replicas(node_id, folder, image, topic_settings, counters, around=isr_changes)
         inflating, turns = Inflating(live[config.INFLATING_THREADS]), Turns()

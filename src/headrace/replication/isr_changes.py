@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from headrace.errors import KafkaError
 from headrace.ids import BrokerId
+from headrace.loop.counters import Counters
 from headrace.loop.tasks import Tasks
 from headrace.metadata.applier import Outcome
 from headrace.metadata.ddl import ChangePartition, encode_ddl
@@ -43,20 +44,18 @@ class IsrChanges:
 
     def __init__(
         self,
-        node_id: BrokerId,
         image_of: Callable[[], Image],
         quorum: Quorum,
         lag_ms_max: Callable[[], int],
+        counters: Counters,
     ) -> None:
-        self._node_id = node_id
         self._image_of = image_of
         self._quorum = quorum
         self._lag_ms_max = lag_ms_max
+        self._counters = counters
         self._wanted: dict[Partition, IsrChange] = {}
         self._proposing: asyncio.Task[None] | None = None
         self._tasks = Tasks()
-        self.expansions = 0
-        self.shrinks = 0
 
     # What a partition asks of its surroundings
 
@@ -146,8 +145,8 @@ class IsrChanges:
                 del self._wanted[partition]
             error = refused.get(number)
             if error is None:
-                self.expansions += change.is_join
-                self.shrinks += not change.is_join
+                self._counters.isr_expansions += change.is_join
+                self._counters.isr_shrinks += not change.is_join
                 logger.info("%s: the ISR is %s now", partition.name, list(change.isr))
             else:
                 logger.info("%s: its ISR stays: %s", partition.name, error)

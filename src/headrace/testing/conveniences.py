@@ -8,6 +8,7 @@ from headrace.client import Admin, Consumer, Producer, Start
 from headrace.client.configs import Resource, ResourceType
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.producer import HeadersLike
+from headrace.client.topics import BROKERS_DEFAULT
 
 T = TypeVar("T")
 Value = bytes | str | None
@@ -28,10 +29,18 @@ class Conveniences(ABC):
         """Run a coroutine on a loop of another thread and return its result."""
 
     def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        replicas: int = BROKERS_DEFAULT,
     ) -> str:
-        """Create a topic, ready to use on return; return its name."""
-        self.run(self._create_topic(name, partitions, configs or {}))
+        """Create a topic, ready to use on return; return its name.
+
+        `replicas` is the replication factor, by default that of the broker.
+        """
+        self.run(self._create_topic(name, partitions, configs or {}, replicas))
         return name
 
     def produce(
@@ -70,9 +79,11 @@ class Conveniences(ABC):
         async with Admin(self.bootstrap) as admin:
             await admin.alter_configs(Resource(ResourceType.GROUP, group), set=configs)
 
-    async def _create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    async def _create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str], replicas: int
+    ) -> None:
         async with Admin(self.bootstrap) as admin:
-            await admin.create_topic(name, partitions, configs=configs)
+            await admin.create_topic(name, partitions, configs=configs, replication_factor=replicas)
 
     async def _produce(
         self,

@@ -195,11 +195,12 @@ class NodeCollector(Collector):
         broker = self._node.broker
         partitions = tuple(broker.replicas)
         current = Slice()
-        led, under_min_isr, read_only = 0, 0, 0
+        led, lacking, under_min_isr, read_only = 0, 0, 0, 0
         offline = len(broker.folder.offline)
         for each in partitions:
             if each.is_leader:
                 led += 1
+                lacking += len(each.isr) < len(each.replicas)
                 under_min_isr += _is_under_min_isr(each)
             offline += each.leader == NO_LEADER
             read_only += each.log.failure is not None
@@ -214,6 +215,12 @@ class NodeCollector(Collector):
             "headrace_leader_partitions",
             "Partitions that this node leads (ReplicaManager LeaderCount)",
             led,
+        )
+        yield gauge(
+            "headrace_under_replicated_partitions",
+            "Partitions led here that have replicas which are not in sync "
+            "(ReplicaManager UnderReplicatedPartitions)",
+            lacking,
         )
         yield gauge(
             "headrace_under_min_isr_partitions",
@@ -231,6 +238,16 @@ class NodeCollector(Collector):
             "headrace_read_only_partitions",
             "Partitions whose log is read-only because of a full or failing disk",
             read_only,
+        )
+        yield counter(
+            "headrace_isr_expansions",
+            "Replicas that came into sync with this leader (ReplicaManager IsrExpandsPerSec)",
+            broker.counters.isr_expansions,
+        )
+        yield counter(
+            "headrace_isr_shrinks",
+            "How often this leader dropped replicas that lagged (ReplicaManager IsrShrinksPerSec)",
+            broker.counters.isr_shrinks,
         )
         yield gauge(
             "headrace_metadata_leader",

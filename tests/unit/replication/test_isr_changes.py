@@ -6,6 +6,7 @@ from typing import cast
 
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId
+from headrace.loop.counters import Counters
 from headrace.metadata.applier import Outcome, Refusal
 from headrace.metadata.ddl import ChangePartition, decode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, Entry
@@ -69,7 +70,8 @@ class World:
     def __init__(self) -> None:
         self.image = Image()
         self.quorum = Quorum()
-        self.changes = IsrChanges(ME, lambda: self.image, self.quorum, lambda: 10)
+        self.counters = Counters()
+        self.changes = IsrChanges(lambda: self.image, self.quorum, lambda: 10, self.counters)
 
     def propose(self, led: Led, *isr: BrokerId) -> IsrChange:
         change = IsrChange(isr, tuple(isr), 7, LeaderEpoch(3), is_join=len(isr) > 1)
@@ -95,7 +97,7 @@ def test_what_is_asked_for_together_is_proposed_together() -> None:
         first = world.quorum.proposals[0][0]
         assert (first.isr, first.isr_epochs, first.leader) == ((ME, A), (1, 2), None)
         assert (first.expected_partition_epoch, first.expected_leader_epoch) == (7, 3)
-        assert (world.changes.expansions, world.changes.shrinks) == (CHANGES_MAX + 1, 0)
+        assert (world.counters.isr_expansions, world.counters.isr_shrinks) == (CHANGES_MAX + 1, 0)
 
     asyncio.run(main())
 
@@ -144,7 +146,7 @@ def test_each_refusal_is_that_of_its_own_partition() -> None:
         changes = [world.propose(led, ME, A) for led in partitions]
         await world.settle()
         assert [led.refused for led in partitions] == [[], [changes[1]], []]
-        assert world.changes.expansions == 2
+        assert world.counters.isr_expansions == 2
 
     asyncio.run(main())
 
