@@ -4,7 +4,7 @@ Handlers read it; only the modules that apply entries call the methods under "Ch
 waits here: an index is applied if `applied_index >= index`, and waiting for it is up to the shell.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
@@ -48,7 +48,10 @@ class Image:
     __slots__ = (
         "_brokers_by_name",
         "_leader_counts",
+        "_leaderless",
         "_migrations_by_vshard",
+        "_moving",
+        "_not_preferred",
         "_partitions_with_elr",
         "_prefix_lengths",
         "_slots",
@@ -68,6 +71,9 @@ class Image:
         self._vshards_by_broker: dict[BrokerId, set[int]] = {}
         """The partitions of which each broker has a replica."""
         self._leader_counts: dict[BrokerId, int] = {}
+        self._leaderless: set[int] = set()
+        self._moving: set[int] = set()
+        self._not_preferred: set[int] = set()
         self._partitions_with_elr: dict[TopicName, set[int]] = {}
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         self._brokers_by_name = {
@@ -116,10 +122,19 @@ class Image:
         The image may change between two of them: partitions that are deleted meanwhile are left
         out, ones that are added too.
         """
-        for vshard_id in sorted(self._vshards_by_broker.get(broker_id, ())):
-            slot = self._slots.get(vshard_id)
-            if slot is not None:
-                yield slot
+        return self._slots_of(self._vshards_by_broker.get(broker_id, ()))
+
+    def leaderless(self) -> Iterator[Slot]:
+        """Yield the partitions without a leader, like `partitions_of`."""
+        return self._slots_of(self._leaderless)
+
+    def moving(self) -> Iterator[Slot]:
+        """Yield the partitions with a reassignment in progress, like `partitions_of`."""
+        return self._slots_of(self._moving)
+
+    def not_preferred(self) -> Iterator[Slot]:
+        """Yield the partitions that their first replica does not lead, like `partitions_of`."""
+        return self._slots_of(self._not_preferred)
 
     def topics_with_elr(self) -> list[TopicName]:
         """Return the topics that have eligible leader replicas outside of an ISR."""
@@ -248,6 +263,8 @@ class Image:
             del self._slots[partition.vshard_id]
             self._leave_brokers(partition)
             self._count_leader(partition, -1)
+            for marked in (self._leaderless, self._moving, self._not_preferred):
+                marked.discard(partition.vshard_id)
 
     def put_partition(self, topic: Topic, index: int, partition: Partition) -> None:
         former = topic.partitions[index]
@@ -259,6 +276,7 @@ class Image:
             self._index_elr(topic, index, has_elr=bool(partition.elr))
         self._count_leader(former, -1)
         self._count_leader(partition, 1)
+        self._mark(partition)
 
     def next_vshard(self) -> int:
         """Return a new vshard whose group no other has moved to."""
@@ -314,6 +332,7 @@ class Image:
             if partition.elr:
                 self._index_elr(topic, index, has_elr=True)
             self._count_leader(partition, 1)
+            self._mark(partition)
 
     def _index_elr(self, topic: Topic, index: int, *, has_elr: bool) -> None:
         indexes = self._partitions_with_elr.setdefault(topic.name, set())
@@ -323,6 +342,19 @@ class Image:
         indexes.discard(index)
         if not indexes:
             del self._partitions_with_elr[topic.name]
+
+    def _slots_of(self, vshards: Iterable[int]) -> Iterator[Slot]:
+        for vshard_id in sorted(vshards):
+            slot = self._slots.get(vshard_id)
+            if slot is not None:
+                yield slot
+
+    def _mark(self, partition: Partition) -> None:
+        """Keep the sets of partitions that the controller may have something to do for."""
+        vshard, leader = partition.vshard_id, partition.leader
+        _put(self._leaderless, vshard, is_in=leader == NO_LEADER)
+        _put(self._moving, vshard, is_in=bool(partition.adding or partition.removing))
+        _put(self._not_preferred, vshard, is_in=leader != partition.replicas[0])
 
     def _place_on_brokers(self, partition: Partition) -> None:
         for broker_id in partition.replicas:
@@ -345,6 +377,13 @@ class Image:
         lengths[length] = lengths.get(length, 0) + change
         if not lengths[length]:
             del lengths[length]
+
+
+def _put(vshards: set[int], vshard: int, *, is_in: bool) -> None:
+    if is_in:
+        vshards.add(vshard)
+    else:
+        vshards.discard(vshard)
 
 
 _NOTHING: Final[Mapping[str, str]] = {}

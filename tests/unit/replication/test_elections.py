@@ -13,17 +13,20 @@ from headrace.metadata.ddl import (
     ChangePartition,
     CreateTopic,
     RegisterBroker,
+    SetConfigs,
 )
 from headrace.metadata.image import Image
-from headrace.metadata.state import NO_LEADER, Partition
+from headrace.metadata.state import NO_LEADER, Partition, ResourceType
 from headrace.replication.elections import (
     Changes,
     is_active,
     plan_fencing,
+    plan_preferred,
     plan_registration,
+    plan_unclean,
     plan_unfencing,
 )
-from tests.unit.metadata.clusters import Cluster, assign, copy_of, create_orders
+from tests.unit.metadata.clusters import ORDERS_ID, Cluster, assign, copy_of, create_orders
 
 BROKERS = tuple(map(BrokerId, range(5)))
 ONE, TWO, THREE = BROKERS[1:4]
@@ -68,6 +71,39 @@ def register(cluster: Cluster, broker: BrokerId, *, was_clean: bool) -> list[Cha
         *changes,
     )
     return changes
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Any image: brokers in any state, partitions led by anybody of their ISR or by nobody."""
+    cluster = Cluster()
+    for broker in BROKERS:
+        row = cluster.image.broker(broker)
+        assert row is not None
+        is_fenced, is_stopping = draw(st.booleans()), draw(st.integers(0, 5)) == 0
+        cluster.image.put_broker(replace(row, is_fenced=is_fenced, is_shutting_down=is_stopping))
+    for number in range(draw(st.integers(1, 3))):
+        rows = draw(st.lists(assignments(), min_size=1, max_size=4))
+        name = TopicName(f"topic-{number}")
+        cluster.propose(CreateTopic(name, TopicId(bytes([number + 1] * 16)), tuple(rows)))
+    min_isr = str(draw(st.integers(1, 3)))
+    cluster.propose(SetConfigs(ResourceType.BROKER, "", {"min.insync.replicas": min_isr}))
+    for topic in cluster.image.topics():
+        for index, former in enumerate(topic.partitions):
+            # Some shrink, and who leaves may be eligible then.
+            isr = tuple(draw(st.lists(st.sampled_from(former.isr), min_size=1, unique=True)))
+            if former.leader in (NO_LEADER, *isr):
+                change = ChangePartition(topic.topic_id, PartitionIndex(index), isr=isr)
+                cluster.propose(change)
+    return cluster
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> Assignment:
+    replicas = draw(st.lists(st.sampled_from(BROKERS), min_size=1, max_size=4, unique=True))
+    isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
+    leader = draw(st.sampled_from([*isr, NO_LEADER]))
+    return Assignment(tuple(replicas), tuple(isr), leader)
 
 
 def led_by(cluster: Cluster, index: int = 0) -> tuple[int, tuple[int, ...]]:
@@ -184,36 +220,136 @@ def test_a_lone_broker_that_stopped_cleanly_goes_on_leading() -> None:
     assert cluster.partition(0).partition_epoch == 0
 
 
+def with_elr(
+    *assignments: Assignment, isr: tuple[BrokerId, ...] = (ONE,), fenced: Iterable[int] = ()
+) -> Cluster:
+    """Return a cluster that needs two in sync, whose partitions have this ISR and an ELR."""
+    cluster = cluster_of(*assignments, fenced=fenced)
+    cluster.propose(SetConfigs(ResourceType.BROKER, "", {"min.insync.replicas": "2"}))
+    for index in range(len(assignments)):
+        cluster.propose(ChangePartition(ORDERS_ID, PartitionIndex(index), isr=isr))
+    return cluster
+
+
+def test_an_eligible_replica_leads_if_nobody_of_the_isr_can() -> None:
+    cluster = with_elr(assign(1, 2, 3))
+    assert cluster.partition().elr == (2, 3)
+    fence(cluster, ONE)
+    assert led_by(cluster) == (2, (2,))
+    assert cluster.partition().elr == (1, 3)
+
+
+def test_an_eligible_replica_leads_when_it_comes_back() -> None:
+    cluster = with_elr(assign(1, 2, 3), fenced=(2, 3))
+    fence(cluster, ONE)
+    assert led_by(cluster) == (NO_LEADER, (1,))
+    assert cluster.partition().last_known_elr == (1,)
+    unfence(cluster, THREE)
+    assert led_by(cluster) == (3, (3,))
+    assert cluster.partition().elr == (1, 2)
+
+
+def test_an_eligible_replica_that_lost_its_end_is_not_eligible_any_more() -> None:
+    cluster = with_elr(assign(1, 2, 3))
+    register(cluster, TWO, was_clean=False)
+    assert led_by(cluster) == (1, (1,))
+    assert cluster.partition().elr == (3,)
+    register(cluster, THREE, was_clean=True)
+    assert cluster.partition().elr == (3,)
+
+
+def test_the_elr_is_the_isr_if_all_of_that_lost_their_end() -> None:
+    cluster = with_elr(assign(1, 2, 3), fenced=(2, 3))
+    register(cluster, ONE, was_clean=False)
+    assert led_by(cluster) == (NO_LEADER, (2, 3))
+    assert cluster.partition().elr == ()
+    assert unfence(cluster, ONE) == []
+    unfence(cluster, THREE)
+    assert led_by(cluster) == (3, (3,))
+
+
+def test_an_unclean_leader_needs_leave_and_is_the_last_choice() -> None:
+    cluster = cluster_of(assign(1, 2, 3, isr=(1,)), assign(1, 2, isr=(1, 2)))
+    fence(cluster, ONE)
+    assert [led_by(cluster, each) for each in (0, 1)] == [(NO_LEADER, (1,)), (2, (2,))]
+    assert changes_of(plan_unclean(cluster.image, lambda topic: topic != "orders")) == []
+    (change,) = changes_of(plan_unclean(cluster.image, lambda topic: topic == "orders"))
+    cluster.propose(change)
+    assert led_by(cluster) == (2, (2,))
+    assert changes_of(plan_unclean(cluster.image, lambda topic: True)) == []
+
+
+def test_with_leave_an_unclean_leader_is_elected_at_once() -> None:
+    cluster = cluster_of(assign(1, 2, isr=(1,)))
+    (change,) = changes_of(plan_fencing(cluster.image, ONE, allows_unclean=lambda topic: True))
+    assert (change.leader, change.isr) == (2, (2,))
+
+
+def test_a_replica_that_is_being_added_is_the_last_to_lead_uncleanly() -> None:
+    cluster = cluster_of(assign(3, 1, 2, isr=(1,), leader=1))
+    cluster.propose(ChangePartition(ORDERS_ID, PartitionIndex(0), adding=(THREE,)))
+    (change,) = changes_of(plan_fencing(cluster.image, ONE, allows_unclean=lambda topic: True))
+    assert change.leader == 2
+
+
+def test_preferred_replicas_lead_again_if_they_are_in_sync_and_up() -> None:
+    rows = (
+        assign(1, 2, leader=2),
+        assign(1, 2, isr=(2,), leader=2),
+        assign(3, 2, leader=2),
+        assign(2, 1),
+    )
+    cluster = cluster_of(*rows, fenced=(3,))
+    (change,) = changes_of(plan_preferred(cluster.image))
+    assert (change.partition, change.leader, change.isr) == (0, 1, None)
+    cluster.propose(change)
+    assert changes_of(plan_preferred(cluster.image)) == []
+    assert cluster.partition().leader_epoch == 1
+
+
+@given(clusters(), st.booleans())
+def test_only_with_leave_does_anybody_lead_who_may_miss_records(
+    cluster: Cluster, is_allowed: bool
+) -> None:
+    before = rows(copy_of(cluster.image))
+    changes = changes_of(plan_unclean(cluster.image, lambda topic: is_allowed))
+    cluster.propose(*changes)
+    for place, row in rows(cluster.image).items():
+        was = before[place]
+        if was.leader != NO_LEADER:
+            assert row == was
+        elif row.leader not in (NO_LEADER, *was.isr, *was.elr):
+            assert is_allowed
+            assert (row.isr, row.elr) == ((row.leader,), ())
+            assert not any(is_active(cluster.image, each) for each in was.isr + was.elr)
+        elif row.leader == NO_LEADER:
+            assert not is_allowed or not any(
+                is_active(cluster.image, each) for each in row.replicas
+            )
+    assert changes_of(plan_unclean(cluster.image, lambda topic: is_allowed)) == []
+
+
+@given(clusters())
+def test_preferred_leaders_are_of_the_isr_and_nothing_else_changes(cluster: Cluster) -> None:
+    before = rows(copy_of(cluster.image))
+    cluster.propose(*changes_of(plan_preferred(cluster.image)))
+    for place, row in rows(cluster.image).items():
+        was = before[place]
+        if row.leader != was.leader:
+            assert row.leader == was.replicas[0]
+            assert row.leader in was.isr
+            assert is_active(cluster.image, row.leader)
+        elif row.leader != was.replicas[0]:
+            assert row == was
+    assert changes_of(plan_preferred(cluster.image)) == []
+
+
 def test_nothing_is_planned_for_a_broker_that_is_not_registered() -> None:
     cluster = cluster_of(assign(1))
     ghost = BrokerId(77)
     assert changes_of(plan_fencing(cluster.image, ghost)) == []
     assert changes_of(plan_unfencing(cluster.image, ghost)) == []
     assert changes_of(plan_registration(cluster.image, ghost, was_clean=False)) == []
-
-
-@st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
-    """Any image: brokers in any state, partitions led by anybody of their ISR or by nobody."""
-    cluster = Cluster()
-    for broker in BROKERS:
-        row = cluster.image.broker(broker)
-        assert row is not None
-        is_fenced, is_stopping = draw(st.booleans()), draw(st.integers(0, 5)) == 0
-        cluster.image.put_broker(replace(row, is_fenced=is_fenced, is_shutting_down=is_stopping))
-    for number in range(draw(st.integers(1, 3))):
-        rows = draw(st.lists(assignments(), min_size=1, max_size=4))
-        name = TopicName(f"topic-{number}")
-        cluster.propose(CreateTopic(name, TopicId(bytes([number + 1] * 16)), tuple(rows)))
-    return cluster
-
-
-@st.composite
-def assignments(draw: st.DrawFn) -> Assignment:
-    replicas = draw(st.lists(st.sampled_from(BROKERS), min_size=1, max_size=4, unique=True))
-    isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
-    leader = draw(st.sampled_from([*isr, NO_LEADER]))
-    return Assignment(tuple(replicas), tuple(isr), leader)
 
 
 def rows(image: Image) -> dict[tuple[TopicId, int], Partition]:
@@ -232,7 +368,7 @@ def check_plan(before: Image, changes: list[ChangePartition], plan: Plan) -> Non
     for change in changes:
         row = rows(before)[change.topic_id, change.partition]
         assert change.expected_partition_epoch == row.partition_epoch
-        assert change.leader is not None or change.isr is not None
+        assert (change.leader, change.isr, change.elr) != (None, None, None)
 
 
 def check_rows(before: Image, after: Image, brokers: Iterable[BrokerId]) -> None:
@@ -241,7 +377,8 @@ def check_rows(before: Image, after: Image, brokers: Iterable[BrokerId]) -> None
     for place, row in rows(after).items():
         was = former[place]
         assert row.isr
-        assert set(row.isr) <= set(was.isr)
+        assert set(row.isr) <= {*was.isr, *was.elr}
+        assert set(row.elr) <= {*was.isr, *was.elr}
         assert row.leader == NO_LEADER or row.leader in row.isr
         assert row.leader_epoch - was.leader_epoch == (row.leader != was.leader)
         if was.leader in row.isr and is_active(after, was.leader):
@@ -257,6 +394,7 @@ def check_are_led(image: Image, brokers: Iterable[BrokerId]) -> None:
             row = topic.partitions[index]
             is_led = row.leader != NO_LEADER
             assert all(is_active(image, each) is is_led for each in row.isr)
+            assert is_led or not any(is_active(image, each) for each in row.elr)
             if is_led:
                 assert is_active(image, row.leader)
 
@@ -298,7 +436,7 @@ def test_registering_makes_a_broker_lead_only_what_nobody_else_can(
     for topic, index in cluster.image.partitions_of(broker):
         row = topic.partitions[index]
         was = rows(before)[topic.topic_id, index]
-        others = [each for each in was.isr if each != broker]
+        others = [each for each in was.isr + was.elr if each != broker]
         can_lead = [each for each in others if is_active(cluster.image, each)]
         if can_lead:
             assert row.leader in can_lead
@@ -306,8 +444,9 @@ def test_registering_makes_a_broker_lead_only_what_nobody_else_can(
             assert row == was
         else:
             assert row.leader == NO_LEADER
-        if others and not was_clean:
-            assert broker not in row.isr
+        if not was_clean:
+            assert broker not in row.elr
+            assert not others or broker not in row.isr
     replanned = plan_registration(cluster.image, broker, was_clean=was_clean)
     assert changes_of(replanned) == []
 
