@@ -44,6 +44,9 @@ class Life(ABC, Generic[M]):
         self.log = open_log(SimulatedDisk(seed), "journal-0", SETTINGS, is_clean=True)
         self.name = "journal"
         self.produce_waiters: dict[Any, int | None] = {}
+        self.is_leader = True
+        self.leader_epoch = 0
+        self.has_enough_replicas = True
         self.known: dict[int, Known] = {0: {}}
         """By the end of the log: what was known there."""
         self._numbers = count(1)

@@ -104,6 +104,7 @@ class World:
         self._is_group_empty = True
         self._era = 0
         self._is_move_due = False
+        self._refusals = 0
         self._numbers = count(1)
         self._unanswered = 0
 
@@ -276,7 +277,7 @@ class World:
         if self.random.random() < 0.7:
             self.note(f"loses all from {self.journal.log.high_watermark}")
             truncate(self.journal.log, self.journal.log.high_watermark)
-        self.journal.epoch += 1
+        self.journal.leader_epoch += 1
         self.loop.call_later(self.random.choice((0.0, 0.5, 4.0)), self._lead_again)
 
     def _lead_again(self) -> None:
@@ -284,8 +285,13 @@ class World:
             self._lead()
 
     def _refuse_writes(self) -> None:
-        self.note("refuses writes")
-        self.journal.failure = ReadOnlyLog("journal", "its disk is full")
+        self._refusals += 1
+        if self._refusals % 2:
+            self.note("refuses writes")
+            self.journal.failure = ReadOnlyLog("journal", "its disk is full")
+        else:
+            self.note("has too few replicas")
+            self.journal.has_enough_replicas = False
         self.loop.call_later(self.random.choice((0.05, 0.5, 3.0)), self.journal.heal)
 
     def now_ms(self) -> int:
@@ -353,34 +359,39 @@ class Journal:
     def __init__(self, world: World) -> None:
         self.log = open_log(SimulatedDisk(world.seed), "journal-0", LogSettings(), is_clean=True)
         self.name = "journal"
-        self.epoch = 0
+        self.is_leader = True
+        self.leader_epoch = 0
+        self.has_enough_replicas = True
         self.produce_waiters: dict[Any, int | None] = {}
         self.failure: KafkaError | None = None
         self._world = world
 
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
+        if not self.has_enough_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas are in sync")
         if self.failure is not None:
             raise self.failure
-        appended = self.log.append_own(batch, leader_epoch=self.epoch)
+        appended = self.log.append_own(batch, leader_epoch=self.leader_epoch)
         self._follow()
         self._world.on_written()
         return appended
 
     def lead(self) -> None:
         """Begin an epoch; the others get what they do not have of the log."""
-        self.epoch += 1
+        self.leader_epoch += 1
         self._follow()
 
     def _follow(self) -> None:
         """Let the others have the log as far as it goes now, in a while."""
         delay = self._world.random.choice((0.0, 0.001, 0.01, 0.2))
-        self._world.loop.call_later(delay, self._replicate, self.log.end_offset, self.epoch)
+        self._world.loop.call_later(delay, self._replicate, self.log.end_offset, self.leader_epoch)
 
     def heal(self) -> None:
         self.failure = None
+        self.has_enough_replicas = True
 
     def _replicate(self, offset: int, epoch: int) -> None:
-        if epoch == self.epoch and offset > self.log.high_watermark:
+        if epoch == self.leader_epoch and offset > self.log.high_watermark:
             self.log.advance_high_watermark(offset)
             for waiter in tuple(self.produce_waiters):
                 waiter.on_progress()

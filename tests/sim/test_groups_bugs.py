@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headrace.config import INT64_MAX
 from headrace.coordinator.shard import Shard
 from headrace.groups import migration
 from headrace.groups.classic.group import ClassicGroup
@@ -43,9 +44,8 @@ def is_noticed(*kinds: str, first: int = 0) -> bool:
 
 def test_answers_that_do_not_wait_for_replication(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(self: Shard[Any]) -> None:
-        while self._uncommitted:
-            for reply, answer in self._uncommitted.popleft().replies:
-                reply(answer)
+        for reply, answer in self._uncommitted.take(INT64_MAX, INT64_MAX):
+            reply(answer)
 
     monkeypatch.setattr(Shard, "on_progress", hasty)
     assert is_noticed(*CLASSIC)

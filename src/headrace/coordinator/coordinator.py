@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.placement import partition_for
 from headrace.coordinator.records import RecordTypes
-from headrace.coordinator.shard import Journal, Shard
+from headrace.coordinator.shard import WRITE_TIMEOUT_MS, Journal, Shard
 from headrace.coordinator.timer import Time
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
@@ -33,14 +33,19 @@ class Coordinator(Generic[M]):
         partition_count: Callable[[], int | None],
         *,
         compression: Compression = Compression.NONE,
+        write_timeout_ms: int = WRITE_TIMEOUT_MS,
     ) -> None:
-        """`make` returns the empty machine of a partition. The count is None without the topic."""
+        """`make` returns the empty machine of a partition. The count is None without the topic.
+
+        A client whose records are not committed within the timeout gets an error.
+        """
         self.topic = topic
         self._types = types
         self._make = make
         self._clock = clock
         self._partition_count = partition_count
         self._compression = compression
+        self._write_timeout_ms = write_timeout_ms
         self._shards: dict[int, Shard[M]] = {}
         self._former_loads = 0
         self._loading: set[int] = set()
@@ -59,16 +64,22 @@ class Coordinator(Generic[M]):
             self._types,
             self._clock,
             compression=self._compression,
+            write_timeout_ms=self._write_timeout_ms,
             on_load_ended=partial(self._on_load_ended, index),
         )
         self._shards[index] = shard
         self._loading.add(index)
         shard.start()
 
-    def resign(self, index: int) -> None:
-        """Unload a partition that this node no longer leads."""
-        shard = self._shards.pop(index, None)
-        if shard is not None:
+    def resign(self, index: int, journal: Journal | None = None) -> None:
+        """Unload a partition that this node no longer leads.
+
+        With a journal only if it is loaded from that one: a topic of the same name may have taken
+        the place of a deleted one.
+        """
+        shard = self._shards.get(index)
+        if shard is not None and (journal is None or journal is shard.journal):
+            del self._shards[index]
             self._former_loads += shard.load_count
             shard.close()
             self._loading.discard(index)

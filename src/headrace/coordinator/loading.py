@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import Machine
@@ -33,6 +34,10 @@ class UnreadableLog(HeadraceError):
     """A log with an unreadable record that may concern any id."""
 
 
+class LeadershipLost(HeadraceError):
+    """This node stopped leading the partition while it was loaded."""
+
+
 class Loaded(NamedTuple):
     """The result of a load."""
 
@@ -40,17 +45,21 @@ class Loaded(NamedTuple):
     set_aside: SetAside
 
 
-async def replay_log(log: Log, machine: Machine, types: RecordTypes) -> Loaded:
+async def replay_log(
+    log: Log, machine: Machine, types: RecordTypes, is_leading: Callable[[], bool]
+) -> Loaded:
     """Replay a log into an empty machine.
 
-    Uncommitted records are replayed too: they are in the leader's log, so they will be committed,
-    and replies wait for that. Raise HeadraceError if a record cannot be read and may concern any
-    id.
+    Uncommitted records are replayed too: they are in the leader's log, so they will be committed as
+    long as it leads, and replies wait for that. Raise LeadershipLost as soon as it does not, as
+    the log may be cut and continued by others then. Raise HeadraceError if a record cannot be read
+    and may concern any id.
     """
-    loading = _Loading(machine, log.folder)
+    loading = _Loading(machine, log.folder, is_leading)
     offset = log.start_offset
     while offset < log.end_offset:
         chunk = await log.read_cold(offset, LOAD_BYTES, up_to=log.end_offset)
+        loading.check_leading()
         before = offset
         for position, header in read_headers(chunk):
             batch = chunk[position : position + header.size_bytes]
@@ -75,11 +84,12 @@ async def replay_log(log: Log, machine: Machine, types: RecordTypes) -> Loaded:
 class _Loading:
     """A load in progress."""
 
-    def __init__(self, machine: Machine, name: str) -> None:
+    def __init__(self, machine: Machine, name: str, is_leading: Callable[[], bool]) -> None:
         self.record_count = 0
         self.set_aside = SetAside()
         self._machine = machine
         self._name = name
+        self._is_leading = is_leading
         self._unreadable_count = 0
         self._loop = asyncio.get_running_loop()
         self._slice_from = self._loop.time()
@@ -114,7 +124,13 @@ class _Loading:
 
     async def pause(self) -> None:
         await asyncio.sleep(0)
+        self.check_leading()
         self._slice_records, self._slice_from = 0, self._loop.time()
+
+    def check_leading(self) -> None:
+        """Raise LeadershipLost if this node no longer leads the partition."""
+        if not self._is_leading():
+            raise LeadershipLost(f"{self._name} is led by another node, or in another epoch")
 
     def pass_over(self, record: UnreadableRecord) -> None:
         offset, _, reason, key = record

@@ -22,12 +22,36 @@ Reply: TypeAlias = Callable[[A | KafkaError], None]
 OnError: TypeAlias = Callable[[KafkaError], None]
 """Takes the KafkaError that something failed with. Every `Reply` is also an `OnError`."""
 Told = NewType("Told", tuple[OnError, Any])
-"""A reply with its answer, made by `told`, which checks that their types match."""
+"""A reply with its answer, made by `told` or `effect`, which check that their types match."""
 
 
 def told(reply: Reply[A], answer: A | KafkaError) -> Told:
     """Return a reply with its answer; an answer of another type is a type error."""
     return Told((reply, answer))
+
+
+class Effect:
+    """Takes what committed records set off on this node: no client waits for it.
+
+    A client that waits too long for replicas gets an error. This waits on: the records may be
+    committed later, and what they set off has to happen then.
+    """
+
+    __slots__ = ("_take",)
+
+    def __init__(self, take: OnError) -> None:
+        self._take = take
+
+    def __call__(self, answer: Any) -> None:
+        self._take(answer)
+
+
+def effect(take: Reply[A], what: A) -> Told:
+    """Return what to do once records are committed, as one of the replies of their outcome.
+
+    `take` gets the KafkaError if they are not, or if this node stops coordinating before.
+    """
+    return Told((Effect(take), what))
 
 
 class Outcome(NamedTuple):
@@ -36,7 +60,8 @@ class Outcome(NamedTuple):
     records: tuple[CoordinatorRecord, ...] = ()
     """Records to be written together or not at all."""
     replies: tuple[Told, ...] = ()
-    """Replies, made by `told`, to send when these records, and all before them, are committed."""
+    """Replies, made by `told`, to send when these records, and all before them, are committed; and
+    what they set off then, made by `effect`."""
     is_divisible: bool = False
     """Whether its records are independent and may be written in several batches. A record too large
     for any batch is then dropped, and retried at the next deadline of its kind."""

@@ -18,7 +18,7 @@ class CoordinatorRoles:
 
     def on_following(self, partition: Partition) -> None:
         if (coordinator := self._by_topic.get(partition.topic)) is not None:
-            coordinator.resign(partition.index)
+            coordinator.resign(partition.index, partition)
 
     def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
         self.on_following(partition)

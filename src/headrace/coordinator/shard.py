@@ -2,21 +2,23 @@
 
 Loading replays the partition. After that, operations run one after the other, each on the state
 that the previous ones left. What they write within one turn of the loop is one batch, and their
-replies go out when the high watermark has passed it. If a batch cannot be written, the callers get
-an error and the machine is rebuilt from the log: nothing is ever acknowledged that is not in the
-log.
+replies go out when the high watermark has passed it. That is so for reads as well, and for refusals
+of clients: they wait for whatever they have seen. If a batch cannot be written, the callers get an
+error and the machine is rebuilt from the log: nothing is ever acknowledged that is not in the log.
+
+A shard is of one leader epoch. In another one the log may have other records at the same offsets,
+and the high watermark says nothing of those that were written here (KAFKA-20634).
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headrace.coordinator.batches import fit, put_together
-from headrace.coordinator.loading import replay_log, replay_marker
-from headrace.coordinator.machine import Machine, OnError, Operation, Outcome, Told
+from headrace.coordinator.loading import LeadershipLost, replay_log, replay_marker
+from headrace.coordinator.machine import Machine, OnError, Operation, Outcome, Told, told
 from headrace.coordinator.records import (
     NO_PRODUCER,
     CoordinatorRecord,
@@ -27,7 +29,8 @@ from headrace.coordinator.records import (
 from headrace.coordinator.replies import REPLIES_AT_ONCE, fail_all, tell
 from headrace.coordinator.set_aside import SetAside
 from headrace.coordinator.timer import DeadlineTimer, Time
-from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.coordinator.uncommitted import Uncommitted
+from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, HeadraceError, KafkaError
 from headrace.log.log import Appended, Log
 from headrace.records.builder import NO_PRODUCER_EPOCH
 from headrace.records.compression import Compression
@@ -36,6 +39,8 @@ from headrace.records.header import HEADER_BYTES, read_headers
 RELOAD_PAUSE_SECONDS: Final = 0.1
 """How long to wait after a log refused twice in a row; doubled with each further refusal."""
 RELOAD_PAUSE_SECONDS_MAX: Final = 10.0
+WRITE_TIMEOUT_MS: Final = 5000
+"""How long a client waits for replicas, if nobody says otherwise."""
 DEADLINES_AT_ONCE: Final = 50
 DEADLINES_SECONDS_MAX: Final = 0.005
 """How many deadlines are handled, and for how long, before other tasks get a turn."""
@@ -49,9 +54,17 @@ class Journal(Protocol):
 
     log: Log
     produce_waiters: dict[Any, int | None]
+    is_leader: bool
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether min.insync.replicas are in sync: else `append_own` refuses."""
 
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended: ...
 
@@ -67,13 +80,6 @@ def _ignore(_: object) -> None:
     """Do nothing: no caller waits for a reply."""
 
 
-class _Uncommitted(NamedTuple):
-    """Replies that wait for the high watermark."""
-
-    end_offset: int
-    replies: tuple[Told, ...]
-
-
 class Shard(Generic[M]):
     """The machine of one partition, loaded and kept up to date."""
 
@@ -85,10 +91,13 @@ class Shard(Generic[M]):
         clock: Time,
         *,
         compression: Compression = Compression.NONE,
+        write_timeout_ms: int = WRITE_TIMEOUT_MS,
         on_load_ended: Callable[[int | None], None] = _ignore,
     ) -> None:
         """`on_load_ended` gets the number of loaded records, or None if loading failed."""
         self.journal = journal
+        self.leader_epoch = journal.leader_epoch
+        """The epoch in which this node leads the partition as long as the shard serves."""
         self.machine = make()
         self.state = State.LOADING
         self._make = make
@@ -113,7 +122,12 @@ class Shard(Generic[M]):
         self._is_write_due = False
         self._is_answering = False
         """Whether committed replies continue in the next turn: there were too many for one."""
-        self._uncommitted: deque[_Uncommitted] = deque()
+        self._uncommitted = Uncommitted(write_timeout_ms / 1000)
+        self._write_timeout_ms = write_timeout_ms
+        self._expiry: asyncio.TimerHandle | None = None
+        """Due when the first client has waited long enough for replicas."""
+        self._is_refusing = False
+        """Whether writes are refused because too few replicas are in sync."""
         self._timer = DeadlineTimer(clock, self._on_timer)
 
     # Life
@@ -122,6 +136,8 @@ class Shard(Generic[M]):
         """Start loading in the background."""
         self.state = State.LOADING
         loop = asyncio.get_running_loop()
+        if self._loading is not None and self._loading is not asyncio.current_task():
+            self._loading.cancel()  # it must not install its machine after this one
         self.loading_since = loop.time()
         self._loading = loop.create_task(self._load())
 
@@ -141,7 +157,12 @@ class Shard(Generic[M]):
         machine = self._make()
         try:
             await self._pause()
-            loaded = await replay_log(self.journal.log, machine, self._types)
+            loaded = await replay_log(self.journal.log, machine, self._types, self._is_leading)
+        except LeadershipLost as error:
+            logger.debug("%s is not loaded: %s", self.journal.name, error)
+            self.state = State.CLOSED
+            self._on_load_ended(None)
+            return
         except HeadraceError as error:
             self.state = State.FAILED
             logger.error("%s cannot be loaded: %s", self.journal.name, error)
@@ -171,19 +192,24 @@ class Shard(Generic[M]):
     def write(self, operation: Operation[M], on_error: OnError) -> None:
         """Run an operation; its responses go through the replies of its outcome.
 
-        `on_error` is called if the operation cannot run at all: it raised a KafkaError, or this
-        shard is not in service.
+        `on_error` is called if the operation cannot run at all: it raised a KafkaError, this shard
+        is not in service, or too few replicas are in sync for its records.
         """
-        if self.state is not State.ACTIVE:
-            on_error(self._unavailable())
+        if (unavailable := self._unavailable()) is not None:
+            on_error(unavailable)
             return
         try:
-            outcome = operation(self.machine, self._clock.now_ms())
-            outcome, encoded = self._encode(outcome)
+            self._operate(operation)
         except KafkaError as error:
             self._arm()  # it may have set a deadline before
-            on_error(error)
-            return
+            self._refuse(on_error, error)
+
+    def _operate(self, operation: Operation[M]) -> None:
+        """Run an operation and replay its records; raise KafkaError if it changes nothing."""
+        outcome = operation(self.machine, self._clock.now_ms())
+        outcome, encoded = self._encode(outcome)
+        if encoded:
+            self._check_replicas()
         for take_note in outcome.notes:
             take_note()
         self._replay(outcome.records, self.journal.log.end_offset + self._unwritten_count)
@@ -194,10 +220,35 @@ class Shard(Generic[M]):
                 for each in encoded:
                     self.set_aside.supersede(each.key)
         self._replies += outcome.replies
-        if not self._is_write_due and (encoded or outcome.replies):
-            self._is_write_due = True
-            asyncio.get_running_loop().call_soon(self._write_out)
+        if encoded or outcome.replies:
+            self._write_out_soon()
         self._arm()
+
+    def _refuse(self, on_error: OnError, error: KafkaError) -> None:
+        """Tell a client why not, once everything is committed that this may be due to."""
+        log = self.journal.log
+        is_committed = not self._operations and log.high_watermark >= log.end_offset
+        if is_committed or error.code in COORDINATOR_UNAVAILABLE:
+            on_error(error)
+        else:
+            self._replies.append(told(on_error, error))
+            self._write_out_soon()
+
+    def _check_replicas(self) -> None:
+        """Raise KafkaError if too few replicas are in sync to append anything.
+
+        Before anything is replayed: the machine would have to be loaded again for each request.
+        """
+        if self.journal.has_enough_replicas:
+            return
+        name = self.journal.name
+        if not self._is_refusing:
+            self._is_refusing = True
+            logger.warning("%s takes no records: fewer replicas in sync than it needs", name)
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"{name}: fewer replicas are in sync than min.insync.replicas asks for",
+        )
 
     def write_transactional(
         self, operation: Operation[M], on_error: OnError, *, producer_id: int, producer_epoch: int
@@ -208,16 +259,17 @@ class Shard(Generic[M]):
         because the producer was fenced, no other operation is affected.
         """
         self._write_out_all()
-        if self.state is not State.ACTIVE:
-            on_error(self._unavailable())
+        if (unavailable := self._unavailable()) is not None:
+            on_error(unavailable)
             return
         try:
             outcome = operation(self.machine, self._clock.now_ms())
             outcome, encoded = self._encode(outcome)
             if encoded:
+                self._check_replicas()
                 self._append(encoded, producer_id, producer_epoch)
         except KafkaError as error:
-            on_error(error)
+            self._refuse(on_error, error)
             return
         for take_note in outcome.notes:
             take_note()
@@ -232,8 +284,8 @@ class Shard(Generic[M]):
     def end_transaction(self, marker: memoryview, *, transaction_version: int) -> Appended:
         """Write the marker of a transaction and apply it to the machine; KafkaError if refused."""
         self._write_out_all()
-        if self.state is not State.ACTIVE:
-            raise self._unavailable()
+        if (unavailable := self._unavailable()) is not None:
+            raise unavailable
         appended = self.journal.append_own(marker, transaction_version=transaction_version)
         ((_, header),) = read_headers(marker)
         replay_marker(self.machine, marker, header)
@@ -264,6 +316,11 @@ class Shard(Generic[M]):
     def _batch_bytes_max(self) -> int:
         return self.journal.log.settings.rules.max_message_bytes - HEADER_BYTES
 
+    def _write_out_soon(self) -> None:
+        if not self._is_write_due:
+            self._is_write_due = True
+            asyncio.get_running_loop().call_soon(self._write_out)
+
     def _write_out_all(self) -> None:
         """Append everything that was replayed, including what the replies sent now lead to."""
         self._write_out()
@@ -273,6 +330,9 @@ class Shard(Generic[M]):
     def _write_out(self) -> None:
         """Append what was replayed, and reply when it is committed."""
         self._is_write_due = False
+        if not self._is_leading():
+            self.close()
+            return
         operations, replies = self._operations, tuple(self._replies)
         self._operations, self._replies, self._unwritten_count = [], [], 0
         try:
@@ -305,36 +365,53 @@ class Shard(Generic[M]):
             self.journal.append_own(memoryview(batch))
         except KafkaError as error:
             raise _not_written(self.journal.name, error) from error
+        if self._is_refusing:
+            self._is_refusing = False
+            logger.info("%s takes records again", self.journal.name)
 
     def _answer_when_committed(self, replies: tuple[Told, ...]) -> None:
         if replies:
-            self._uncommitted.append(_Uncommitted(self.journal.log.end_offset, replies))
+            now = asyncio.get_running_loop().time()
+            self._uncommitted.add(self.journal.log.end_offset, replies, now)
             self.on_progress()
 
     def on_progress(self) -> None:
         """Send some of the replies that are committed by now; the rest follow in a later turn."""
-        high_watermark, left = self.journal.log.high_watermark, REPLIES_AT_ONCE
-        while self._uncommitted and self._uncommitted[0].end_offset <= high_watermark:
-            if left <= 0:
-                self._answer_soon()
-                break
-            end_offset, replies = self._uncommitted.popleft()
-            if len(replies) > left:
-                self._uncommitted.appendleft(_Uncommitted(end_offset, replies[left:]))
-                replies = replies[:left]
-            left -= len(replies)
-            for each in replies:
-                tell(each)
-        if (
-            self._uncommitted
-            and self._uncommitted[0].end_offset > high_watermark
-            and self._is_sync_lost
-        ):
-            self._refuse_unsynced()
-        elif self._uncommitted:
-            self.journal.produce_waiters[self] = None
-        else:
+        if not self._is_leading():
+            self.close()
+            return
+        log, uncommitted = self.journal.log, self._uncommitted
+        for each in uncommitted.take(log.high_watermark, REPLIES_AT_ONCE):
+            tell(each)
+        if not uncommitted:
             self.journal.produce_waiters.pop(self, None)
+        elif uncommitted.is_due(log.high_watermark):
+            self.journal.produce_waiters[self] = None
+            self._answer_soon()
+        elif self._is_sync_lost:
+            self._refuse_unsynced()
+        else:
+            self.journal.produce_waiters[self] = None
+            self._watch_expiry()
+
+    def _watch_expiry(self) -> None:
+        until = self._uncommitted.next_expiry
+        if self._expiry is None and until is not None:
+            self._expiry = asyncio.get_running_loop().call_at(until, self._expire)
+
+    def _expire(self) -> None:
+        """Fail the clients that waited too long for replicas; their records may stay."""
+        self._expiry = None
+        if not self._is_leading() or self._uncommitted.is_due(self.journal.log.high_watermark):
+            self.on_progress()  # nobody has to wait any more
+            return
+        waiting = self._uncommitted.expire(asyncio.get_running_loop().time())
+        if not self._uncommitted:
+            self.journal.produce_waiters.pop(self, None)
+        self._watch_expiry()
+        name = self.journal.name
+        message = f"the replicas of {name} did not follow within {self._write_timeout_ms} ms"
+        fail_all(waiting, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
 
     @property
     def _is_sync_lost(self) -> bool:
@@ -347,8 +424,7 @@ class Shard(Generic[M]):
         """Refuse what waits for a disk that failed: nobody knows whether it stays."""
         name, failure = self.journal.name, self.journal.log.failure
         logger.error("%s cannot be synced: %s", name, failure)
-        waiting = [reply for each in self._uncommitted for reply, _ in each.replies]
-        self._uncommitted.clear()
+        waiting = self._uncommitted.clear()
         self._begin_anew()
         fail_all(waiting, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}: {failure}"))
 
@@ -359,7 +435,8 @@ class Shard(Generic[M]):
 
     def _answer_on(self) -> None:
         self._is_answering = False
-        self.on_progress()
+        if self._uncommitted:
+            self.on_progress()
 
     # Time
 
@@ -379,8 +456,10 @@ class Shard(Generic[M]):
         until = loop.time() + DEADLINES_SECONDS_MAX
         try:
             for _ in range(DEADLINES_AT_ONCE):
+                if self._unavailable() is not None:
+                    break
                 unmet_before = self._timer.unmet_count
-                self.write(self._meet_deadline, self._on_deadline_unmet)
+                self._meet_next()
                 if self._timer.unmet_count == unmet_before:
                     self._timer.unmet_count = 0
                 else:
@@ -394,6 +473,12 @@ class Shard(Generic[M]):
         finally:
             self._timer.disarm()
             self._arm()  # one failed deadline does not stop the others
+
+    def _meet_next(self) -> None:
+        try:
+            self._operate(self._meet_deadline)
+        except KafkaError as error:
+            self._on_deadline_unmet(error)
 
     def _meet_deadline(self, machine: M, now_ms: int) -> Outcome:
         outcome = machine.on_deadline(now_ms)
@@ -410,7 +495,9 @@ class Shard(Generic[M]):
     def _on_deadline_unmet(self, error: KafkaError) -> None:
         self._timer.unmet_count += 1
         self.machine.on_deadline_unmet(self._clock.now_ms())
-        logger.error("%s: a deadline could not be handled: %s", self.journal.name, error.message)
+        if not self._is_refusing:  # that was logged, and it may be long
+            name = self.journal.name
+            logger.error("%s: a deadline could not be handled: %s", name, error.message)
 
     # When it cannot go on
 
@@ -422,17 +509,27 @@ class Shard(Generic[M]):
     def _abandon(self) -> None:
         """Fail all pending replies; the machine is not visible meanwhile."""
         self._timer.disarm()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         self.journal.produce_waiters.pop(self, None)
         machine, self.machine = self.machine, self._make()
         self.set_aside = SetAside()
-        waiting = [reply for each in self._uncommitted for reply, _ in each.replies]
+        waiting = self._uncommitted.clear()
         waiting += [reply for reply, _ in self._replies]
         waiting += machine.waiting()
-        self._uncommitted.clear()
         self._operations, self._replies, self._unwritten_count = [], [], 0
         fail_all(waiting, _not_coordinator(self.journal.name))
 
-    def _unavailable(self) -> KafkaError:
+    def _is_leading(self) -> bool:
+        """Return whether this node leads the partition in the epoch of this shard."""
+        journal = self.journal
+        return journal.is_leader and journal.leader_epoch == self.leader_epoch
+
+    def _unavailable(self) -> KafkaError | None:
+        """Return why operations cannot run; None if they can."""
+        if self.state is State.ACTIVE and self._is_leading():
+            return None
         if self.state is State.LOADING:
             return KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.journal.name} is being loaded"
@@ -453,6 +550,8 @@ def _not_written(name: str, error: KafkaError) -> KafkaError:
     """Return an error code that coordinators use: clients expect no others (as in Kafka)."""
     if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
         return error
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return _not_coordinator(name)
     if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
     return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}: {error.message}")

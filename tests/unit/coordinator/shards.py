@@ -7,7 +7,7 @@ from typing import Any
 from headrace.coordinator.machine import OnError, Outcome, Reply, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.coordinator.shard import Shard
-from headrace.errors import KafkaError
+from headrace.errors import ErrorCode, KafkaError
 from headrace.log.log import Appended, Log
 from headrace.log.opening import open_log
 from headrace.log.settings import LogSettings
@@ -87,6 +87,9 @@ class Journal:
         self.name = "journal"
         self.produce_waiters: dict[Any, int | None] = {}
         self.is_replicated = True
+        self.is_leader = True
+        self.leader_epoch = 0
+        self.has_enough_replicas = True
         self.failure: KafkaError | None = None
         self._next_failure: KafkaError | None = None
 
@@ -100,13 +103,24 @@ class Journal:
         if self._next_failure is not None:
             failure, self._next_failure = self._next_failure, None
             raise failure
-        appended = self.log.append_own(batch, leader_epoch=0)
+        if not self.has_enough_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
+        appended = self.log.append_own(batch, leader_epoch=self.leader_epoch)
         if self.is_replicated:
             self.log.advance_high_watermark(self.log.end_offset)
         return appended
 
     def replicate(self) -> None:
         self.log.advance_high_watermark(self.log.end_offset)
+        self.tell()
+
+    def lose_leadership(self) -> None:
+        """Have another node lead, before anybody is told."""
+        self.is_leader = False
+        self.leader_epoch += 1
+
+    def tell(self) -> None:
+        """Tell whoever waits that something changed."""
         for waiter in tuple(self.produce_waiters):
             waiter.on_progress()
 
