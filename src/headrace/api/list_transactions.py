@@ -8,12 +8,15 @@ The work is in `txn.listing`.
 import asyncio
 from typing import Final
 
-from headrace.coordinator.shard import State
+from headrace.coordinator.machine import Outcome, Reply, told
+from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.regular_expressions import check_pattern, matching_topics
 from headrace.server.broker import Broker
+from headrace.server.gathering import ask_in_slices
 from headrace.server.request import Request
 from headrace.txn.listing import STATUS_BY_LABEL, Filter, select
+from headrace.txn.machine import TransactionsMachine
 from headrace.wire.messages import list_transactions_response as listed
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
 
@@ -38,8 +41,8 @@ async def handle(broker: Broker, request: Request) -> listed.ListTransactionsRes
     if body.state_filters and not known:
         return response
     now_ms = broker.clock.now_ms()
-    shards = tuple(broker.transactions)
-    if any(shard.state is State.LOADING for shard in shards):
+    shards = [shard for shard in broker.transactions if shard.state is not State.FAILED]
+    if not all(shard.is_serving for shard in shards):
         return listed.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     for shard in shards:
         ids = tuple(shard.machine.state.transactions)
@@ -55,7 +58,14 @@ async def handle(broker: Broker, request: Request) -> listed.ListTransactionsRes
                 for found in select(state, wanted, now_ms, some)
             ]
             await asyncio.sleep(0)
+    # What was seen may not be committed yet, and then it may be lost with its leader.
+    if any(await ask_in_slices(shards, _wait_until_committed)):
+        return listed.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return response
+
+
+def _wait_until_committed(shard: Shard[TransactionsMachine], reply: Reply[None]) -> None:
+    shard.write(lambda machine, now_ms: Outcome(replies=(told(reply, None),)), reply)
 
 
 def _filter(body: ListTransactionsRequest) -> Filter:

@@ -132,7 +132,6 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("num.recovery.threads.per.data.dir", "INT", "2", (1, None), "cluster-wide", False),
     ("num.replica.alter.log.dirs.threads", "INT", None, (), "read-only", False),
     ("num.replica.fetchers", "INT", "1", (1, None), "cluster-wide", False),
-    ("offsets.commit.timeout.ms", "INT", "5000", (1, None), "read-only", False),
     ("offsets.load.buffer.size", "INT", "5242880", (1, None), "read-only", False),
     (
         "principal.builder.class",
@@ -334,7 +333,6 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ),
     ("share.coordinator.load.buffer.size", "INT", "5242880", (1, None), "read-only", False),
     ("share.coordinator.threads", "INT", "1", (1, None), "read-only", False),
-    ("share.coordinator.write.timeout.ms", "INT", "5000", (1, None), "read-only", False),
     ("share.fetch.purgatory.purge.interval.requests", "INT", "1000", (), "read-only", False),
     ("socket.connection.setup.timeout.max.ms", "LONG", "30000", (), "read-only", False),
     ("socket.connection.setup.timeout.ms", "LONG", "10000", (), "read-only", False),

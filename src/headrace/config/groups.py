@@ -9,6 +9,12 @@ OFFSET_METADATA_MAX_BYTES: Final = int32(
     4096,
     "The longest metadata that a client may store with a committed offset.",
 )
+OFFSETS_COMMIT_TIMEOUT_MS: Final = int32(
+    "offsets.commit.timeout.ms",
+    5000,
+    "How long a request to a group coordinator waits until its records are committed.",
+    at_least=1,
+)
 OFFSETS_RETENTION_MINUTES: Final = int32(
     "offsets.retention.minutes",
     7 * 24 * 60,

@@ -208,3 +208,9 @@ SHARE_COORDINATOR_STATE_TOPIC_SEGMENT_BYTES: Final = int32(
     "The segment size of the __share_group_state topic.",
     at_least=1,
 )
+SHARE_COORDINATOR_WRITE_TIMEOUT_MS: Final = int32(
+    "share.coordinator.write.timeout.ms",
+    5000,
+    "How long a request to a share coordinator waits until its records are committed.",
+    at_least=1,
+)

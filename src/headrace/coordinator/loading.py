@@ -46,7 +46,10 @@ class Loaded(NamedTuple):
 
 
 async def replay_log(
-    log: Log, machine: Machine, types: RecordTypes, is_leading: Callable[[], bool]
+    log: Log,
+    machine: Machine,
+    types: RecordTypes,
+    is_leading: Callable[[], bool] = lambda: True,
 ) -> Loaded:
     """Replay a log into an empty machine.
 

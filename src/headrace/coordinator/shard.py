@@ -148,6 +148,11 @@ class Shard(Generic[M]):
             self._loading.cancel()
         self._abandon()
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether operations can run: it is loaded, and its epoch is not over."""
+        return self._unavailable() is None
+
     async def loaded(self) -> None:
         """Wait until loading has finished or failed."""
         while self._loading is not None and self.state is State.LOADING:
@@ -456,7 +461,7 @@ class Shard(Generic[M]):
         until = loop.time() + DEADLINES_SECONDS_MAX
         try:
             for _ in range(DEADLINES_AT_ONCE):
-                if self._unavailable() is not None:
+                if not self.is_serving:
                     break
                 unmet_before = self._timer.unmet_count
                 self._meet_next()

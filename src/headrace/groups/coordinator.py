@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace import config
 from headrace.config import AnySettings
 from headrace.coordinator.coordinator import Coordinator
-from headrace.coordinator.shard import State
-from headrace.errors import KafkaError
+from headrace.errors import COORDINATOR_UNAVAILABLE, KafkaError
 from headrace.groups.record_types import RECORD_TYPES
 from headrace.ids import GROUPS_TOPIC, TopicName
 from headrace.loop.clock import Clock
@@ -49,6 +48,7 @@ def group_coordinator(settings: AnySettings, image_of: Callable[[], Image], cloc
         clock,
         lambda: _partition_count(image_of(), GROUPS_TOPIC),
         compression=Compression(settings[config.OFFSETS_TOPIC_COMPRESSION_CODEC]),
+        write_timeout_ms=settings[config.OFFSETS_COMMIT_TIMEOUT_MS],
     )
     return coordinator
 
@@ -60,15 +60,20 @@ def _compute_elsewhere(groups: Groups, index: int, computation: "Computation | K
     shard = groups.shard_at(index)
 
     def on_computed(computed: "asyncio.Future[object]") -> None:
-        if shard is None or shard.state is not State.ACTIVE or computed.cancelled():
+        if shard is None or not shard.is_serving or computed.cancelled():
             return  # whoever leads now finds it missing
         if (error := computed.exception()) is not None:
             logger.error("group %s cannot go on", computation.group_id, exc_info=error)
         found = None if error is not None else computed.result()
         shard.write(
-            lambda machine, now_ms: computation.finish(machine.state, found, now_ms),
-            lambda failed: logger.error("group %s: %s", computation.group_id, failed),
+            lambda machine, now_ms: computation.finish(machine.state, found, now_ms), on_failed
         )
+
+    def on_failed(error: KafkaError) -> None:
+        # Without replicas, or while it moves, the next heartbeat finds it missing.
+        is_passing = error.code in COORDINATOR_UNAVAILABLE
+        level = logging.DEBUG if is_passing else logging.ERROR
+        logger.log(level, "group %s: %s", computation.group_id, error)
 
     computing = asyncio.get_running_loop().run_in_executor(None, computation.compute)
     computing.add_done_callback(on_computed)

@@ -59,6 +59,7 @@ def share_state_coordinator(
         clock,
         partition_count,
         compression=Compression(settings[config.SHARE_COORDINATOR_STATE_TOPIC_COMPRESSION_CODEC]),
+        write_timeout_ms=settings[config.SHARE_COORDINATOR_WRITE_TIMEOUT_MS],
     )
     return coordinator
 

@@ -258,7 +258,7 @@ async def _committed(partition: Partition, last_offset: int) -> None:
     waiter = _Commit(partition, last_offset)
     if waiter.is_over():
         return
-    partition.produce_waiters[waiter] = None
+    partition.produce_waiters[waiter] = None if waiter.is_flush_awaited else last_offset + 1
     if waiter.is_flush_awaited:
         partition.flush_soon()
     try:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from headrace import config
 from headrace.config import AnySettings
 from headrace.coordinator.coordinator import Coordinator
-from headrace.coordinator.shard import Shard, State
+from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TRANSACTIONS_TOPIC
 from headrace.loop.clock import Clock
@@ -51,10 +52,7 @@ def transaction_coordinator(
             former.cancel()
         shard = transactions.shard_at(index)
         if shard is not None:
-            epoch = sender.leader_epoch(TRANSACTIONS_TOPIC, index)
-            under_way[key] = begun = _Completing(
-                shard, completion, epoch, sender, partial(end, key)
-            )
+            under_way[key] = begun = _Completing(shard, completion, sender, partial(end, key))
             begun.attempt()
 
     def end(key: tuple[int, str], over: _Completing) -> None:
@@ -75,7 +73,13 @@ def transaction_coordinator(
         return None if found is None else len(found.partitions)
 
     transactions: Transactions = Coordinator(
-        TRANSACTIONS_TOPIC, RECORD_TYPES, make, clock, partition_count
+        TRANSACTIONS_TOPIC,
+        RECORD_TYPES,
+        make,
+        clock,
+        partition_count,
+        # Before clients take a node that waits for its replicas for one that is gone.
+        write_timeout_ms=settings[config.REQUEST_TIMEOUT_MS] // 2,
     )
     return transactions
 
@@ -87,13 +91,11 @@ class _Completing:
         self,
         shard: Shard[TransactionsMachine],
         completion: Completion,
-        coordinator_epoch: int,
         sender: MarkerSender,
         on_over: "Callable[[_Completing], None]",
     ) -> None:
         self._shard = shard
         self._completion = completion
-        self._coordinator_epoch = coordinator_epoch
         self._sender = sender
         self._on_over = on_over
         self._todo = deque(completion.partitions)
@@ -126,7 +128,7 @@ class _Completing:
 
     def _is_wanted(self) -> bool:
         """Return whether the transaction still waits; a late marker could end the next one."""
-        if self._is_over or self._shard.state is not State.ACTIVE:
+        if self._is_over or not self._shard.is_serving:
             return False
         found = self._shard.machine.state.transactions.get(self._completion.transactional_id)
         return found is not None and is_to_complete(found, self._completion)
@@ -137,7 +139,7 @@ class _Completing:
             completion.producer_id,
             completion.producer_epoch,
             completion.is_commit,
-            self._coordinator_epoch,
+            self._shard.leader_epoch,
             completion.transaction_version,
         )
 
@@ -185,21 +187,36 @@ class _Completing:
     def _attempt_later(self) -> None:
         self._todo.extend(self._failed)
         self._failed.clear()
+        self._wait(self.attempt)
+
+    def _wait(self, then: Callable[[], None]) -> None:
         self._attempts += 1
         pause = min(FIRST_RETRY_SECONDS * 2 ** min(self._attempts - 1, 10), RETRY_SECONDS_MAX)
-        self._timer = asyncio.get_running_loop().call_later(pause, self.attempt)
+        self._timer = asyncio.get_running_loop().call_later(pause, then)
 
     def _complete(self) -> None:
-        self._is_over = True
-        self._on_over(self)
-        completion = self._completion
+        """Write that every partition has its marker.
+
+        A refusal is retried as long as this node coordinates. If the log lost it later, the
+        transaction is loaded as prepared.
+        """
+        self._timer = None
+        if not self._is_wanted():
+            self.cancel()
+            return
+        completion, is_refused = self._completion, False
+
+        def on_refused(_: KafkaError) -> None:
+            nonlocal is_refused
+            is_refused = True
+            self._wait(self._complete)
+
         self._shard.write(
-            lambda machine, now_ms: complete(machine.state, completion, now_ms), _ignore
+            lambda machine, now_ms: complete(machine.state, completion, now_ms), on_refused
         )
-
-
-def _ignore(_: object) -> None:
-    """Drop a reply: a transaction that could not be completed is loaded as prepared."""
+        if not is_refused:
+            self._is_over = True
+            self._on_over(self)
 
 
 _UNTAKEN: Final = frozenset(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.coordinator.machine import NOTHING, Outcome, Reply, Told, told
+from headrace.coordinator.machine import NOTHING, Outcome, Reply, Told, effect, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import NO_PRODUCER_ID
 from headrace.records.builder import NO_PRODUCER_EPOCH
@@ -198,7 +198,7 @@ def _repeat(
 
 def _decide(state: TransactionsState, prepared: Transaction, replies: tuple[Told, ...]) -> Outcome:
     # The markers first: on one node the transaction is complete before its producer hears of it.
-    completion = told(state.complete, new_completion(prepared))
+    completion = effect(state.complete, new_completion(prepared))
     return Outcome((to_record(prepared, state.version_of()),), (completion, *replies))
 
 

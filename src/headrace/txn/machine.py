@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, OnError, Outcome, told
+from headrace.coordinator.machine import NOTHING, OnError, Outcome, effect
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.txn.ending import abort
 from headrace.txn.records import to_transaction, tombstone
@@ -63,7 +63,7 @@ class TransactionsMachine:
         self._is_loaded = True
         return Outcome(
             replies=tuple(
-                told(self.state.complete, new_completion(each))
+                effect(self.state.complete, new_completion(each))
                 for each in self.state.transactions.values()
                 if each.status.is_prepared
             )

@@ -102,10 +102,6 @@ class MarkerSender:
         for node_id, some in away.items():
             self._queue(node_id, _Parcel(marker, some, is_wanted, on_written))
 
-    def leader_epoch(self, topic: TopicName, index: int) -> int:
-        """Return the epoch in which this node leads a partition, -1 if it does not have it."""
-        return self._writer.leader_epoch(topic, index)
-
     def close(self) -> None:
         """Send nothing any more; what waits is dropped: the next coordinator sends it."""
         self._is_closed = True

@@ -14,7 +14,6 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import GROUPS_TOPIC, TopicName
 from headrace.log.log import Appended
 from headrace.loop.clock import Clock
-from headrace.records.builder import NO_LEADER_EPOCH
 from headrace.records.control import build_end_transaction_marker
 from headrace.replication.partition import Partition
 from headrace.replication.replicas import Replicas
@@ -71,14 +70,11 @@ class MarkerWriter:
             on_written(None)
         else:
             waiter = _Uncommitted(partition, appended, on_written)
-            partition.produce_waiters[waiter] = None
+            # A sync that fails is told to those who are told of everything.
+            offset = None if partition.is_flush_awaited else appended.last_offset + 1
+            partition.produce_waiters[waiter] = offset
             if timeout_seconds is not None:
                 waiter.expire_in(timeout_seconds)
-
-    def leader_epoch(self, topic: TopicName, index: int) -> int:
-        """Return the epoch in which this node leads a partition, -1 if it does not have it."""
-        partition = self._replicas.find(topic, index)
-        return NO_LEADER_EPOCH if partition is None else partition.leader_epoch
 
     def _append(self, partition: Partition, marker: Marker) -> Appended:
         batch = memoryview(

@@ -7,7 +7,7 @@ from what it has just written works on a copy, made at the first write.
 from collections.abc import Callable
 from functools import partial
 
-from headrace.coordinator.machine import Reply, Told, told
+from headrace.coordinator.machine import Reply, Told, effect, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import Assigning, note_assigning
 from headrace.groups.consumer.group import ConsumerGroup
@@ -48,12 +48,12 @@ class Draft:
 
     def assign_elsewhere(self, elsewhere: Reply[Computation], assigning: Assigning) -> None:
         """Request a target computation off the loop, once the records are written."""
-        self.replies += (told(elsewhere, assigning),)
+        self.replies += (effect(elsewhere, assigning),)
         self.notes += (partial(note_assigning, self._original, assigning.epoch),)
 
     def match_elsewhere(self, elsewhere: Reply[Computation], matching: Computation) -> None:
         """Request pattern matching off the loop, once the patterns are written."""
-        self.replies += (told(elsewhere, matching),)
+        self.replies += (effect(elsewhere, matching),)
         self.notes += (partial(setattr, self._original, "is_matching", True),)
 
     def note_patterns_checked(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from headrace.coordinator.machine import Outcome, Reply, told
+from headrace.coordinator.machine import Outcome, Reply, effect, told
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.heartbeats import JOINING_EPOCH, LEAVING_EPOCH, Sender
 from headrace.groups.share.deadlines import keep_session
@@ -72,7 +72,7 @@ def heartbeat(
     noted, to_begin = begin_states(state, group, epoch, wanted, now_ms)
     records += noted
     keep_session(state, group_id, after.member_id, now_ms)
-    replies = ((told(begin, to_begin),) if to_begin else ()) + target.replies
+    replies = ((effect(begin, to_begin),) if to_begin else ()) + target.replies
     if may_hold(state, group, after, target, is_begun=bool(to_begin)):
         held = partial(hold, state, group_id, after.member_id, reply, now_ms)
         return Outcome(tuple(records), replies, notes=(*target.notes, held))

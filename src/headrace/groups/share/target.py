@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from headrace.coordinator.machine import NOTHING, Outcome, Told, told
+from headrace.coordinator.machine import NOTHING, Outcome, Told, effect
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import (
     Assigning,
@@ -97,7 +97,7 @@ def update_target(
     if (elsewhere := place_for(state, step_count)) is not None:
         notes = (partial(note_assigning, group, epoch),)
         assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
-        return former._replace(replies=(told(elsewhere, assigning),), notes=notes)
+        return former._replace(replies=(effect(elsewhere, assigning),), notes=notes)
     found = compute()
     assignments = {member_id: found[member_id] for member_id in members}
     return Target(epoch, assignments, _target_records(group, epoch, assignments, now_ms))

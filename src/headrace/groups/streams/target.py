@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from headrace.coordinator.machine import NOTHING, Outcome, Told, told
+from headrace.coordinator.machine import NOTHING, Outcome, Told, effect
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import (
     Assigning,
@@ -131,7 +131,7 @@ def compute_target(
     if (elsewhere := place_for(state, step_count)) is not None:
         notes = (partial(note_assigning, group, epoch),)
         assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
-        replies = (told(elsewhere, assigning),)
+        replies = (effect(elsewhere, assigning),)
         return Target(group.assignment_epoch, group.targets, replies=replies, notes=notes)
     tasks = compute()
     return Target(epoch, tasks, _target_records(group, epoch, tasks, now_ms))

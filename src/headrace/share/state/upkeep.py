@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace import config
-from headrace.coordinator.machine import NOTHING, Outcome, told
+from headrace.coordinator.machine import NOTHING, Outcome, effect
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.ids import TopicId
 from headrace.share.state.records import snapshot, tombstone
@@ -44,7 +44,7 @@ def on_due(states: ShareStates, now_ms: int) -> Outcome:
         return _snapshot_cold(states, now_ms)
     # Pruned when everything the machine has seen is committed: an uncommitted snapshot could be
     # lost, and the records it supersedes would be needed again.
-    return Outcome(replies=(told(states.prune, states.redundant_offset),))
+    return Outcome(replies=(effect(states.prune, states.redundant_offset),))
 
 
 def forget_topic(states: ShareStates, topic_id: TopicId, now_ms: int) -> Outcome:
