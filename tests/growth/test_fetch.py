@@ -180,9 +180,9 @@ def test_sessions_when_one_more_is_asked_for() -> None:
         asked = [FetchPartition(partition=index, fetch_offset=0) for index in range(2)]
         wanted = wanted_partitions([FetchTopic(topic_id=b"t" * 16, partitions=asked)])
         for now_ms in range(slots):
-            assert sessions.begin(wanted, LATEST, now_ms, is_privileged=False) is not None
+            assert sessions.begin(wanted, LATEST, now_ms) is not None
         assert slots < EVICTION_MS_MIN
-        return steps(lambda: sessions.begin(wanted, LATEST, slots, is_privileged=False))
+        return steps(lambda: sessions.begin(wanted, LATEST, slots))
 
     assert_stays_flat(cost, 50)
 

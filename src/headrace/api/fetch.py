@@ -7,8 +7,8 @@ several turns of the loop if they are many. If that is less than min_bytes, the 
 partitions and reads those again that have grown, when they have grown enough or time is up. Records
 that are not in the page cache are read by threads, several partitions per thread.
 
-Left out: replicas do not fetch yet; a client that says it is one is refused. No other replica is
-recommended (KIP-392).
+KIP-392: a follower serves consumers too, from version 11 on, and with replica.selector.class the
+leader sends them to a replica in their rack. Followers are served by `api.fetch_replica`.
 The work is in `replication.fetch_reading` and `replication.fetch_sessions`.
 """
 
@@ -17,16 +17,17 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from headrace.api import fetch_replica
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID
 from headrace.loop.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.replication.fetch_reading import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    UNKNOWN,
     FetchReader,
     read_together,
 )
+from headrace.replication.fetch_rows import UNKNOWN
 from headrace.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -63,6 +64,8 @@ def handle(
 ) -> Answer:
     """Handle a fetch. `asked` is what it names, if that was found out already."""
     body: FetchRequest = request.body
+    if body.replica_id >= 0 or body.replica_state.replica_id >= 0:
+        return fetch_replica.handle(broker, request)
     if asked is None:
         if request.size_bytes > LARGE_REQUEST_BYTES:
             _gather(broker, request)
@@ -82,10 +85,7 @@ def handle(
         if body.session_id != NO_SESSION:
             sessions.end(body.session_id)
         if body.session_epoch == INITIAL_EPOCH:
-            is_privileged = body.replica_id >= 0 or body.replica_state.replica_id >= 0
-            session = sessions.begin(
-                asked, request.version, broker.clock.now_ms(), is_privileged=is_privileged
-            )
+            session = sessions.begin(asked, request.version, broker.clock.now_ms())
     else:
         is_incremental = True
         try:
@@ -175,6 +175,8 @@ class Fetch:
             request.version,
             bytes_max=broker.fetch_bytes_max,
             is_incremental=is_incremental,
+            rack=body.rack_id if broker.is_rack_aware else "",
+            listener=request.peer.listener,
         )
         self._is_last_look = body.max_wait_ms <= 0
         # What follows there is only from the first turn that did not answer, until there is an
@@ -383,7 +385,7 @@ class Fetch:
             counters.fetch_requests += 1
             if session is not None:
                 session.move_back(wanted)
-        if reader.is_urgent and not reader.is_stranger:  # replicas know where the others are
+        if reader.is_urgent:
             leaders = {row.current_leader.leader_id for row in reader.rows.values()} - {UNKNOWN}
             response.node_endpoints = [
                 NodeEndpoint(**found._asdict())

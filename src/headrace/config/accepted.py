@@ -230,7 +230,6 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("replica.fetch.response.max.bytes", "INT", "10485760", (0, None), "read-only", False),
     ("replica.fetch.wait.max.ms", "INT", "500", (), "read-only", False),
     ("replica.high.watermark.checkpoint.interval.ms", "LONG", "5000", (), "read-only", False),
-    ("replica.selector.class", "STRING", None, (), "read-only", False),
     ("replica.socket.receive.buffer.bytes", "INT", "65536", (), "read-only", False),
     ("replica.socket.timeout.ms", "INT", "30000", (), "read-only", False),
     ("replication.quota.window.num", "INT", "11", (1, None), "read-only", False),

@@ -419,6 +419,7 @@ class Node:
             if isinstance(event, BrokerRegistered | BrokerChanged | BrokerUnregistered):
                 assert self._parts is not None
                 self._parts.peers.refresh()
+                self._broker.replica_sessions.refresh(self._broker.image)
             elif isinstance(event, TopicDeleted):
                 forget_offsets(self._broker.groups, event.name, event.topic_id)
                 forget_share_states(self._broker.share_states, event.topic_id)
@@ -430,6 +431,7 @@ class Node:
             self._broker.replicas.mark_all()
         if self._parts is not None:
             self._parts.peers.refresh()
+            self._parts.broker.replica_sessions.refresh(image)
 
     def _take_settings(self) -> None:
         """Go by the dynamic configs that are in the image now."""

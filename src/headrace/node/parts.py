@@ -24,6 +24,7 @@ from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.replication.fetch_sessions import FetchSessions
 from headrace.replication.isr_changes import IsrChanges
+from headrace.replication.replica_sessions import ReplicaSessions
 from headrace.replication.replicas import Replicas
 from headrace.replication.topic_settings import TopicSettings
 from headrace.server.broker import Broker
@@ -138,6 +139,9 @@ class Parts:
             fetch_sessions=FetchSessions(
                 live[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], choose_session_id
             ),
+            replica_sessions=ReplicaSessions(
+                live[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], choose_session_id, turns
+            ),
             telemetry=Telemetry(clock, image),
             inflating=inflating,
             groups=groups,
@@ -152,6 +156,7 @@ class Parts:
             verify_offsets=verification.verify_offsets,
             fetch_bytes_max=live[config.FETCH_MAX_BYTES],
             data_path=data_path,
+            is_rack_aware=live[config.REPLICA_SELECTOR_CLASS] is not None,
             clock=clock,
             counters=counters,
         )

@@ -1,39 +1,41 @@
-"""Reading partitions for a fetch: the records that a client may have, or the error."""
+"""Reading partitions for a consumer's fetch: the records that it may have, or the error.
+
+A leader serves every consumer, a follower those of version 11 and above (KIP-392); both up to their
+own high watermark. `replica_reading` is for followers.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from headrace.errors import LEADER_MOVED, ErrorCode
-from headrace.ids import ZERO_TOPIC_ID, TopicName
+from headrace.errors import ErrorCode
 from headrace.log.errors import LogError
 from headrace.log.fetch import ColdRead
-from headrace.log.log import Log
 from headrace.loop.turns import BYTES_SHIFT, TURN_COST_MAX
-from headrace.records.header import LENGTH_AT, LENGTH_PREFIX_BYTES
-from headrace.replication.fetch_sessions import FIRST_WITH_TOPIC_IDS, WantedPartition
-from headrace.replication.leaders import current_leader
+from headrace.replication.fetch_rows import (
+    EMPTY,
+    UNKNOWN,
+    failed_row,
+    find_divergence,
+    has_whole_batch,
+    log_row,
+    missing_row,
+    moved_row,
+)
+from headrace.replication.fetch_sessions import WantedPartition
 from headrace.replication.partition import ANY_LEADER_EPOCH, Partition
+from headrace.replication.replica_selection import preferred_replica
 from headrace.replication.replicas import Replicas
 from headrace.wire.messages.fetch_request import FetchRequest
-from headrace.wire.messages.fetch_response import (
-    AbortedTransaction,
-    EpochEndOffset,
-    LeaderIdAndEpoch,
-    PartitionData,
-)
+from headrace.wire.messages.fetch_response import AbortedTransaction, PartitionData
 
-FIRST_WITH_LEADERS: Final = 16
+FIRST_FROM_FOLLOWERS: Final = 11
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-UNKNOWN: Final = -1
 READS_PER_THREAD: Final = 16
 """How many cold partitions a thread reads in sequence."""
 ABORTED_SHIFT: Final = 3
 """This power of two of aborted transactions in a row costs as much as a partition."""
-_EMPTY: Final = memoryview(b"")
-_NOT_HERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-"""Errors that need no lookup in a log."""
 
 
 class ColdPartition(NamedTuple):
@@ -53,6 +55,9 @@ class FetchReader:
     __slots__ = (
         "_has_told",
         "_is_committed",
+        "_listener",
+        "_rack",
+        "_reads_followers",
         "_remaining_bytes",
         "_replicas",
         "_version",
@@ -61,7 +66,6 @@ class FetchReader:
         "cost",
         "found",
         "given",
-        "is_stranger",
         "is_urgent",
         "rows",
     )
@@ -74,15 +78,22 @@ class FetchReader:
         *,
         bytes_max: int,
         is_incremental: bool,
+        rack: str,
+        listener: str,
     ) -> None:
-        """`is_incremental` omits partitions without news."""
+        """`is_incremental` omits partitions without news.
+
+        `rack` is where a replica is to be preferred, if the consumer can reach it at `listener`;
+        empty for none.
+        """
         self._replicas = replicas
         self._version = version
         self._has_told = is_incremental
         self._is_committed = body.isolation_level == READ_COMMITTED
         self._remaining_bytes = min(body.max_bytes, bytes_max)
-        # Nothing replicates from here yet, so no request really comes from a replica.
-        self.is_stranger = body.replica_id >= 0 or body.replica_state.replica_id >= 0
+        self._reads_followers = version >= FIRST_FROM_FOLLOWERS
+        self._rack = rack
+        self._listener = listener
         self.rows: dict[WantedPartition, PartitionData] = {}
         self.found: list[tuple[WantedPartition, Partition]] = []
         """The response rows read since this was last cleared."""
@@ -115,9 +126,11 @@ class FetchReader:
             row: PartitionData | None
             if partition is not None:
                 self.found.append((each, partition))
-            if partition is None or not partition.is_leader or self.is_stranger:
-                row = self._missing(each)
-            elif self._has_told and _is_quiet(partition, each):
+            if partition is None or not (partition.is_leader or self._reads_followers):
+                row = self._refused(each, partition)
+            elif (self._rack and self._is_sent_elsewhere(each, partition)) or (
+                self._has_told and _is_quiet(partition, each)
+            ):
                 row = None
             else:
                 bytes_max = min(each.max_bytes, self._remaining_bytes)
@@ -125,7 +138,7 @@ class FetchReader:
                 try:
                     row = self._read_one(partition, each, bytes_max, is_first=is_first)
                 except LogError as error:
-                    row = _failed(each.index, error.code)
+                    row = failed_row(each.index, error.code)
             cost += 1 if row is None else self._take(each, partition, row)
             if cost >= TURN_COST_MAX:
                 self.cost = cost
@@ -138,22 +151,23 @@ class FetchReader:
         wanted, partition, bytes_max, is_first, work = each
         self._remaining_bytes += work.bytes_max
         is_whole = True
-        if partition.is_leader and self.find(wanted) is partition:
+        is_readable = partition.is_leader or self._reads_followers
+        if is_readable and self.find(wanted) is partition:
             try:
                 partition.log.check_offset(wanted.fetch_offset)  # its segment may have been deleted
                 # The segment may have nothing from the offset on; then the next one does.
-                records = work.result(partition.log.cuts) or _EMPTY
+                records = work.result(partition.log.cuts) or EMPTY
                 is_whole = bool(records)
                 row = self._read_one(
                     partition, wanted, bytes_max, is_first=is_first, records=records
                 )
                 assert row is not None
             except LogError as error:
-                row = _failed(wanted.index, error.code)
+                row = failed_row(wanted.index, error.code)
             except OSError:
-                row = _failed(wanted.index, ErrorCode.KAFKA_STORAGE_ERROR)
+                row = failed_row(wanted.index, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            row = self._missing(wanted)
+            row = self._refused(wanted, self.find(wanted))
         self.cost += self._take(wanted, partition, row)
         return is_whole
 
@@ -194,7 +208,7 @@ class FetchReader:
         """Drop the records that were read, as the fetch waits for more; return their partitions."""
         given = [wanted for wanted, _ in self.given]
         for wanted in given:
-            self.rows[wanted].records = _EMPTY
+            self.rows[wanted].records = EMPTY
         self.given.clear()
         self._remaining_bytes += self.byte_count
         self.byte_count = 0
@@ -216,14 +230,12 @@ class FetchReader:
         log, offset = partition.log, wanted.fetch_offset
         if 0 <= wanted.current_leader_epoch != partition.leader_epoch:
             code = partition.check_leader_epoch(wanted.current_leader_epoch)
-            return self._moved(wanted, partition.topic, code)
+            return self._moved(wanted, partition, code)
         if wanted.last_fetched_epoch >= 0:
-            ended = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.end_offset)
-            if ended.end_offset < 0:
-                return _failed(wanted.index, ErrorCode.OFFSET_OUT_OF_RANGE)
-            if ended.epoch < wanted.last_fetched_epoch or ended.end_offset < offset:
-                row = _row(log, wanted.index, _EMPTY, log.last_stable_offset)
-                row.diverging_epoch = EpochEndOffset(epoch=ended.epoch, end_offset=ended.end_offset)
+            diverging = find_divergence(log, offset, wanted.last_fetched_epoch)
+            if diverging is not None:
+                row = log_row(log, wanted.index, EMPTY, log.last_stable_offset)
+                row.diverging_epoch = diverging
                 return row
         stable_offset = log.last_stable_offset
         up_to = stable_offset if self._is_committed else log.high_watermark
@@ -231,7 +243,7 @@ class FetchReader:
             log.check_offset(offset)
         elif offset >= up_to or (bytes_max <= 0 and not is_first):
             log.check_offset(offset)
-            records = _EMPTY
+            records = EMPTY
         else:
             records = log.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first)
             if records is None:
@@ -239,9 +251,9 @@ class FetchReader:
                 self._remaining_bytes -= work.bytes_max
                 self.cold.append(ColdPartition(wanted, partition, bytes_max, is_first, work))
                 return None
-        if not is_first and not _has_whole_batch(records):
-            records = _EMPTY
-        row = _row(log, wanted.index, records, stable_offset)
+        if not is_first and not has_whole_batch(records):
+            records = EMPTY
+        row = log_row(log, wanted.index, records, stable_offset)
         if self._is_committed:
             row.aborted_transactions = (
                 [
@@ -253,31 +265,35 @@ class FetchReader:
             )
         return row
 
-    def _missing(self, wanted: WantedPartition) -> PartitionData:
-        """Return the error row of a partition that cannot be read here."""
-        image, name = self._replicas.image, wanted.topic
-        if wanted.topic_id != ZERO_TOPIC_ID:
-            topic = image.topic_by_id(wanted.topic_id)
-            if topic is not None:
-                name = topic.name
-            elif not name:
-                return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
-            elif image.topic(name) is not None:
-                # A session that outlived its topic, which was deleted and created again.
-                return _failed(wanted.index, ErrorCode.INCONSISTENT_TOPIC_ID)
-        elif self._version >= FIRST_WITH_TOPIC_IDS:
-            return _failed(wanted.index, ErrorCode.UNKNOWN_TOPIC_ID)
-        code = self._replicas.explain_missing(name, wanted.index).code
-        return self._moved(wanted, name, code)
-
-    def _moved(self, wanted: WantedPartition, topic: TopicName, code: ErrorCode) -> PartitionData:
-        row = _failed(wanted.index, code)
-        if code in LEADER_MOVED and self._version >= FIRST_WITH_LEADERS:
-            leader = current_leader(self._replicas.image, topic, wanted.index)
-            row.current_leader = LeaderIdAndEpoch(
-                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+    def _refused(self, wanted: WantedPartition, partition: Partition | None) -> PartitionData:
+        """Return the error row of a partition that is not here, or not to be read here."""
+        if partition is None:
+            return missing_row(
+                self._replicas, wanted.topic_id, wanted.topic, wanted.index, self._version
             )
-        return row
+        code = partition.check_leader_epoch(wanted.current_leader_epoch)
+        return self._moved(wanted, partition, code or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _moved(
+        self, wanted: WantedPartition, partition: Partition, code: ErrorCode
+    ) -> PartitionData:
+        return moved_row(self._replicas, partition.topic, wanted.index, code, self._version)
+
+    def _is_sent_elsewhere(self, wanted: WantedPartition, partition: Partition) -> bool:
+        """Return whether the consumer is told to read from a replica in its rack."""
+        if not partition.is_leader:
+            return False
+        replica = preferred_replica(
+            partition, self._replicas.image, self._rack, self._listener, wanted.fetch_offset
+        )
+        code = partition.check_leader_epoch(wanted.current_leader_epoch)
+        if replica is None or code != ErrorCode.NONE:
+            return False
+        row = log_row(partition.log, wanted.index, EMPTY, partition.log.last_stable_offset)
+        row.preferred_read_replica = replica
+        self.rows[wanted] = row
+        self.is_urgent = True
+        return True
 
 
 async def read_together(slots: asyncio.Semaphore, reads: Sequence[ColdRead]) -> None:
@@ -302,17 +318,6 @@ def _run_all(reads: Sequence[ColdRead]) -> None:
         each.run()
 
 
-def _row(log: Log, index: int, records: memoryview, stable_offset: int) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        high_watermark=log.high_watermark,
-        last_stable_offset=stable_offset,
-        log_start_offset=log.start_offset,
-        aborted_transactions=None,
-        records=records,
-    )
-
-
 def _is_quiet(partition: Partition, wanted: WantedPartition) -> bool:
     """Return whether there is nothing to read and no news for the client."""
     log = partition.log
@@ -321,21 +326,4 @@ def _is_quiet(partition: Partition, wanted: WantedPartition) -> bool:
         and wanted.log_start_offset == log.start_offset
         and wanted.current_leader_epoch in (ANY_LEADER_EPOCH, partition.leader_epoch)
         and wanted.last_fetched_epoch in (UNKNOWN, log.epochs.latest_epoch)
-    )
-
-
-def _has_whole_batch(records: memoryview) -> bool:
-    if len(records) < LENGTH_PREFIX_BYTES:
-        return False
-    length = int.from_bytes(records[LENGTH_AT:LENGTH_PREFIX_BYTES])
-    return len(records) >= length + LENGTH_PREFIX_BYTES
-
-
-def _failed(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=UNKNOWN,
-        aborted_transactions=[] if code in _NOT_HERE else None,
-        records=_EMPTY,
     )

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): the partitions of a client, remembered between its fetches.
+"""Fetch sessions (KIP-227): the partitions of a consumer, remembered between its fetches.
 
 Pure: time is an input. A session holds its partitions in reading order; those that returned data
 move to the end, so that each gets its turn. The number of sessions is bounded; a new one evicts one
-that is idle, or smaller than it and not a follower's.
+that is idle, or smaller than it. Followers have sessions of their own (`replica_sessions`).
 """
 
 from collections.abc import Callable
@@ -63,15 +63,13 @@ class WantedPartition:
 class FetchSession:
     """One client's partitions, in reading order."""
 
-    __slots__ = ("epoch", "id", "is_privileged", "partitions", "used_ms", "uses_topic_ids")
+    __slots__ = ("epoch", "id", "partitions", "used_ms", "uses_topic_ids")
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, is_privileged: bool) -> None:
+    def __init__(self, session_id: int, *, uses_topic_ids: bool) -> None:
         self.id = session_id
         self.epoch = 1
         """The epoch that the next request must have."""
         self.uses_topic_ids = uses_topic_ids
-        self.is_privileged = is_privileged
-        """Whether the client is a follower."""
         self.used_ms = 0
         self.partitions: dict[Key, WantedPartition] = {}
 
@@ -91,10 +89,6 @@ class FetchSession:
             for index in topic.partitions:
                 self.partitions.pop((name, index), None)
 
-    def advance(self) -> None:
-        """Expect the next epoch; the largest wraps around to 1."""
-        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
-
     def move_back(self, wanted: WantedPartition) -> None:
         """Move a partition that returned data behind the others."""
         key = wanted.key
@@ -112,9 +106,9 @@ class FetchSessions:
         self._choose_id = choose_id
         self._sessions: dict[int, FetchSession] = {}
         """Sessions in the order of their last use."""
-        self._by_size: list[tuple[bool, int, int]] = []
-        """A heap of (is a follower's, size, id); a session that shrank also has an entry with its
-        new size, other entries may be stale."""
+        self._by_size: list[tuple[int, int]] = []
+        """A heap of (size, id); a session that shrank also has an entry with its new size, other
+        entries may be stale."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -155,19 +149,15 @@ class FetchSessions:
         session.change(request, asked)
         if len(session.partitions) < size:
             self._rank(session)
-        session.advance()
+        session.epoch = next_epoch(session.epoch)
         self._touch(session, now_ms)
         return session
 
     def begin(
-        self, wanted: dict[Key, WantedPartition], version: int, now_ms: int, *, is_privileged: bool
+        self, wanted: dict[Key, WantedPartition], version: int, now_ms: int
     ) -> FetchSession | None:
         """Open a session for some partitions, or return None if there is no room for it."""
-        session = FetchSession(
-            self._new_id(),
-            uses_topic_ids=version >= FIRST_WITH_TOPIC_IDS,
-            is_privileged=is_privileged,
-        )
+        session = FetchSession(self._new_id(), uses_topic_ids=version >= FIRST_WITH_TOPIC_IDS)
         session.partitions = dict(wanted)
         if not self._make_place(session, now_ms):
             return None
@@ -192,24 +182,24 @@ class FetchSessions:
         victim = oldest
         if now_ms - oldest.used_ms <= EVICTION_MS_MIN:
             victim = self._smallest()
-            if not _may_take(newcomer, victim):
+            if len(newcomer.partitions) <= len(victim.partitions):
                 return False
         del self._sessions[victim.id]
         self.evictions += 1
         return True
 
     def _smallest(self) -> FetchSession:
-        """Return the session to evict first; followers' come last."""
+        """Return the session to evict first."""
         heap = self._by_size
         while True:
-            is_privileged, size, session_id = heap[0]
+            size, session_id = heap[0]
             session = self._sessions.get(session_id)
             if session is not None and size == len(session.partitions):
                 return session
             if session is None:
                 heappop(heap)
             else:  # stale
-                heapreplace(heap, (is_privileged, len(session.partitions), session_id))
+                heapreplace(heap, (len(session.partitions), session_id))
 
     def _rank(self, session: FetchSession) -> None:
         """Update the size of a session in the heap."""
@@ -225,14 +215,13 @@ class FetchSessions:
         return session_id
 
 
-def _rank_of(session: FetchSession) -> tuple[bool, int, int]:
-    return session.is_privileged, len(session.partitions), session.id
+def _rank_of(session: FetchSession) -> tuple[int, int]:
+    return len(session.partitions), session.id
 
 
-def _may_take(newcomer: FetchSession, other: FetchSession) -> bool:
-    if newcomer.is_privileged != other.is_privileged:
-        return newcomer.is_privileged
-    return len(newcomer.partitions) > len(other.partitions)
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of the request after one; the largest wraps around to 1."""
+    return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
 def wanted_partitions(topics: list[FetchTopic]) -> dict[Key, WantedPartition]:

@@ -141,6 +141,24 @@ class InSync:
         if known is not None:
             known.fetched(position, end_offset, now_ms)
 
+    def unchanged(self, follower: BrokerId, fetched_ms: int) -> None:
+        """Note that nothing was appended between a follower's last noted fetch and a later one.
+
+        Sessions do not note every fetch of every partition. If the follower had everything then,
+        it still had at the later fetch.
+        """
+        known = self._followers.get(follower)
+        if known is None or known.fetched_ms is None:
+            return
+        if known.position.end_offset >= known.leader_end_offset and known.caught_up_ms is not None:
+            known.caught_up_ms = max(known.caught_up_ms, fetched_ms)
+            known.fetched_ms = max(known.fetched_ms, fetched_ms)
+
+    def caught_up_ms(self, follower: BrokerId) -> int | None:
+        """Return when a follower last had all that the leader had, None if it never had."""
+        known = self._followers.get(follower)
+        return None if known is None else known.caught_up_ms
+
     def position_of(self, follower: BrokerId) -> Position | None:
         """Return where a follower was at its last fetch, None if it has not fetched."""
         known = self._followers.get(follower)

@@ -226,6 +226,16 @@ class Partition:
         if position != before:
             self._advance()
 
+    def on_unchanged(self, node: BrokerId, fetched_ms: int) -> None:
+        """Note that until now nothing was new for a follower, whose last fetch was then."""
+        if self.in_sync is not None:
+            self.in_sync.unchanged(node, fetched_ms)
+
+    def on_start_moved(self) -> None:
+        """Tell followers that the log begins later now."""
+        for follower in tuple(self.followers):
+            follower.on_change(self)
+
     def drop_lagging(self) -> None:
         """Ask for a smaller ISR if followers have been behind for too long."""
         in_sync, around = self.in_sync, self._around

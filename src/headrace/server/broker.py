@@ -16,6 +16,7 @@ from headrace.loop.turns import Turns
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.replication.fetch_sessions import FetchSessions
+from headrace.replication.replica_sessions import ReplicaSessions
 from headrace.replication.replicas import Replicas
 from headrace.server.telemetry import Telemetry
 from headrace.share.coordinator import ShareStateCoordinator
@@ -50,6 +51,7 @@ class Broker:
     replicas: Replicas
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    replica_sessions: ReplicaSessions
     telemetry: Telemetry
     inflating: Inflating
     groups: Groups
@@ -66,6 +68,8 @@ class Broker:
     """The most bytes of one fetch response."""
     data_path: str
     """The log directory, as the operator configured it."""
+    is_rack_aware: bool = False
+    """Whether consumers are sent to replicas in their rack (KIP-392)."""
     clock: Clock = field(default_factory=Clock)
     counters: Counters = field(default_factory=Counters)
     verify_offsets: OffsetVerifier = nobody_coordinates

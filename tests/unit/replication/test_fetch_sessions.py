@@ -43,9 +43,9 @@ def resume(sessions: FetchSessions, again: FetchRequest, version: int, now_ms: i
     return sessions.resume(again, wanted_partitions(again.topics), version, now_ms)
 
 
-def begin(sessions: FetchSessions, *offsets: int, now_ms: int = 0, is_privileged: bool = False):  # type: ignore[no-untyped-def]
+def begin(sessions: FetchSessions, *offsets: int, now_ms: int = 0):  # type: ignore[no-untyped-def]
     wanted = wanted_partitions(request(*offsets).topics)
-    return sessions.begin(wanted, WITH_IDS, now_ms, is_privileged=is_privileged)
+    return sessions.begin(wanted, WITH_IDS, now_ms)
 
 
 def test_a_session_remembers_what_is_not_said_again() -> None:
@@ -108,13 +108,6 @@ def test_a_larger_session_takes_the_place_of_a_smaller_one() -> None:
     assert (len(sessions), sessions.evictions) == (1, 1)
     with pytest.raises(KafkaError):
         resume(sessions, request(session_id=small.id, epoch=1), WITH_IDS, 0)
-
-
-def test_a_follower_keeps_its_session_however_large_another_is() -> None:
-    sessions = FetchSessions(1, partial(Random(1).randint, 1, 2**31 - 1))
-    assert begin(sessions, 1, is_privileged=True) is not None
-    assert begin(sessions, 1, 2, 3) is None
-    assert begin(sessions, 1, 2, is_privileged=True) is not None
 
 
 def test_an_idle_session_makes_place_for_anybody() -> None:
