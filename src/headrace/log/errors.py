@@ -30,3 +30,13 @@ class OffsetOutOfRange(LogError):
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"{name}: offset {offset} is not in {start} to {end}"
         )
+
+
+class LaterEpoch(LogError):
+    """A batch from the time after the node that sent it lost the partition."""
+
+    def __init__(self, name: str, leader_epoch: int, epoch_max: int) -> None:
+        super().__init__(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"{name}: a batch of leader epoch {leader_epoch} came in a fetch of epoch {epoch_max}",
+        )

@@ -9,6 +9,7 @@ rewrites it.
 import asyncio
 import errno
 from bisect import bisect_right
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -22,19 +23,17 @@ from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import ColdRead, read_segment
 from headrace.log.flushing import Flush, Flusher, LostWrites
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
+from headrace.log.replicating import ANY_EPOCH, append_all
 from headrace.log.segment import Segment
 from headrace.log.settings import LogSettings
 from headrace.log.transactions import AbortedTransaction
 from headrace.records.control import ControlRecord, read_control
-from headrace.records.errors import CorruptBatch
 from headrace.records.header import (
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
     assign_offset,
-    check_crc,
     read_header,
-    read_headers,
 )
 from headrace.records.validation import validate_batch
 
@@ -180,32 +179,54 @@ class Log:
         self._apply(read_header(batch), control)
         return Appended(base_offset, last_offset, NO_TIMESTAMP, False)
 
-    def append_replicated(self, chunk: memoryview) -> int:
-        """Write batches that the leader has, at its offsets; give the log's new end.
+    def append_replicated(self, chunk: memoryview, *, epoch_max: int = ANY_EPOCH) -> int:
+        """Write batches that the leader has, at its offsets; return the log's new end.
 
-        A last batch that is cut off is left for the next fetch. CorruptBatch if a checksum is
-        wrong or offsets go back; what came before that is written.
+        A last batch that is cut off is left for the next fetch. Errors are those of
+        `replicating.append_part`, which does this in parts.
         """
-        for position, header in read_headers(chunk):
-            batch = chunk[position : position + header.size_bytes]
-            check_crc(batch, header)
-            if header.base_offset < self.end_offset or header.last_offset_delta < 0:
-                raise CorruptBatch(
-                    f"the leader sent offsets {header.base_offset} to {header.last_offset}; "
-                    f"{self.folder} ends at {self.end_offset}"
-                )
-            # A marker that compaction has emptied says nothing.
-            is_said = header.is_control and header.record_count > 0
-            control = read_control(batch, header) if is_said else None
-            self._write(
-                batch,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp,
-                header.leader_epoch,
-            )
-            self._apply(header, control)
-        return self.end_offset
+        return append_all(self, chunk, epoch_max=epoch_max)
+
+    def make_room(self, first: BatchHeader) -> Segment:
+        """Return the segment for a batch, a new one if it is due; ReadOnlyLog if the disk fails."""
+        try:
+            if self.failure is not None:
+                self._refuse_or_recover(first.size_bytes)
+            segment = self._active
+            if self._is_full(segment, first.size_bytes, first.last_offset, first.max_timestamp):
+                segment = self.roll(first.base_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+        return segment
+
+    def write_run(
+        self,
+        data: memoryview,
+        run: list[BatchHeader],
+        controls: Mapping[int, ControlRecord],
+        now_ms: int,
+    ) -> None:
+        """Write a leader's batches for which there is room; on a failing disk nothing changes.
+
+        `controls` has the control records by the base offset of their batch.
+        """
+        segment = self._active
+        try:
+            segment.append_run(data, run)
+        except OSError as error:
+            raise self.fail(error) from error
+        if self.end_offset == self.recovery_point:
+            self._dirty_since_ms = now_ms
+        next_offset = self.end_offset
+        for header in run:
+            if header.base_offset != next_offset:
+                self.was_compacted = True  # or a crash would find damage in the gap
+            if header.leader_epoch != self._leader_epoch:
+                self._begin_epoch(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                self._apply(header, controls.get(header.base_offset))
+            next_offset = header.next_offset
+        self._end_at(next_offset)
 
     def _write(
         self,
@@ -226,12 +247,18 @@ class Log:
         except OSError as error:
             raise self.fail(error) from error
         if leader_epoch != self._leader_epoch:
-            self._leader_epoch = leader_epoch
-            if leader_epoch >= 0:
-                self.epochs.assign(leader_epoch, base_offset)
-                self.flusher.are_epochs_dirty = True
-        self.end_offset = last_offset + 1
-        if self.end_offset - self.recovery_point >= self.settings.flush_messages:
+            self._begin_epoch(leader_epoch, base_offset)
+        self._end_at(last_offset + 1)
+
+    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        self._leader_epoch = leader_epoch
+        if leader_epoch >= 0:
+            self.epochs.assign(leader_epoch, base_offset)
+            self.flusher.are_epochs_dirty = True
+
+    def _end_at(self, offset: int) -> None:
+        self.end_offset = offset
+        if offset - self.recovery_point >= self.settings.flush_messages:
             self.wants_flush = True
 
     def _apply(self, header: BatchHeader, control: ControlRecord | None) -> None:

@@ -6,7 +6,7 @@ there. From the entry on, batch headers lead the way.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct as Layout
 from typing import Final
 
@@ -127,6 +127,12 @@ class Segment:
         """Write one batch; nothing changes if the disk refuses it (OSError)."""
         (self._file or self.file).append(batch)
         self.note(len(batch), last_offset, max_timestamp)
+
+    def append_run(self, data: Buffer, run: Iterable[BatchHeader]) -> None:
+        """Write several batches at once; nothing changes if the disk refuses them (OSError)."""
+        (self._file or self.file).append(data)
+        for header in run:
+            self.note(header.size_bytes, header.last_offset, header.max_timestamp)
 
     def note(self, batch_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Index a batch that the file has after the previously indexed one."""
