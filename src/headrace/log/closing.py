@@ -32,6 +32,9 @@ def close_all(disk: Disk, logs: Iterable[Log]) -> bool:
 
 
 def _close(log: Log) -> bool:
+    if log.is_being_cut:
+        logger.error("%s is not closed cleanly: its truncation has not ended", log.folder)
+        return False
     try:
         log.close()
     except OSError as error:

@@ -12,11 +12,9 @@ from typing import Final
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.compaction_files import delete_segment
 from headrace.log.disk import Disk, folder_of
-from headrace.log.errors import OffsetOutOfRange
 from headrace.log.log import Log
-from headrace.log.replay import restore_producers
-from headrace.log.segment import DELETED_SUFFIX, Segment
-from headrace.records.header import check_crc, read_headers
+from headrace.log.segment import DELETED_SUFFIX
+from headrace.log.truncating import Cut, begin_restart, begin_truncation
 
 DELETED_AT_ONCE_MAX: Final = 32
 """How many segments lose their files in one turn of the loop."""
@@ -25,74 +23,28 @@ logger = logging.getLogger(__name__)
 
 
 def truncate(log: Log, offset: int) -> bool:
-    """End the log before the batch that has `offset`; say whether anything went.
+    """End the log before the batch that has `offset`; return whether anything was removed.
 
     Producers, epochs and indexes are as they were then, and no crash brings back what is gone.
     OffsetOutOfRange below the log's start. ReadOnlyLog if the disk fails: the log is to be opened
-    again then.
-
-    The recovery point goes back too. It must be in the directory's checkpoint before the next
-    append: after a crash, damage below the old one would count as damage to what was synced.
+    again then. Blocks; see `truncating` for the steps and for the recovery point, which must be in
+    the directory's checkpoint before the next append.
     """
-    if offset >= log.end_offset:
-        # An epoch that this node began as leader and appended nothing in is not the new leader's.
-        if log.epochs.truncate_from_end(log.end_offset):
-            log.note_epochs_changed()
-        return False
-    if offset < log.start_offset:
-        raise OffsetOutOfRange(log.folder, offset, log.start_offset, log.end_offset)
-    with _failing(log):
-        index = log.segment_index(offset)
-        _delete_end(log, log.segments[index + 1 :])
-        del log.segments[index + 1 :]
-        segment = log.segments[index]
-        segment.truncate(segment.position_of(offset))
-        segment.file.sync()
-        end_offset = segment.read_end_offset()
-        if end_offset < log.start_offset:
-            restart_at(log, log.start_offset)
-        else:
-            _end_at(log, end_offset)
-    return True
+    cut = begin_truncation(log, offset)
+    if cut is not None:
+        _run(cut)
+    return cut is not None
 
 
 def restart_at(log: Log, offset: int) -> None:
     """Empty the log and let it begin at `offset`, as a follower must that fell out of range."""
-    with _failing(log):
-        while delete_dropped(log):
-            pass
-        _delete_end(log, log.segments)
-        segment = Segment(
-            log.disk,
-            log.folder,
-            offset,
-            sizes={},
-            index_interval_bytes=log.settings.index_interval_bytes,
-        )
-        segment.create()
-        log.segments[:] = [segment]
-        log.start_offset = offset
-        _end_at(log, offset, snapshots_up_to=-1)
-        log.disk.sync_folder(log.folder)
+    _run(begin_restart(log, offset))
 
 
-def begin_within(log: Log, chunk: memoryview) -> bool:
-    """Move an empty log to the start of the leader's first batch; return whether that was needed.
-
-    Records were deleted up to an offset inside it, and batches come whole. The log keeps its start
-    offset. As after `truncate`, the recovery point must be in the checkpoint before the batch is
-    written. Raise CorruptBatch, without a change, if its checksum is wrong.
-    """
-    if log.start_offset != log.end_offset:
-        return False
-    position, first = next(read_headers(chunk), (0, None))
-    if first is None or not first.base_offset < log.end_offset <= first.last_offset:
-        return False
-    check_crc(chunk[position : position + first.size_bytes], first)
-    start_offset = log.start_offset
-    restart_at(log, first.base_offset)
-    log.start_offset = start_offset
-    return True
+def _run(cut: Cut) -> None:
+    with _failing(cut.log):
+        cut.run()
+    cut.finish()
 
 
 def delete_records(log: Log, offset: int) -> int:
@@ -229,26 +181,3 @@ def _drop_before_start(log: Log) -> int:
         "%s: %d segments below offset %d deleted", log.folder, len(dropped), log.start_offset
     )
     return len(dropped)
-
-
-def _delete_end(log: Log, segments: list[Segment]) -> None:
-    """Rename the files of the last segments, for good: no crash brings back what was cut off.
-
-    From the end on, so that a crash in between leaves a log without a hole. Waits for the disk.
-    """
-    for segment in reversed(segments):
-        segment.close()
-        delete_segment(log.disk, log.folder, segment.base_offset)
-    if segments:
-        log.has_deleted_files = True
-        log.disk.sync_folder(log.folder)
-
-
-def _end_at(log: Log, end_offset: int, *, snapshots_up_to: int | None = None) -> None:
-    """Forget the state of offsets that were removed."""
-    limit = end_offset if snapshots_up_to is None else snapshots_up_to
-    log.reactivate(end_offset, limit)
-    if log.epochs.truncate_from_end(end_offset):
-        log.note_epochs_changed()
-    restore_producers(log.producers, log.disk, log.folder, log.segments, limit=limit)
-    log.producers.on_high_watermark_updated(log.high_watermark)

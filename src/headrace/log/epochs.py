@@ -87,6 +87,31 @@ class LeaderEpochs:
             return EpochEnd(epoch, log_end_offset) if epoch == self._epochs[-1] else UNDEFINED_END
         return EpochEnd(self._epochs[index - 1] if index > 0 else epoch, self._starts[index])
 
+    def last_epoch(self, log_end_offset: int) -> int:
+        """Return the epoch of the last record of a log with that end, -1 if there is none.
+
+        Not always the latest: a leader begins its epoch without a record.
+        """
+        epoch = self.epoch_for_offset(log_end_offset - 1)
+        return UNDEFINED_EPOCH if epoch is None else epoch
+
+    def truncation_offset(self, leaders: EpochEnd, log_end_offset: int) -> int:
+        """Return where a log must be cut that diverges from its leader's.
+
+        `leaders` is the leader's largest epoch up to this log's last one, and where it ended. If
+        that epoch is here too, both logs are the same up to the smaller end (KIP-101). If it is
+        not, nothing of the later epochs here is the leader's: they go, and the leader is asked
+        again with what is left (KIP-279, KAFKA-6361).
+        """
+        if leaders.end_offset == UNDEFINED_OFFSET:
+            return log_end_offset
+        own = self.end_offset_for(leaders.epoch, log_end_offset)
+        if own.end_offset == UNDEFINED_OFFSET:
+            return min(leaders.end_offset, log_end_offset)
+        if own.epoch != leaders.epoch:
+            return min(own.end_offset, log_end_offset)
+        return min(own.end_offset, leaders.end_offset, log_end_offset)
+
     def previous_epoch(self, epoch: int) -> int | None:
         """Return the largest known epoch below `epoch`."""
         index = bisect_left(self._epochs, epoch) - 1

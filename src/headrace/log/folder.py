@@ -30,15 +30,14 @@ from headrace.log.checkpoints import (
     MetaProperties,
 )
 from headrace.log.closing import close_all
-from headrace.log.cutting import begin_within, restart_at, truncate
 from headrace.log.disk import Disk
 from headrace.log.errors import LogError
-from headrace.log.flushing import LostWrites
-from headrace.log.log import Log
+from headrace.log.log import Log, is_out_of_space
 from headrace.log.opening import open_log
 from headrace.log.ownership import own
 from headrace.log.progress import ProgressFiles, Row, TopicPartition
 from headrace.log.settings import LogSettings
+from headrace.log.truncating import Cut
 from headrace.surroundings import new_uuid
 
 __all__ = ["LogFolder", "TopicPartition"]
@@ -203,33 +202,28 @@ class LogFolder:
         """Return the names of the folders of deleted logs. May run in a thread."""
         return [name for name in self.disk.list_folders("") if _DELETED_FOLDER.fullmatch(name)]
 
-    def truncate(self, topic: TopicName, partition: PartitionIndex, offset: int) -> bool:
-        """End a log before `offset`; say whether anything went. Blocks until that is on disk.
+    async def finish_cut(self, key: TopicPartition, cut: Cut) -> None:
+        """Do the part of a truncation that waits for the disk; the log takes appends then.
 
-        The recovery point goes down with it, and that is written before anything is appended: a
-        start after a crash would else miss offsets that were synced once.
+        The recovery point went down with the end of the log, and that is written too: a start
+        after a crash would otherwise miss offsets that were synced once.
+
+        Raise OSError if the disk is full: nothing is lost, and this is to be called again. Raise
+        ReadOnlyLog if the disk fails.
         """
-        log = self.logs[topic, partition]
-        is_cut = truncate(log, offset)
-        if is_cut:
-            self._save_cut((topic, partition), log)
-        return is_cut
+        row = Row.of(key, cut.log)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._run_cut, cut, row)
+        except OSError as error:
+            if is_out_of_space(error):
+                raise
+            raise cut.log.fail(error) from error
+        cut.finish()
 
-    def restart_at(self, topic: TopicName, partition: PartitionIndex, offset: int) -> None:
-        """Empty a log and let it begin at `offset`. Blocks until that is on disk."""
-        log = self.logs[topic, partition]
-        restart_at(log, offset)
-        self._save_cut((topic, partition), log)
-
-    def replicate(self, topic: TopicName, partition: PartitionIndex, chunk: memoryview) -> int:
-        """Write batches that the leader has, as `Log.append_replicated` does; return the new end.
-
-        An empty log may begin within the first of them. Blocks until that is on disk.
-        """
-        log = self.logs[topic, partition]
-        if begin_within(log, chunk):
-            self._save_cut((topic, partition), log)
-        return log.append_replicated(chunk)
+    def _run_cut(self, cut: Cut, row: Row) -> None:
+        cut.run()
+        self._progress.update(row)
 
     async def checkpoint(self) -> None:
         """Write the offsets of each log, so that a start after a crash need not read all of it.
@@ -272,14 +266,6 @@ class LogFolder:
             lambda row: self.logs.get(row.key) is row.log and row.log.cuts == row.cuts,
             lambda key: key in self.logs or key in self.offline,
         )
-
-    def _save_cut(self, key: TopicPartition, log: Log) -> None:
-        try:
-            self._progress.update(Row.of(key, log))
-        except OSError as error:
-            # For good, also if there was no room: a crash after the next append would find damage
-            # below the recovery point that the checkpoint still has.
-            raise log.fail(LostWrites(*error.args, error.filename)) from error
 
     def _open_all(self, is_clean: bool) -> None:
         strays = []

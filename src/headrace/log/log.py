@@ -87,6 +87,8 @@ class Log:
         self.cuts = 0
         """How often the end was cut off, by which a compaction that runs sees that it must stop."""
         self.is_compacting = False
+        self.is_being_cut = False
+        """Whether files do not match a truncation yet (`truncating`)."""
         self.epochs = epochs
         self.producers = producers
         self.wants_flush = False

@@ -287,6 +287,10 @@ class ProducerStates:
             )
         )
 
+    def take_over(self, other: "ProducerStates") -> None:
+        """Start over with what another one has, which is not used any more."""
+        self._states, self._ended, self._unstable = other._states, other._ended, other._unstable
+
     def capture(self) -> list[ProducerState]:
         """Return the producers as they are now, whatever becomes of them; a thread may read it.
 

@@ -231,22 +231,46 @@ class Segment:
 
     # Cutting
 
+    def place_before(self, offset: int) -> tuple[int, int]:
+        """Return where the batch with `offset`, or the next one, starts, and the end before it.
+
+        That end is the offset after the last batch that has no `offset` and none beyond it.
+        """
+        position, end_offset = 0, self.base_offset
+        for position, header in self.batches(self.locate(offset - 1)[0]):
+            if header.last_offset >= offset:
+                return position, end_offset
+            end_offset = header.next_offset
+        return self.size_bytes, end_offset
+
     def truncate(self, position: int) -> None:
         """Drop the batches from the one that begins at `position`; indexes follow."""
         self.file.truncate(position)
         self.size_bytes = position
-        entries = self.offset_index
-        kept = len(entries)
-        while kept and entries[kept - 1][1] >= position:
-            kept -= 1
-        entries.keep(kept)
-        end_offset = self.read_end_offset()
-        kept = len(self.time_index)
-        while kept and self.base_offset + self.time_index[kept - 1][1] >= end_offset:
-            kept -= 1
-        self.time_index.keep(kept)
+        self._cut_offset_index(position)
+        self.forget_from(position, self.read_end_offset())
+        self.take_timestamps(*self.measure_timestamps())
+
+    def forget_from(self, position: int, end_offset: int) -> None:
+        """Forget the batches from a position, where `end_offset` would be next; the file stays.
+
+        The timestamps are known again after `take_timestamps`.
+        """
+        self.size_bytes = position
+        self._cut_offset_index(position)
+        times = self.time_index
+        times.keep(
+            bisect_left(
+                range(times.count), end_offset - self.base_offset, key=lambda each: times[each][1]
+            )
+        )
         self.transaction_index.truncate_to(end_offset)
-        self._reset_timestamps()
+        self._largest_timestamp = None
+        self.first_timestamp = None
+
+    def _cut_offset_index(self, position: int) -> None:
+        entries = self.offset_index
+        entries.keep(bisect_left(range(entries.count), position, key=lambda each: entries[each][1]))
 
     def read_end_offset(self) -> int:
         """Return the offset after the last batch, found from the last entry of the index on.
@@ -271,15 +295,26 @@ class Segment:
         is_torn = any(size % entry for size, entry in zip(sizes_bytes, entry_bytes, strict=True))
         return is_torn or self.time_index.count == 0
 
-    def _reset_timestamps(self) -> None:
-        """Find the largest timestamp again from the last entry of the time index on."""
-        self._largest_timestamp = None
-        self.first_timestamp = None
-        begin = self.locate(self._largest_timestamp_offset)[0] if self.largest_timestamp >= 0 else 0
+    def measure_timestamps(self) -> tuple[int, int]:
+        """Return the largest timestamp and the last offset of its batch, for `take_timestamps`.
+
+        Found from the last entry of the time index on. May run in a thread.
+        """
+        indexed = self.time_index.last()
+        timestamp, offset = indexed or (NO_TIMESTAMP, 0)
+        offset += self.base_offset
+        begin = self.locate(offset)[0] if indexed else 0
         for _, header in self.batches(begin):
-            if header.max_timestamp > self.largest_timestamp:
-                self._largest_timestamp = header.max_timestamp
-                self._largest_timestamp_offset = header.last_offset
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
+        return timestamp, offset
+
+    def take_timestamps(self, timestamp: int, offset: int) -> None:
+        """Go on with the largest timestamp, and the last offset of the batch that has it."""
+        indexed = self.time_index.last()
+        self._indexed_timestamp = NO_TIMESTAMP if indexed is None else indexed[0]
+        self._largest_timestamp, self._largest_timestamp_offset = timestamp, offset
+        self.first_timestamp = None
 
     def clear_indexes(self) -> None:
         """Forget what the indexes say, so that the batches can be noted again."""

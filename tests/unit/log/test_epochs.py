@@ -122,3 +122,38 @@ def test_epochs_and_offsets_always_increase(assigned: list[tuple[int, int]]) -> 
         for before, after in pairwise(entries):
             assert before.epoch < after.epoch
             assert before.start_offset < after.start_offset
+
+
+@pytest.mark.parametrize(
+    ("own", "leaders", "expected"),
+    [
+        # The epoch is known here: the smaller end.
+        (((1, 0), (2, 10)), (1, 7), 7),
+        (((1, 0), (2, 10)), (1, 12), 10),
+        (((1, 0), (2, 10)), (2, 15), 15),
+        (((1, 0), (2, 10)), (2, 90), 20),
+        # KAFKA-6361: an epoch that is not known here; the later ones go, not those before.
+        (((1, 0), (3, 10)), (2, 15), 10),
+        (((1, 0), (3, 10), (4, 12)), (2, 5), 10),
+        # Nothing is known of an epoch as early, or at all: up to the leader's.
+        (((5, 10),), (3, 4), 4),
+        (((5, 10),), (3, 14), 10),
+        ((), (3, 4), 4),
+        (((1, 0),), (3, 4), 4),
+        # The leader does not know.
+        (((1, 0),), (-1, -1), 20),
+    ],
+)
+def test_a_diverging_log_is_cut_where_it_is_still_the_leaders(
+    own: tuple[tuple[int, int], ...], leaders: tuple[int, int], expected: int
+) -> None:
+    epochs = LeaderEpochs(EpochStart(*entry) for entry in own)
+    assert epochs.truncation_offset(EpochEnd(*leaders), 20) == expected
+
+
+def test_the_last_record_may_be_of_an_earlier_epoch_than_the_latest() -> None:
+    """KAFKA-10706: a leader that appended nothing has begun its epoch all the same."""
+    epochs = LeaderEpochs([EpochStart(1, 0), EpochStart(3, 10)])
+    assert epochs.last_epoch(11) == 3
+    assert epochs.last_epoch(10) == 1
+    assert epochs.last_epoch(0) == -1

@@ -18,6 +18,7 @@ from headrace.log.ownership import WrongDirectory
 from headrace.log.progress import FILES
 from headrace.log.real_disk import FolderInUse, RealDisk
 from headrace.log.settings import LogSettings
+from headrace.log.truncating import begin_for, begin_restart, begin_truncation
 from headrace.records.errors import CorruptBatch
 from headrace.testing.disk import PowerLost, SimulatedDisk
 from tests.unit.log.logs import NOW_MS, append, open_simulated, values_of
@@ -30,6 +31,28 @@ def open_folder(disk: SimulatedDisk, cluster_id: str = "c", node_id: int = 1) ->
     return LogFolder.open(
         disk, lambda _: LogSettings(is_compacted=True), cluster_id=cluster_id, node_id=node_id
     )
+
+
+def truncate(folder: LogFolder, offset: int) -> bool:
+    """Cut the log of orders-0 as a follower does."""
+    cut = begin_truncation(folder.logs[ORDERS, ZERO], offset)
+    if cut is not None:
+        asyncio.run(folder.finish_cut((ORDERS, ZERO), cut))
+    return cut is not None
+
+
+def restart_at(folder: LogFolder, offset: int) -> None:
+    cut = begin_restart(folder.logs[ORDERS, ZERO], offset)
+    asyncio.run(folder.finish_cut((ORDERS, ZERO), cut))
+
+
+def replicate(folder: LogFolder, chunk: memoryview) -> int:
+    """Append to orders-0 as a follower does; its log may begin within the first batch."""
+    log = folder.logs[ORDERS, ZERO]
+    cut = begin_for(log, chunk)
+    if cut is not None:
+        asyncio.run(folder.finish_cut((ORDERS, ZERO), cut))
+    return log.append_replicated(chunk)
 
 
 @pytest.fixture
@@ -126,10 +149,10 @@ def test_a_log_that_was_cut_opens_after_a_crash(disk: SimulatedDisk, is_restarte
     asyncio.run(log.flush())
     asyncio.run(folder.checkpoint())
     if is_restarted:
-        folder.restart_at(ORDERS, ZERO, 1)
+        restart_at(folder, 1)
     else:
-        assert folder.truncate(ORDERS, ZERO, 1)
-        assert not folder.truncate(ORDERS, ZERO, 1)
+        assert truncate(folder, 1)
+        assert not truncate(folder, 1)
     append(log, b"c")
     disk.crash()
     again = open_folder(disk).logs[ORDERS, ZERO]
@@ -142,21 +165,21 @@ def test_a_follower_begins_within_a_batch_of_its_leader(disk: SimulatedDisk) -> 
     chunk = chunk_of_leader()
     folder = open_folder(disk)
     follower = folder.create(ORDERS, ZERO, TOPIC_ID)
-    folder.restart_at(ORDERS, ZERO, 2)
+    restart_at(folder, 2)
     assert (follower.start_offset, follower.end_offset) == (2, 2)
     damaged = bytearray(chunk)
     damaged[70] ^= 1
     with pytest.raises(CorruptBatch):
-        folder.replicate(ORDERS, ZERO, memoryview(damaged))
+        replicate(folder, memoryview(damaged))
     assert (follower.start_offset, follower.end_offset) == (2, 2)
-    assert folder.replicate(ORDERS, ZERO, chunk) == 4
+    assert replicate(folder, chunk) == 4
     assert (follower.start_offset, values_of(follower)) == (2, [b"c", b"d"])
     folder.close(broker_epoch=3)
     folder = open_folder(disk)
     again = folder.logs[ORDERS, ZERO]
     assert (again.start_offset, values_of(again)) == (2, [b"c", b"d"])
     with pytest.raises(CorruptBatch, match="ends at 4"):
-        folder.replicate(ORDERS, ZERO, chunk)
+        replicate(folder, chunk)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -167,9 +190,9 @@ def test_a_follower_that_began_within_a_batch_opens_after_a_crash(seed: int) -> 
     append(log, b"old")
     append(log, b"older")
     asyncio.run(log.flush())
-    folder.restart_at(ORDERS, ZERO, 2)
+    restart_at(folder, 2)
     asyncio.run(folder.checkpoint())
-    folder.replicate(ORDERS, ZERO, chunk_of_leader())
+    replicate(folder, chunk_of_leader())
     disk.crash()
     again = open_folder(disk)
     assert not again.offline
@@ -197,7 +220,9 @@ def test_a_checkpoint_that_a_cut_overtook_is_not_written(disk: SimulatedDisk) ->
     async def cut_meanwhile() -> None:
         await log.flush()
         saving = asyncio.ensure_future(folder.checkpoint())
-        folder.truncate(ORDERS, ZERO, 1)
+        cut = begin_truncation(log, 1)
+        assert cut is not None
+        await folder.finish_cut((ORDERS, ZERO), cut)
         await saving
 
     asyncio.run(cut_meanwhile())
@@ -460,19 +485,49 @@ def test_a_log_that_nobody_knows_the_topic_of_is_put_aside(
     assert values_of(again.create(ORDERS, ZERO, TOPIC_ID)) == []
 
 
-def test_a_cut_that_cannot_be_written_down_makes_the_log_read_only(disk: SimulatedDisk) -> None:
-    """Else a crash after the next append would find damage in what was synced once."""
-    folder = open_folder(disk)
+def flushed_log(folder: LogFolder) -> Log:
     log = folder.create(ORDERS, ZERO, TOPIC_ID)
     append(log, b"a")
     append(log, b"b")
     asyncio.run(log.flush())
     asyncio.run(folder.checkpoint())
-    disk.fail("append", f"{checkpoints.RECOVERY_POINTS}*", error=errno.ENOSPC)
-    with pytest.raises(ReadOnlyLog, match="No space left"):
-        folder.truncate(ORDERS, ZERO, 1)
+    return log
+
+
+def test_a_cut_that_cannot_be_written_down_makes_the_log_read_only(disk: SimulatedDisk) -> None:
+    """Else a crash after the next append would find damage in what was synced once."""
+    folder = open_folder(disk)
+    log = flushed_log(folder)
+    disk.fail("append", f"{checkpoints.RECOVERY_POINTS}*", error=errno.EIO)
+    with pytest.raises(ReadOnlyLog):
+        truncate(folder, 1)
     with pytest.raises(ReadOnlyLog):
         append(log, b"c")
+
+
+def test_a_cut_waits_for_room_on_a_full_disk(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    log = flushed_log(folder)
+    cut = begin_truncation(log, 1)
+    assert cut is not None
+    disk.fail("append", f"{checkpoints.RECOVERY_POINTS}*", error=errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        asyncio.run(folder.finish_cut((ORDERS, ZERO), cut))
+    assert values_of(log) == [b"a"]
+    with pytest.raises(ReadOnlyLog, match="truncated"):
+        append(log, b"c")
+    asyncio.run(folder.finish_cut((ORDERS, ZERO), cut))
+    append(log, b"c")
+    assert values_of(log) == [b"a", b"c"]
+
+
+def test_a_node_that_stops_during_a_cut_recovers_that_log(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    assert begin_truncation(flushed_log(folder), 1) is not None
+    folder.close(broker_epoch=3)
+    assert not disk.exists(".kafka_cleanshutdown")
+    again = open_folder(disk).logs[ORDERS, ZERO]
+    assert values_of(again) == [b"a", b"b"]
 
 
 def test_a_damaged_log_is_out_of_service_and_the_others_are_not(disk: SimulatedDisk) -> None:
