@@ -7,7 +7,7 @@ from what it has just written works on a copy, made at the first write.
 from collections.abc import Callable
 from functools import partial
 
-from headrace.coordinator.machine import Reply, Told, effect, told
+from headrace.coordinator.machine import Reply, Told, effect
 from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import Assigning, note_assigning
 from headrace.groups.consumer.group import ConsumerGroup
