@@ -1,6 +1,6 @@
 """Requests that name very many partitions: what one turn of the loop has of them."""
 
-from headrace.api.delete_records import _delete_all
+from headrace.api.delete_records import Waits, _delete_all
 from headrace.api.describe_producers import _describe_all
 from headrace.api.offset_for_leader_epoch import _ends_of_epochs
 from headrace.wire.messages.describe_producers_request import (
@@ -32,5 +32,5 @@ def test_ends_of_leader_epochs(harness: Harness) -> None:
 
 
 def test_deletion_of_records(harness: Harness) -> None:
-    work = _delete_all(harness.broker, {"unknown": dict.fromkeys(range(COUNT), 1)})
+    work = _delete_all(harness.broker, {"unknown": dict.fromkeys(range(COUNT), 1)}, Waits())
     assert len(assert_slices_are_short(work).topics[0].partitions) == COUNT

@@ -1,7 +1,9 @@
 """DescribeLogDirs: API key 35, versions 1 to 5.
 
 KIP-113, KIP-827 (total and usable bytes, from 4), KIP-1066 (cordoned directories, from 5). A node
-has one directory, and it is never cordoned.
+has one directory, and it is never cordoned. The replicas of this node are described, whoever leads
+them. As in Kafka, the lag of one is what it lacks of its own high watermark, not of the leader's
+log.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """DescribeProducers: API key 61, version 0.
 
-KIP-664: what the leader of a partition knows of its producers.
+KIP-664: what a replica of a partition knows of its producers, the leader's or a follower's.
 
 The work is in `log.producers`.
 """
@@ -56,13 +56,12 @@ def _describe_all(
 
 def _describe(broker: Broker, topic: TopicName, index: int) -> PartitionResponse:
     partition = broker.replicas.find(topic, index)
-    if partition is not None and partition.is_leader:
+    if partition is not None:
         producers = _active_producers(partition.log)
         return PartitionResponse(partition_index=index, active_producers=producers)
-    code, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led elsewhere"
     if reason := explain_illegal_name(topic):
         code, message = ErrorCode.INVALID_TOPIC_EXCEPTION, reason
-    elif partition is None:
+    else:
         missing = broker.replicas.explain_missing(topic, index)
         code, message = missing.code, missing.message
     # Kafka has a message only for topics that it does not know or could not.

@@ -4,7 +4,9 @@ KIP-79 (by time), KIP-98 (isolation levels), KIP-320 (leader epochs), KIP-734 (t
 timestamp, from 7), KIP-405 (the start of what is local, from 8; the end of what is tiered, from 9),
 KIP-1023 (the start of what waits for the tier, from 11). A special timestamp that a version does
 not have is UNSUPPORTED_VERSION for its partition. Consumers see what they may read up to, replicas
-the end of the log. A lookup by time reads from the disk and inflates: a thread does both.
+the end of the log. Only the leader responds, except to tools that debug (replica id -2), which may
+ask any replica. KIP-207: a new leader that does not know yet what is committed says so. A lookup by
+time reads from the disk and inflates: a thread does both.
 
 Left out: `timeout_ms` is for reads of a tier, of which there is none; LATEST_TIERED and what waits
 for it are always -1.
@@ -42,6 +44,8 @@ from headrace.wire.messages.list_offsets_response import (
 
 CONSUMER: Final = -1
 """The replica id that clients send."""
+DEBUGGER: Final = -2
+"""The replica id of tools that look at any replica."""
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 EARLIEST_PENDING_UPLOAD: Final = -6
@@ -138,9 +142,7 @@ async def _list_by_time(
     row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         _check_timestamp(asked.timestamp, request.version)
-        partition = broker.replicas.find_leader(
-            TopicName(topic), asked.partition_index, asked.current_leader_epoch
-        )
+        partition = _find(broker, request, TopicName(topic), asked)
         found = await find_off_loop(partition.log, asked.timestamp, broker.inflating.run)
     except KafkaError as error:
         row.error_code = error.code
@@ -164,9 +166,7 @@ def _list_one(
     row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         _check_timestamp(asked.timestamp, request.version)
-        partition = broker.replicas.find_leader(
-            TopicName(topic), asked.partition_index, asked.current_leader_epoch
-        )
+        partition = _find(broker, request, TopicName(topic), asked)
         row.timestamp, row.offset, leader_epoch = _look_up(
             partition, request, asked.timestamp, found
         )
@@ -175,6 +175,18 @@ def _list_one(
     except KafkaError as error:
         row.error_code = error.code
     return row
+
+
+def _find(
+    broker: Broker, request: Request, topic: TopicName, asked: ListOffsetsPartition
+) -> Partition:
+    """Return a partition that may respond; raise KafkaError if it is not here, or may not."""
+    return broker.replicas.find_replica(
+        topic,
+        asked.partition_index,
+        asked.current_leader_epoch,
+        is_leader_needed=request.body.replica_id != DEBUGGER,
+    )
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:
@@ -191,17 +203,24 @@ def _look_up(
     """Return the offset of a timestamp; raise KafkaError if it is not known yet."""
     if timestamp == EARLIEST_PENDING_UPLOAD:
         return NOT_FOUND
-    latest_offset = readable_up_to(partition, request.body.replica_id, request.body.isolation_level)
+    body: ListOffsetsRequest = request.body
+    latest_offset = readable_up_to(partition, body.replica_id, body.isolation_level)
     found = list_offset(partition.log, timestamp, latest_offset, found_by_time)
-    is_at_end = timestamp == SpecialTimestamp.LATEST or found is NOT_FOUND
-    if is_at_end and latest_offset < _epoch_start(partition):
-        # A new leader does not know yet how far its predecessor's readers have come.
-        is_old = request.version < FIRST_WITH_OFFSET_NOT_AVAILABLE
+    is_latest = timestamp == SpecialTimestamp.LATEST
+    if (is_latest or found is NOT_FOUND) and body.replica_id == CONSUMER:
+        _check_committed(partition, request.version)
+    return found._replace(leader_epoch=partition.leader_epoch) if is_latest else found
+
+
+def _check_committed(partition: Partition, version: int) -> None:
+    """Raise KafkaError if a new leader does not know yet what its predecessor has committed."""
+    in_sync = partition.in_sync
+    if in_sync is not None and partition.log.high_watermark < in_sync.start_offset:
+        is_old = version < FIRST_WITH_OFFSET_NOT_AVAILABLE
         raise KafkaError(
             ErrorCode.LEADER_NOT_AVAILABLE if is_old else ErrorCode.OFFSET_NOT_AVAILABLE,
             f"{partition.name}: the high watermark has not reached this leader's first offset",
         )
-    return found
 
 
 def readable_up_to(partition: Partition, replica_id: int, isolation_level: int) -> int:
@@ -216,9 +235,3 @@ def readable_up_to(partition: Partition, replica_id: int, isolation_level: int) 
     raise KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {isolation_level}"
     )
-
-
-def _epoch_start(partition: Partition) -> int:
-    """Return the start offset of the current leader epoch."""
-    entries = partition.log.epochs.entries()
-    return entries[-1].start_offset if entries else 0

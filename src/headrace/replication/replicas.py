@@ -136,12 +136,18 @@ class Replicas:
 
         A `leader_epoch` of -1 means any.
         """
+        return self.find_replica(topic, index, leader_epoch, is_leader_needed=True)
+
+    def find_replica(
+        self, topic: TopicName, index: int, leader_epoch: int, *, is_leader_needed: bool
+    ) -> Partition:
+        """Return a partition in a leader epoch, or raise KafkaError; -1 means any epoch."""
         partition = self.find(topic, index)
         if partition is None:
             raise self.explain_missing(topic, index)
         if (code := partition.check_leader_epoch(leader_epoch)) != ErrorCode.NONE:
             raise KafkaError(code, f"{partition.name} is in leader epoch {partition.leader_epoch}")
-        if not partition.is_leader:
+        if is_leader_needed and not partition.is_leader:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is led by {partition.leader}"
             )

@@ -1,17 +1,21 @@
 """DeleteRecords: where a log begins afterwards, and whose records stay."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, PartitionIndex, TopicId
 from headrace.log import checkpoints
+from headrace.metadata.ddl import ChangePartition
 from headrace.records.builder import BatchBuilder
 from headrace.wire.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tests.unit.followers import Follower, create_replicated, register_broker, rows
 from tests.unit.harness import Harness
 
 NOW_MS = 1_700_000_000_000
@@ -91,3 +95,70 @@ def test_a_crash_would_not_bring_deleted_records_back(orders: Any) -> None:
         orders.broker.folder.disk, checkpoints.LOG_STARTS, checkpoints.parse_offsets
     )
     assert starts["orders", 0] == 3
+
+
+# Followers
+
+
+@pytest.fixture
+def shared(harness: Harness) -> Follower:
+    """A partition whose follower has everything."""
+    epoch = register_broker(harness, 7)
+    topic_id = create_replicated(harness, "orders", (1, 7), configs={"cleanup.policy": "delete"})
+    append(harness, "orders", 5)
+    follower = Follower(harness, 7, epoch, topic_id)
+    follower.fetch({0: 5})
+    return follower
+
+
+def deletion(offset: int, timeout_ms: int) -> DeleteRecordsRequest:
+    asked = [DeleteRecordsPartition(partition_index=0, offset=offset)]
+    topics = [DeleteRecordsTopic(name="orders", partitions=asked)]
+    return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+
+
+def outcome(response: Any) -> tuple[int, int]:
+    row = response.topics[0].partitions[0]
+    return row.error_code, row.low_watermark
+
+
+@pytest.mark.parametrize("offset", [3, -1])
+def test_records_are_deleted_when_the_followers_have_deleted_them(
+    shared: Follower, offset: int
+) -> None:
+    harness, start = shared.harness, 5 if offset == -1 else offset
+
+    async def run() -> Any:
+        fetching = await shared.wait()
+        deleting = asyncio.ensure_future(harness.ask_async(deletion(offset, 60_000), 2))
+        (row,) = rows(await fetching).values()  # the new start does not wait
+        assert row.log_start_offset == start
+        assert not deleting.done()
+        await shared.ask({0: 5}, start=start)
+        return await deleting
+
+    assert outcome(harness.run(run())) == (0, start)
+    assert not harness.partition("orders").produce_waiters
+
+
+def test_followers_that_take_long_are_waited_for_no_longer_than_asked(shared: Follower) -> None:
+    answer = shared.harness.ask(deletion(3, 10), 2)
+    assert outcome(answer) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    assert shared.harness.partition("orders").log.start_offset == 3
+    assert not shared.harness.partition("orders").produce_waiters
+
+
+def test_a_leader_that_is_none_any_more_waits_for_nobody(shared: Follower) -> None:
+    harness = shared.harness
+
+    async def run() -> Any:
+        deleting = asyncio.ensure_future(harness.ask_async(deletion(3, 60_000), 2))
+        while not harness.partition("orders").produce_waiters:
+            await asyncio.sleep(0)
+        change = ChangePartition(
+            TopicId(shared.topic_id), PartitionIndex(0), leader=BrokerId(shared.node)
+        )
+        await harness.broker.quorum.propose(change)
+        return await deleting
+
+    assert outcome(harness.run(run())) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

@@ -8,7 +8,9 @@ import pytest
 
 from headrace.api.list_offsets import ROWS_A_TURN
 from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, PartitionIndex
 from headrace.log import lookup
+from headrace.metadata.ddl import ChangePartition
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
 from headrace.records.reader import find_records
@@ -22,6 +24,7 @@ from headrace.wire.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.unit.followers import Follower, create_replicated, register_broker
 from tests.unit.harness import Harness
 
 NOW_MS = 1_700_000_000_000
@@ -222,20 +225,71 @@ def test_a_partition_that_is_asked_for_twice_is_refused_once(orders: Any) -> Non
     assert rows == [(1, ErrorCode.NONE), (0, ErrorCode.INVALID_REQUEST)]
 
 
-def test_a_new_leader_that_knows_no_high_watermark_yet_asks_for_patience(orders: Any) -> None:
-    async def take_over() -> None:
-        log = orders.broker.replicas.find("orders", 0).log
-        log.begin_leader_epoch(1)
-        log.high_watermark = 3  # the other replicas have not confirmed more
+def lead_again(harness: Harness) -> None:
+    """Let the node lead `shared` in a new epoch, without its follower."""
 
-    orders.run(take_over())
-    assert list_offset(orders, -1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    async def elect() -> None:
+        topic_id = harness.topic("shared").topic_id
+        for leader in (7, 1):
+            change = ChangePartition(topic_id, PartitionIndex(0), leader=BrokerId(leader))
+            await harness.broker.quorum.propose(change)
+
+    harness.run(elect())
+
+
+@pytest.fixture
+def shared(harness: Harness) -> Any:
+    """A partition with a follower that has three of five records."""
+    epoch = register_broker(harness, 7)
+    topic_id = create_replicated(harness, "shared", (1, 7))
+    append(harness, NOW_MS - 5000, NOW_MS - 3000, NOW_MS - 4000, topic="shared")
+    append(harness, NOW_MS - 2000, NOW_MS - 1000, topic="shared")
+    follower = Follower(harness, 7, epoch, topic_id)
+    follower.fetch({0: 3})
+    return follower
+
+
+def test_a_new_leader_that_does_not_know_what_is_committed_asks_for_patience(shared: Any) -> None:
+    harness = shared.harness
+    assert list_offset(harness, -1, topic="shared")[:3] == (0, -1, 3)
+    lead_again(harness)
+
+    def ask(timestamp: int, **options: int) -> tuple[int, int, int, int]:
+        return list_offset(harness, timestamp, topic="shared", **options)
+
+    assert ask(-1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
     for version in (1, 2, 3, 4):
-        assert list_offset(orders, -1, version=version)[0] == ErrorCode.LEADER_NOT_AVAILABLE
-    assert list_offset(orders, NOW_MS - 1500)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
-    assert list_offset(orders, NOW_MS - 4500) == (0, NOW_MS - 3000, 1, 0)
-    assert list_offset(orders, -2) == (0, -1, 0, 0)
-    assert list_offset(orders, -1, replica_id=2)[0] == ErrorCode.NONE
+        assert ask(-1, version=version)[0] == ErrorCode.LEADER_NOT_AVAILABLE
+    assert ask(NOW_MS - 1500)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert ask(NOW_MS - 4500) == (0, NOW_MS - 3000, 1, 0)
+    assert ask(-2) == (0, -1, 0, 0)
+    assert ask(-1, replica_id=7)[:3] == (0, -1, 5)
+    assert ask(-1, replica_id=-2)[:3] == (0, -1, 5)
+    leader_epoch = harness.partition("shared").leader_epoch
+    shared.fetch({0: 5}, epoch=leader_epoch, session_epoch=-1)
+    assert ask(-1) == (0, -1, 5, leader_epoch)
+
+
+def test_an_open_transaction_of_a_former_leader_does_not_ask_for_patience(shared: Any) -> None:
+    harness = shared.harness
+    identity = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    append(harness, NOW_MS, topic="shared", is_transactional=True, **identity)
+    lead_again(harness)
+    leader_epoch = harness.partition("shared").leader_epoch
+    shared.fetch({0: 6}, epoch=leader_epoch, session_epoch=-1)
+    assert list_offset(harness, -1, topic="shared", isolation_level=1)[:3] == (0, -1, 5)
+
+
+def test_only_tools_that_debug_may_ask_a_follower(harness: Harness) -> None:
+    register_broker(harness, 7)
+    create_replicated(harness, "copied", (7, 1), leader=7)
+    for replica_id in (-1, 7):
+        answer = list_offset(harness, -1, topic="copied", replica_id=replica_id)
+        assert answer[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert list_offset(harness, -1, topic="copied", replica_id=-2)[:3] == (0, -1, 0)
+    unknown = list_offset(harness, -1, topic="copied", replica_id=-2, epoch=9)
+    assert unknown[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert end_of_epoch(harness, 0, topic="copied")[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def end_of_epoch(
