@@ -175,9 +175,9 @@ class Fetch:
             request.version,
             bytes_max=broker.fetch_bytes_max,
             is_incremental=is_incremental,
-            rack=body.rack_id if broker.is_rack_aware else "",
-            listener=request.peer.listener,
         )
+        if broker.is_rack_aware:
+            self._reader.prefer(body.rack_id, request.peer.listener)
         self._is_last_look = body.max_wait_ms <= 0
         # What follows there is only from the first turn that did not answer, until there is an
         # answer: most fetches never come so far.

@@ -57,7 +57,6 @@ class FetchReader:
         "_is_committed",
         "_listener",
         "_rack",
-        "_reads_followers",
         "_remaining_bytes",
         "_replicas",
         "_version",
@@ -78,22 +77,15 @@ class FetchReader:
         *,
         bytes_max: int,
         is_incremental: bool,
-        rack: str,
-        listener: str,
     ) -> None:
-        """`is_incremental` omits partitions without news.
-
-        `rack` is where a replica is to be preferred, if the consumer can reach it at `listener`;
-        empty for none.
-        """
+        """`is_incremental` omits partitions without news."""
         self._replicas = replicas
         self._version = version
         self._has_told = is_incremental
         self._is_committed = body.isolation_level == READ_COMMITTED
         self._remaining_bytes = min(body.max_bytes, bytes_max)
-        self._reads_followers = version >= FIRST_FROM_FOLLOWERS
-        self._rack = rack
-        self._listener = listener
+        self._rack = ""
+        self._listener: str
         self.rows: dict[WantedPartition, PartitionData] = {}
         self.found: list[tuple[WantedPartition, Partition]] = []
         """The response rows read since this was last cleared."""
@@ -106,6 +98,10 @@ class FetchReader:
         """Whether the client must get a response at once: an error, or a truncation."""
         self.cost: int
         """The cost of the last `read`, in units of `Turns`."""
+
+    def prefer(self, rack: str, listener: str) -> None:
+        """Send the consumer to replicas in its rack that it can reach at a listener."""
+        self._rack, self._listener = rack, listener
 
     def find(self, wanted: WantedPartition) -> Partition | None:
         replicas = self._replicas
@@ -126,7 +122,9 @@ class FetchReader:
             row: PartitionData | None
             if partition is not None:
                 self.found.append((each, partition))
-            if partition is None or not (partition.is_leader or self._reads_followers):
+            if partition is None or not (
+                partition.is_leader or self._version >= FIRST_FROM_FOLLOWERS
+            ):
                 row = self._refused(each, partition)
             elif (self._rack and self._is_sent_elsewhere(each, partition)) or (
                 self._has_told and _is_quiet(partition, each)
@@ -151,7 +149,7 @@ class FetchReader:
         wanted, partition, bytes_max, is_first, work = each
         self._remaining_bytes += work.bytes_max
         is_whole = True
-        is_readable = partition.is_leader or self._reads_followers
+        is_readable = partition.is_leader or self._version >= FIRST_FROM_FOLLOWERS
         if is_readable and self.find(wanted) is partition:
             try:
                 partition.log.check_offset(wanted.fetch_offset)  # its segment may have been deleted
