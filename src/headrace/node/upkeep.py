@@ -108,7 +108,7 @@ class Upkeep:
             now_ms = self._broker.clock.now_ms()
             async for partition in self._partitions():
                 log = partition.log
-                before_bytes = log.size_bytes
+                before_bytes, start_offset = log.size_bytes, log.start_offset
                 with counted.failures_of(partition.name):
                     count = DELETED_AT_ONCE_MAX
                     while count >= DELETED_AT_ONCE_MAX and _may_delete(log):
@@ -116,6 +116,8 @@ class Upkeep:
                         if count:
                             await asyncio.sleep(0)  # files were renamed, which takes a while
                 counted.freed(before_bytes - log.size_bytes)
+                if log.start_offset > start_offset:
+                    partition.on_start_moved()
             if counted.has_freed:
                 await self._broker.folder.checkpoint()
 

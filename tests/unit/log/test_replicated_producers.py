@@ -23,9 +23,7 @@ SETTINGS = LogSettings(segment_bytes=2000, index_interval_bytes=200)
 def replicate(leader: Log, follower: Log, bytes_max: int = 1_000_000) -> None:
     """Copy everything from one log to the other, then the high watermark."""
     while follower.end_offset < leader.end_offset:
-        chunk = leader.read(
-            follower.end_offset, bytes_max, up_to=leader.end_offset, may_block=True
-        )
+        chunk = leader.read(follower.end_offset, bytes_max, up_to=leader.end_offset, may_block=True)
         assert chunk
         follower.append_replicated(memoryview(bytearray(chunk)))
     follower.advance_high_watermark(min(leader.high_watermark, follower.end_offset))

@@ -18,6 +18,7 @@ from headrace.metadata.ddl import DeleteTopic
 from headrace.records.builder import BatchBuilder
 from headrace.records.header import read_headers
 from headrace.records.reader import read_records
+from tests.unit.followers import Follower, create_replicated, register_broker
 from tests.unit.harness import Harness
 
 HOUR_MS = 60 * 60 * 1000
@@ -87,6 +88,18 @@ def test_retention_deletes_what_is_too_old(harness: Harness) -> None:
     counters = upkeep(harness).counters["retention"]
     assert (counters.runs, counters.failures) == (1, 0)
     assert counters.freed == before_bytes - log.size_bytes > 0
+
+
+def test_followers_hear_where_a_log_begins_after_retention(harness: Harness) -> None:
+    epoch = register_broker(harness, 7)
+    configs = {**SMALL_SEGMENTS, "retention.bytes": "10000"}
+    topic_id = create_replicated(harness, "orders", (1, 7), configs=configs)
+    append(harness, *[b"k"] * 50)
+    follower = Follower(harness, 7, epoch, topic_id)
+    follower.fetch({0: 50})
+    assert follower.fetch() == {}
+    harness.run(upkeep(harness).run_retention())
+    assert follower.fetch()[0].log_start_offset == log_of(harness).start_offset > 0
 
 
 def test_where_logs_begin_after_retention_is_written_down(harness: Harness) -> None:

@@ -56,6 +56,23 @@ class Leader:
         self.in_sync.altered(self.row)
 
 
+def test_a_follower_that_had_everything_is_caught_up_since_its_last_fetch() -> None:
+    """Its session does not note fetches of partitions in which nothing happens."""
+    leader = Leader(end_offset=5)
+    leader.fetch(A, 5)
+    leader.fetch(B, 4)
+    leader.now_ms = 10 * LAG_MS_MAX
+    for node in (A, B):
+        leader.in_sync.unchanged(node, leader.now_ms - 10)
+    assert leader.in_sync.caught_up_ms(A) == leader.now_ms - 10
+    assert leader.in_sync.caught_up_ms(B) == 0
+    leader.end_offset = 6
+    leader.fetch(A, 5)  # it has not taken the new record yet
+    change = leader.shrink()
+    assert change is not None
+    assert change.isr == (ME, A)
+
+
 def test_what_every_member_has_is_committed() -> None:
     leader = Leader()
     leader.end_offset = 10

@@ -92,7 +92,9 @@ class World:
     def status(self) -> Status:
         return self.shard.machine.state.transactions["a"].status
 
-    async def ask(self, operation: Callable[[TransactionsMachine, int, Reply[Any]], Outcome]) -> Any:
+    async def ask(
+        self, operation: Callable[[TransactionsMachine, int, Reply[Any]], Outcome]
+    ) -> Any:
         """Do an operation; raise its error. None as long as there is no answer."""
         answers: list[Any] = []
         self.begin(operation, answers.append)
