@@ -122,9 +122,7 @@ class FetchReader:
             row: PartitionData | None
             if partition is not None:
                 self.found.append((each, partition))
-            if partition is None or not (
-                partition.is_leader or self._version >= FIRST_FROM_FOLLOWERS
-            ):
+            if partition is None or not (partition.is_leader or self._may_follow(partition)):
                 row = self._refused(each, partition)
             elif (self._rack and self._is_sent_elsewhere(each, partition)) or (
                 self._has_told and _is_quiet(partition, each)
@@ -149,7 +147,7 @@ class FetchReader:
         wanted, partition, bytes_max, is_first, work = each
         self._remaining_bytes += work.bytes_max
         is_whole = True
-        is_readable = partition.is_leader or self._version >= FIRST_FROM_FOLLOWERS
+        is_readable = partition.is_leader or self._may_follow(partition)
         if is_readable and self.find(wanted) is partition:
             try:
                 partition.log.check_offset(wanted.fetch_offset)  # its segment may have been deleted
@@ -262,6 +260,10 @@ class FetchReader:
                 else []
             )
         return row
+
+    def _may_follow(self, partition: Partition) -> bool:
+        """Return whether a consumer may read from a follower, whose log is in order."""
+        return self._version >= FIRST_FROM_FOLLOWERS and not partition.log.is_being_cut
 
     def _refused(self, wanted: WantedPartition, partition: Partition | None) -> PartitionData:
         """Return the error row of a partition that is not here, or not to be read here."""

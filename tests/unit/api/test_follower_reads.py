@@ -154,6 +154,13 @@ def test_committed_readers_of_a_follower_stop_at_an_open_transaction(copy: Copy)
     assert [(a.producer_id, a.first_offset) for a in row.aborted_transactions] == [(5, 3)]
 
 
+def test_a_follower_whose_log_is_being_truncated_serves_nobody(copy: Copy) -> None:
+    copy.partition.log.is_being_cut = True
+    assert copy.read(0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    copy.partition.log.is_being_cut = False
+    assert offsets_of(copy.read(0)) == [0, 1]
+
+
 def test_cold_records_of_a_follower_are_read_too(copy: Copy, cold_files: Any) -> None:
     cold_files.drop(copy.harness, "orders", 0)
     assert offsets_of(copy.read(0)) == [0, 1]
