@@ -27,6 +27,7 @@ from headrace.cluster.joining import CannotJoin, Joining
 from headrace.cluster.link_log import LinkLog
 from headrace.cluster.looking import Looking
 from headrace.cluster.operator import Operator
+from headrace.cluster.partition_care import CareSettings
 from headrace.cluster.presence import Presence
 from headrace.cluster.quorum_members import QuorumMembers
 from headrace.cluster.registrar import Admission
@@ -43,6 +44,7 @@ from headrace.cluster.transport.settings import transport_settings
 from headrace.config import Settings
 from headrace.ids import BrokerId
 from headrace.log.disk import Disk
+from headrace.metadata.applier import Outcome
 from headrace.metadata.quorum import FOLDER, MetadataQuorum
 from headrace.raft.errors import RaftError
 from headrace.raft.membership import Membership
@@ -178,6 +180,7 @@ class Cluster:
             admission=Admission(
                 self._now_ms, self._secret if self._needs_tokens else None, self._seeds
             ),
+            care=CareSettings.of(settings),
         )
         self.presence = Presence(
             quorum,
@@ -185,6 +188,7 @@ class Cluster:
             incarnation_id,
             interval_ms=settings[config.BROKER_HEARTBEAT_INTERVAL_MS],
             on_superseded=self._on_superseded,
+            hear_own=self.controller.heard,
         )
         self.members = QuorumMembers(quorum, self.links)
         self._looking = Looking(
@@ -305,6 +309,11 @@ class Cluster:
             self.presence.note_image()
         if self.controller is not None:
             self.controller.note_image()
+
+    def note_outcome(self, outcome: Outcome) -> None:
+        """Follow what an entry has changed."""
+        if self.controller is not None:
+            self.controller.note_outcome(outcome)
 
     def cut(self, nodes: Iterable[BrokerId]) -> None:
         """Behave as if the network to these nodes, and no others, was cut: for tests."""

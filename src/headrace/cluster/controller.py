@@ -1,14 +1,14 @@
 """The controller: what the leader of the metadata log does for the cluster.
 
 It registers the nodes that start, fences those that are not heard from, unfences those that have
-caught up, and gives nodes their seats in the quorum. Every node has one; it is idle unless the node
-leads and has committed in its term. All that it decides it proposes: a controller that has been
-replaced proposes in vain.
+caught up, looks after partitions (`partition_care`), and gives nodes their seats in the quorum.
+Every node has one; it is idle unless the node leads and has committed in its term. All that it
+decides it proposes: a controller that has been replaced proposes in vain.
 """
 
 import asyncio
 import logging
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -17,6 +17,7 @@ import msgspec
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
 from headrace.cluster.expiry import is_anything_over
+from headrace.cluster.partition_care import CareSettings, PartitionCare
 from headrace.cluster.plans import ddl_entry, propose_all, propose_plan
 from headrace.cluster.registrar import Admission, Registrar
 from headrace.cluster.sessions import SessionRow, Sessions
@@ -25,13 +26,20 @@ from headrace.cluster.transport.links import Links
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
+from headrace.metadata.applier import Outcome
 from headrace.metadata.ddl import ChangeBroker, Ddl, Expire
 from headrace.metadata.entries import PromoteToVoter, TopologyChange
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
-from headrace.metadata.state import NodeState
+from headrace.metadata.state import Broker, NodeState
 from headrace.raft.errors import MembershipRefused, RaftStopped
-from headrace.replication.elections import plan_fencing, plan_unfencing
+from headrace.replication.elections import (
+    AllowsUnclean,
+    is_active,
+    never,
+    plan_fencing,
+    plan_unfencing,
+)
 
 RETRY_SECONDS: Final = 0.1
 """When a change that the quorum did not take is tried again."""
@@ -56,13 +64,15 @@ class Controller:
         heartbeat_interval_ms: int,
         voters_max: int,
         admission: Admission,
+        care: CareSettings = CareSettings(),  # noqa: B008  frozen
     ) -> None:
         self._quorum = quorum
         self._driver = quorum.driver
         self._links = links
         self._addresses = addresses
         self._voters_max = voters_max
-        self._registrar = Registrar(quorum, admission)
+        self._care = PartitionCare(quorum, care)
+        self._registrar = Registrar(quorum, admission, self._care.allows_unclean)
         self._wall_clock_ms = admission.now_ms
         self._expire_at = 0.0
         """When to look for leases and tokens that have ended, by the loop's clock."""
@@ -74,7 +84,9 @@ class Controller:
         self._caught_up: set[BrokerId] = set()
         """Fenced brokers that have applied their own registration."""
         self._stopping: set[BrokerId] = set()
-        """Brokers that want to be fenced."""
+        """Brokers that stop, and have something to hand over yet."""
+        self._stopped: set[BrokerId] = set()
+        """Brokers that may stop: nothing is led by them any more."""
         self._must_repair = False
         self._tasks = Tasks()
         self._registrations = Tasks()
@@ -100,6 +112,11 @@ class Controller:
         """Give a node little time to be heard from, as it cannot be reached."""
         if self.is_active:
             self.sessions.suspect(node, self._now_ms())
+            self._kicked.set()
+
+    def note_outcome(self, outcome: Outcome) -> None:
+        """Look after the partitions that an entry has changed."""
+        if self.is_active and self._care.note(outcome):
             self._kicked.set()
 
     def note_image(self) -> None:
@@ -133,12 +150,23 @@ class Controller:
             return words.Failed(
                 ErrorCode.STALE_BROKER_EPOCH, f"node {node} is {known}, not in epoch {epoch}"
             )
-        if not self.sessions.heard(node, epoch, self._now_ms()):
+        is_own = node == self._driver.node
+        if not is_own and not self.sessions.heard(node, epoch, self._now_ms()):
             self.sessions.registered(node, epoch, self._now_ms())
-        if heartbeat.is_stopping != broker.is_fenced:
-            (self._stopping if heartbeat.is_stopping else self._caught_up).add(node)
+        may_stop = heartbeat.is_stopping and self._has_handed_over(broker)
+        if heartbeat.is_stopping and not broker.is_fenced:
+            (self._stopped if may_stop else self._stopping).add(node)
             self._kicked.set()
-        return words.Heard(broker.is_fenced, may_stop=broker.is_fenced)
+        elif broker.is_fenced and not heartbeat.is_stopping:
+            self._caught_up.add(node)
+            self._kicked.set()
+        return words.Heard(broker.is_fenced, may_stop=may_stop)
+
+    def _has_handed_over(self, broker: Broker) -> bool:
+        """Return whether a broker leads nothing any more, and gets nothing to lead."""
+        if broker.is_fenced:
+            return True
+        return broker.is_shutting_down and not self._quorum.image.leader_count(broker.broker_id)
 
     # Calls of other nodes
 
@@ -195,7 +223,14 @@ class Controller:
     async def _lead(self, first_index: int) -> None:
         await self._driver.wait_applied(first_index)
         self._begin()
-        steps = [self._repair, self._fence, self._unfence, self._tend_members, self._expire]
+        steps = [
+            self._repair,
+            self._fence,
+            self._unfence,
+            self._look_after_partitions,
+            self._tend_members,
+            self._expire,
+        ]
         while True:
             self._kicked.clear()
             is_done = True
@@ -216,7 +251,9 @@ class Controller:
         """Start the session of every broker afresh: nobody knows what the last controller heard."""
         self._caught_up.clear()
         self._stopping.clear()
+        self._stopped.clear()
         self._must_repair = True
+        self._care.begin(asyncio.get_running_loop().time())
         others = (
             (broker.broker_id, broker.broker_epoch)
             for broker in self._quorum.image.state.brokers.values()
@@ -228,7 +265,8 @@ class Controller:
 
     async def _pause(self, is_done: bool) -> None:
         """Wait until there is something to do."""
-        seconds = max(0.0, self._expire_at - asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        seconds = min(max(0.0, self._expire_at - now), self._care.seconds_left(now))
         if not is_done:
             seconds = min(seconds, RETRY_SECONDS)
         deadline_ms = self.sessions.deadline_ms()
@@ -246,17 +284,20 @@ class Controller:
     async def _repair(self) -> bool:
         """Finish what the controller before may have left half done."""
         if self._must_repair:
-            await propose_plan(self._quorum, _plan_repair)
-            self._must_repair = False
-        return True
+            allows = self._care.allows_unclean
+            is_done = await propose_plan(self._quorum, lambda image: _plan_repair(image, allows))
+            self._must_repair = not is_done
+        return not self._must_repair
 
     async def _fence(self) -> bool:
         """Fence the brokers whose sessions ended and those that stop, all at once.
 
-        One after the other, the next leader of a partition might be one that is fenced next.
+        One after the other, the next leader of a partition might be one that is fenced next. A
+        broker that stops hands over first, and is fenced when that is done.
         """
         image, now_ms = self._quorum.image, self._now_ms()
         gone: dict[BrokerId, int] = {}
+        stopping: dict[BrokerId, int] = {}
         for node, epoch in self.sessions.expired(now_ms):
             broker = image.broker(node)
             if broker is None:
@@ -266,28 +307,46 @@ class Controller:
             else:
                 gone[node] = epoch
                 logger.warning("node %d is fenced: it was not heard from in time", node)
-        for node in self._stopping:
+        stopped = frozenset(self._stopped)
+        for node in stopped:
             if (broker := image.broker(node)) is not None:
                 gone[node] = broker.broker_epoch
                 logger.info("node %d is fenced: it stops", node)
-        if gone:
-            stopping = frozenset(self._stopping)
-            await propose_plan(self._quorum, lambda image: _plan_fencing(image, gone, stopping))
-            self.fencings += len(gone)
-            self._stopping -= stopping
-            for node, epoch in gone.items():
-                self.sessions.fenced(node, epoch)
-        return True
+        for node in self._stopping.difference(gone):
+            if (broker := image.broker(node)) is not None:
+                stopping[node] = broker.broker_epoch
+                logger.info("node %d stops: it hands over what it leads", node)
+        self._stopping.clear()  # a heartbeat says it again
+        if not gone and not stopping:
+            return True
+        allows = self._care.allows_unclean
+        is_done = await propose_plan(
+            self._quorum, lambda image: _plan_fencing(image, gone, stopping, allows)
+        )
+        self._must_repair |= not is_done
+        self._stopped -= stopped
+        self.fencings += len(gone)
+        for node, epoch in gone.items():
+            self.sessions.fenced(node, epoch)
+        return is_done
 
     async def _unfence(self) -> bool:
         """Unfence brokers that have caught up, this node among them."""
+        allows = self._care.allows_unclean
         for node in (*self._caught_up, self._driver.node):
             broker = self._quorum.image.broker(node)
-            if broker is not None and broker.is_fenced:
-                logger.info("node %d is unfenced", node)
-                await propose_plan(self._quorum, partial(_plan_unfencing, node=node))
             self._caught_up.discard(node)
-        return True
+            if broker is None or not broker.is_fenced or node == self._registrar.registering:
+                continue
+            if node == self._driver.node and broker.is_shutting_down:
+                continue  # it stops
+            logger.info("node %d is unfenced", node)
+            plan = partial(_plan_unfencing, node=node, allows=allows)
+            self._must_repair |= not await propose_plan(self._quorum, plan)
+        return not self._must_repair
+
+    async def _look_after_partitions(self) -> bool:
+        return await self._care.run(asyncio.get_running_loop().time())
 
     async def _tend_members(self) -> bool:
         """Give nodes their seats in the quorum, one after the other; True if all have theirs."""
@@ -367,37 +426,40 @@ class Controller:
 
 
 def _plan_fencing(
-    image: Image, gone: Mapping[BrokerId, int], stopping: Container[BrokerId]
+    image: Image,
+    gone: Mapping[BrokerId, int],
+    stopping: Mapping[BrokerId, int],
+    allows: AllowsUnclean,
 ) -> Iterator[Ddl | None]:
-    """Plan that brokers are fenced, in the epochs in which they were not heard from."""
-    there = {
-        node: epoch
-        for node, epoch in gone.items()
-        if (broker := image.broker(node)) is not None and broker.broker_epoch == epoch
-    }
-    for node, epoch in there.items():
+    """Plan that brokers are fenced or stop, in the epochs in which they were heard from last."""
+    there = []
+    for node, epoch in (*gone.items(), *stopping.items()):
         broker = image.broker(node)
-        if broker is not None and not broker.is_fenced:
-            stops = True if node in stopping else None
-            yield ChangeBroker(node, epoch, is_fenced=True, is_shutting_down=stops)
-    yield from plan_fencing(image, *there)
+        if broker is None or broker.broker_epoch != epoch:
+            continue
+        there.append(node)
+        if node in gone and not broker.is_fenced:
+            yield ChangeBroker(node, epoch, is_fenced=True)
+        elif node in stopping and not broker.is_shutting_down:
+            yield ChangeBroker(node, epoch, is_shutting_down=True)
+    yield from plan_fencing(image, *there, allows_unclean=allows)
 
 
-def _plan_unfencing(image: Image, node: BrokerId) -> Iterator[Ddl | None]:
+def _plan_unfencing(image: Image, node: BrokerId, allows: AllowsUnclean) -> Iterator[Ddl | None]:
     broker = image.broker(node)
     if broker is not None and broker.is_fenced:
         yield ChangeBroker(node, broker.broker_epoch, is_fenced=False, is_shutting_down=False)
-    yield from plan_unfencing(image, node)
+    yield from plan_unfencing(image, node, allows)
 
 
-def _plan_repair(image: Image) -> Iterator[Ddl | None]:
+def _plan_repair(image: Image, allows: AllowsUnclean = never) -> Iterator[Ddl | None]:
     """Plan what is still to do for all brokers, which may come and go meanwhile."""
-    brokers = dict(image.state.brokers)
-    yield from plan_fencing(image, *(node for node, each in brokers.items() if each.is_fenced))
+    brokers = tuple(image.state.brokers)
+    gone = [node for node in brokers if not is_active(image, node)]
+    yield from plan_fencing(image, *gone, allows_unclean=allows)
     for node in brokers:
-        broker = image.broker(node)
-        if broker is not None and not broker.is_fenced:
-            yield from plan_unfencing(image, node)
+        if is_active(image, node):
+            yield from plan_unfencing(image, node, allows)
 
 
 def _decode(call: IncomingCall, expected: type[W]) -> W:

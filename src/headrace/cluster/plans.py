@@ -36,11 +36,11 @@ async def propose_all(quorum: MetadataQuorum, changes: Iterable[Entry]) -> int:
     return index
 
 
-async def propose_plan(quorum: MetadataQuorum, plan: Plan) -> None:
-    """Propose what a plan says.
+async def propose_plan(quorum: MetadataQuorum, plan: Plan) -> bool:
+    """Propose what a plan says; return whether all of it is in the image.
 
     A change is refused if something else has changed the same thing since. Then the plan is made
-    again, from what is there now.
+    again, from what is there now. False if that did not help: there is something left to be done.
     """
     for _ in range(PLANS_MAX):
         is_refused = False
@@ -56,7 +56,8 @@ async def propose_plan(quorum: MetadataQuorum, plan: Plan) -> None:
         if entries:
             is_refused |= await _is_any_refused(quorum, entries)
         if not is_refused:
-            return
+            return True
+    return False
 
 
 async def _is_any_refused(quorum: MetadataQuorum, entries: Iterable[Entry]) -> bool:

@@ -11,6 +11,7 @@ from headrace.cluster import words
 from headrace.cluster.transport.calls import CallError
 from headrace.cluster.transport.links import Links
 from headrace.errors import ErrorCode
+from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import Broker
@@ -18,8 +19,11 @@ from headrace.raft.errors import RaftStopped
 
 FENCED_SECONDS: Final = 0.05
 """How often a fenced node asks to be unfenced."""
-STOP_FAILURES_MAX: Final = 3
-"""How many heartbeats of a node that stops may fail before it stops without leave."""
+STOP_FAILURES_MAX: Final = 20
+"""How many heartbeats in a row of a node that stops may fail before it stops without leave.
+
+A second if nobody leads: that is as long as it takes to elect another leader.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +39,19 @@ class Presence:
         *,
         interval_ms: int,
         on_superseded: Callable[[str], None],
+        hear_own: Callable[[BrokerId, words.Heartbeat], words.Response] | None = None,
     ) -> None:
-        """Call `on_superseded` once if this life of the node is not the registered one any more."""
+        """Call `on_superseded` once if this life of the node is not the registered one any more.
+
+        `hear_own` is the node's own controller, which is told if it is the one and the node stops.
+        """
         self._quorum = quorum
         self._driver = quorum.driver
         self._links = links
         self._incarnation_id = incarnation_id
         self._interval_ms = interval_ms
         self._on_superseded = on_superseded
+        self._hear_own = hear_own
         self._tasks = Tasks()
         self._wake = asyncio.Event()
         self._is_started = False
@@ -89,20 +98,21 @@ class Presence:
     async def stop(self, timeout_seconds: float) -> bool:
         """Tell the controller that this node stops; return whether it has taken leave.
 
-        It has not if there is nobody to tell: no leader, or this node is it, or it does not answer.
+        The node is heard from until nothing is led by it any more, and then may stop. It stops
+        without leave if there is nobody to tell: no leader, or one that does not answer.
         """
         self._tasks.cancel()
         self._is_stopping = True
-        failed_max = self.failed + STOP_FAILURES_MAX
+        left = STOP_FAILURES_MAX
         try:
             async with asyncio.timeout(timeout_seconds):
                 while (broker := self._broker()) is not None and not broker.is_fenced:
-                    leader = self._driver.leader
-                    if leader in (None, self._driver.node) or self.failed >= failed_max:
-                        return False
                     heard = await self._beat(broker)
                     if heard is not None and heard.may_stop:
                         break
+                    left = STOP_FAILURES_MAX if heard is not None else left - 1
+                    if not left:
+                        return False
                     await asyncio.sleep(FENCED_SECONDS)
         except (TimeoutError, RaftStopped):
             return False
@@ -125,11 +135,14 @@ class Presence:
     async def _beat(self, broker: Broker) -> words.Heard | None:
         """Send one heartbeat; None if it was not answered, or this node is the controller."""
         leader = self._driver.leader
-        if leader is None or leader == self._driver.node:
-            return None
         heartbeat = words.Heartbeat(
             broker.broker_epoch, self._driver.applied_index, is_stopping=self._is_stopping
         )
+        if leader == self._driver.node and self._is_stopping and self._hear_own is not None:
+            heard = self._hear_own(broker.broker_id, heartbeat)
+            return heard if isinstance(heard, words.Heard) else None
+        if leader is None or leader == self._driver.node:
+            return None
         try:
             payload = await self._links.call(
                 leader, words.encode(heartbeat), self._interval_ms, kind=words.HEARTBEAT

@@ -5,7 +5,7 @@ the image still holds when the entries are applied.
 """
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 
 import msgspec
 
@@ -14,18 +14,23 @@ from headrace.cluster.plans import ddl_entry, propose_all, propose_plan
 from headrace.cluster.tokens import begin_join, check_token, denied_by, finish_join
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
-from headrace.metadata.ddl import ChangeBroker, RegisterBroker, decode_ddl
+from headrace.metadata.ddl import ChangeBroker, Ddl, RegisterBroker, decode_ddl
 from headrace.metadata.entries import Entry, Join, PromoteToVoter, TopologyChange
-from headrace.metadata.errors import InvalidEntry, Refused
+from headrace.metadata.errors import InvalidEntry, Refused, refuse
 from headrace.metadata.features import METADATA_VERSION
 from headrace.metadata.image import Image
 from headrace.metadata.join_tokens import JoinClaim
 from headrace.metadata.quorum import MetadataQuorum
-from headrace.metadata.state import NodeState
+from headrace.metadata.state import Broker, NodeState
 from headrace.metadata.token_states import TokenRefused
 from headrace.metadata.topology import is_address
 from headrace.raft.errors import RaftError
-from headrace.replication.elections import plan_registration, plan_unfencing
+from headrace.replication.elections import (
+    AllowsUnclean,
+    never,
+    plan_registration,
+    plan_unfencing,
+)
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -42,16 +47,25 @@ class Admission(msgspec.Struct, frozen=True):
 class Registrar:
     """Puts nodes that start into the metadata log."""
 
-    def __init__(self, quorum: MetadataQuorum, admission: Admission) -> None:
+    def __init__(
+        self,
+        quorum: MetadataQuorum,
+        admission: Admission,
+        allows_unclean: AllowsUnclean = never,
+    ) -> None:
         self._quorum = quorum
         self._admission = admission
+        self._allows_unclean = allows_unclean
         self._lock = asyncio.Lock()
+        self.registering: BrokerId | None = None
+        """The node whose former life ends now: it must not be unfenced meanwhile."""
 
     async def register(
         self, node: BrokerId, folder: bytes, wanted: words.Register
     ) -> words.Registered | words.Failed:
         """Register a node whose connection proved its id and its data folder, or say why not."""
         async with self._lock:
+            self.registering = node
             try:
                 return await self._register(node, folder, wanted)
             except (RaftError, Refused) as error:
@@ -59,6 +73,8 @@ class Registrar:
                 return words.Failed(error.code, error.message, may_retry=True)
             except KafkaError as error:
                 return words.Failed(error.code, error.message)
+            finally:
+                self.registering = None
 
     async def _register(
         self, node: BrokerId, folder: bytes, wanted: words.Register
@@ -74,12 +90,7 @@ class Registrar:
         is_own = node == quorum.driver.node
         changes: list[Entry] = [TopologyChange(Join(node, wanted.address))]
         if former is not None and former.incarnation_id != ddl.incarnation_id:
-            if not former.is_fenced:
-                changes.append(ddl_entry(ChangeBroker(node, former.broker_epoch, is_fenced=True)))
-            was_clean = wanted.clean_epoch == former.broker_epoch
-            await propose_plan(
-                quorum, lambda image: plan_registration(image, node, was_clean=was_clean)
-            )
+            await self._end_life(former, was_clean=wanted.clean_epoch == former.broker_epoch)
         # A controller has all that is committed, so it need not wait to be unfenced.
         changes.append(ddl_entry(msgspec.structs.replace(ddl, is_fenced=not is_own)))
         if is_own and node in quorum.driver.state.membership.voters:
@@ -88,7 +99,9 @@ class Registrar:
             changes.append(finish_join(claim, wanted.address, self._admission.now_ms()))
         index = await propose_all(quorum, changes)
         if is_own:
-            await propose_plan(quorum, lambda image: plan_unfencing(image, node))
+            await propose_plan(
+                quorum, lambda image: plan_unfencing(image, node, self._allows_unclean)
+            )
         image = quorum.image
         broker = image.broker(node)
         if broker is None or broker.incarnation_id != ddl.incarnation_id:
@@ -97,6 +110,28 @@ class Registrar:
             )
         addresses = {row.node_id: row.addr for row in image.state.nodes.values()}
         return words.Registered(image.state.cluster_id, broker.broker_epoch, index, addresses)
+
+    async def _end_life(self, former: Broker, *, was_clean: bool) -> None:
+        """Fence the former life of a node and take it out of where it may miss records.
+
+        Fenced first: a leader that hears of it still could put it back into an ISR that was dealt
+        with already, and the new life would be there without the records.
+        """
+        node = former.broker_id
+
+        def plan(image: Image) -> Iterator[Ddl | None]:
+            broker = image.broker(node)
+            if broker is not None and not broker.is_fenced:
+                yield ChangeBroker(node, former.broker_epoch, is_fenced=True)
+            yield from plan_registration(
+                image, node, was_clean=was_clean, allows_unclean=self._allows_unclean
+            )
+
+        if not await propose_plan(self._quorum, plan):
+            raise refuse(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"partitions of node {node} change too often to take its former life out of them",
+            )
 
     async def _take_token(self, node: BrokerId, wanted: words.Register) -> JoinClaim | None:
         """Let a new node in with its token; TokenDenied if it must not, None if it needs none."""

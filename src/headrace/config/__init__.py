@@ -13,6 +13,7 @@ from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS as CLIENT_METR
 from headrace.config.cluster import *  # noqa: F403
 from headrace.config.effective import ConfigSource as ConfigSource
 from headrace.config.effective import effective_topic_configs as effective_topic_configs
+from headrace.config.elections import *  # noqa: F403
 from headrace.config.group_configs import GROUP_CONFIGS as GROUP_CONFIGS
 from headrace.config.groups import *  # noqa: F403
 from headrace.config.limits import *  # noqa: F403

@@ -20,7 +20,6 @@ ACCEPTED: Final[tuple[Row, ...]] = (
         False,
     ),
     ("authorizer.class.name", "STRING", "", (), "read-only", False),
-    ("auto.leader.rebalance.enable", "BOOLEAN", "true", (), "read-only", False),
     ("background.threads", "INT", "10", (1, None), "cluster-wide", False),
     ("broker.id", "INT", "-1", (), "read-only", False),
     ("client.quota.callback.class", "CLASS", None, (), "read-only", False),
@@ -86,7 +85,6 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("internal.metadata.max.batch.size.in.bytes", "INT", "8388608", (), "read-only", True),
     ("kafka.metrics.polling.interval.secs", "INT", "10", (1, None), "read-only", False),
     ("kafka.metrics.reporters", "LIST", "", (), "read-only", False),
-    ("leader.imbalance.check.interval.seconds", "LONG", "300", (1, None), "read-only", False),
     ("log.cleaner.io.buffer.load.factor", "DOUBLE", "0.9", (), "cluster-wide", False),
     ("log.cleaner.io.buffer.size", "INT", "524288", (0, None), "cluster-wide", False),
     (
@@ -360,7 +358,6 @@ ACCEPTED: Final[tuple[Row, ...]] = (
     ("ssl.truststore.type", "STRING", "JKS", (), "per-broker", False),
     ("transaction.state.log.load.buffer.size", "INT", "5242880", (1, None), "read-only", False),
     ("transaction.two.phase.commit.enable", "BOOLEAN", "false", (), "read-only", False),
-    ("unclean.leader.election.interval.ms", "LONG", "300000", (1, None), "read-only", True),
     ("unstable.api.versions.enable", "BOOLEAN", "false", (), "read-only", True),
     ("unstable.feature.versions.enable", "BOOLEAN", "false", (), "read-only", True),
 )

@@ -16,6 +16,7 @@ from headrace.config import (
     accepted,
     broker,
     cluster,
+    elections,
     groups,
     limits,
     raft,
@@ -147,7 +148,7 @@ SETTINGS: Final[Mapping[str, AnySetting]] = {
         each.name: each
         for module in (
             *(broker, storage, groups, share, transactions, limits),
-            *(cluster, raft, replication, swim),
+            *(cluster, elections, raft, replication, swim),
         )
         for each in _settings_in(module)
     },

@@ -232,13 +232,11 @@ SEGMENT_JITTER_MS: Final = int64(
 SEGMENT_MS: Final = int64(
     "segment.ms", 7 * DAY_MS, "The age at which a log starts a new file.", at_least=1
 )
-UNCLEAN_LEADER_ELECTION_ENABLE: Final = without_effect(
-    boolean(
-        "unclean.leader.election.enable",
-        False,
-        "Whether an out-of-sync replica may become leader when no other is left.",
-        scope=Scope.CLUSTER_WIDE,
-    )
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = boolean(
+    "unclean.leader.election.enable",
+    False,
+    "Whether an out-of-sync replica may become leader when no other is left: records are lost.",
+    scope=Scope.CLUSTER_WIDE,
 )
 
 TOPIC_CONFIGS: Final[Mapping[str, AnySetting]] = {

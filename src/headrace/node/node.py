@@ -412,6 +412,7 @@ class Node:
                 self._take_settings()  # first of all: what follows goes by them
             elif isinstance(event, _MEMBERS_CHANGED):
                 self.cluster.note_image()
+        self.cluster.note_outcome(outcome)
         if self._broker is None:
             return
         self._broker.replicas.on_outcome(outcome)

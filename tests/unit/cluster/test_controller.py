@@ -1,7 +1,7 @@
-"""The controller: what it was asked ends with its term."""
+"""The controller: what it was asked ends with its term, and nodes that stop hand over first."""
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
@@ -11,22 +11,15 @@ from headrace.cluster.transport.calls import IncomingCall
 from headrace.cluster.transport.hello import Identity
 from headrace.cluster.transport.links import Links
 from headrace.ids import BrokerId, TopicId
-from headrace.metadata.ddl import RegisterBroker, encode_ddl
+from headrace.metadata.ddl import ChangeBroker, RegisterBroker, encode_ddl
 from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.state import NO_LEADER
 from headrace.testing.disk import SimulatedDisk
+from tests.unit.cluster.controlled import Controlled, Handlers, run, until
+from tests.unit.metadata.clusters import assign
 
 LEADER, FIRST, SECOND = map(BrokerId, (1, 2, 3))
 FOLDER = b"f" * 16
-
-
-class Handlers:
-    """The calls that a controller serves, in place of the links."""
-
-    def __init__(self) -> None:
-        self.of: dict[int, Any] = {}
-
-    def serve(self, kind: int, handler: Any) -> None:
-        self.of[kind] = handler
 
 
 class Call:
@@ -107,3 +100,84 @@ def test_a_step_that_fails_does_not_end_the_others() -> None:
             await quorum.stop()
 
     asyncio.run(asyncio.wait_for(whole(), 60))
+
+
+def test_a_node_that_stops_hands_over_first_and_then_may_stop() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2, 3)
+        await controlled.create(assign(2, 3))
+        await controlled.lead()
+        assert not controlled.beat(2, is_stopping=True).may_stop
+        await until(lambda: controlled.row().leader == 3)
+        assert controlled.row().isr == (3,)
+        broker = controlled.quorum.image.broker(FIRST)
+        assert broker is not None
+        assert (broker.is_shutting_down, broker.is_fenced) == (True, False)
+        assert controlled.beat(2, is_stopping=True).may_stop
+        await until(lambda: _is_fenced(controlled, FIRST))
+
+    run(scenario)
+
+
+def test_a_node_that_stops_is_handed_over_by_the_next_controller_too() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2, 3)
+        await controlled.create(assign(2, 3))
+        stopping = ChangeBroker(FIRST, controlled.epoch(2), is_shutting_down=True)
+        await controlled.quorum.propose(stopping)
+        await controlled.lead()
+        await until(lambda: controlled.row().leader == 3)
+        assert controlled.beat(2, is_stopping=True).may_stop
+
+    run(scenario)
+
+
+def test_what_only_the_node_that_stops_can_lead_has_no_leader_then() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        await controlled.create(assign(2))
+        await controlled.lead()
+        controlled.beat(2, is_stopping=True)
+        await until(lambda: controlled.row().leader == NO_LEADER)
+        assert controlled.row().isr == (2,)
+        assert controlled.beat(2, is_stopping=True).may_stop
+
+    run(scenario)
+
+
+def test_a_controller_that_stops_hands_over_to_others() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        await controlled.create(assign(1, 2))
+        await controlled.lead()
+        assert not controlled.beat(1, is_stopping=True).may_stop
+        await until(lambda: controlled.row().leader == 2)
+        assert controlled.beat(1, is_stopping=True).may_stop
+        await until(lambda: _is_fenced(controlled, LEADER))
+        controlled.controller.note_image()
+        await controlled.quorum.read()
+        assert _is_fenced(controlled, LEADER)
+
+    run(scenario)
+
+
+def test_an_eligible_replica_leads_when_it_is_unfenced() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        await controlled.add_brokers(3, is_fenced=True)
+        await controlled.create(assign(2, 3), min_insync_replicas="2")
+        await controlled.change(isr=(FIRST,))
+        assert controlled.row().elr == (3,)
+        await controlled.lead()
+        controlled.beat(2, is_stopping=True)
+        await until(lambda: controlled.row().leader == NO_LEADER)
+        controlled.beat(3)
+        await until(lambda: controlled.row().leader == 3)
+        assert (controlled.row().isr, controlled.row().elr) == ((3,), (2,))
+
+    run(scenario)
+
+
+def _is_fenced(controlled: Controlled, node: BrokerId) -> bool:
+    broker = controlled.quorum.image.broker(node)
+    return broker is not None and broker.is_fenced

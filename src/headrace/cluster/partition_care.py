@@ -1,0 +1,201 @@
+"""What the controller does for partitions besides electing when brokers go and come.
+
+It ends reassignments whose replicas have caught up, lets preferred replicas lead again, elects
+unclean leaders where that is allowed, and raises internal topics to their configured replication
+factor when there are brokers for it.
+
+Most of it is caused by an entry of the metadata log: `note` says of each what is due then, so that
+the cost is that of what changed. The rest has its interval. A new controller looks at everything
+once, as nobody knows what the former one had yet to do.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from headrace import config
+from headrace.cluster.plans import propose_plan
+from headrace.config import Settings
+from headrace.ids import PartitionIndex, TopicName
+from headrace.metadata.applier import Outcome
+from headrace.metadata.events import (
+    BrokerChanged,
+    BrokerRegistered,
+    ConfigsChanged,
+    Event,
+    LeaderChanged,
+    ReplicasChanged,
+    TopicCreated,
+)
+from headrace.metadata.image import Image, Slot
+from headrace.metadata.quorum import MetadataQuorum
+from headrace.metadata.state import ResourceType
+from headrace.replication.elections import plan_preferred, plan_unclean
+from headrace.replication.moves import is_moving, plan_moves
+from headrace.replication.raising import Wanted, plan_min_isr, plan_replicas
+
+UNCLEAN: Final = config.UNCLEAN_LEADER_ELECTION_ENABLE.name
+TRUE: Final = "true"
+
+
+class CareSettings(Struct, frozen=True):
+    """How a controller treats partitions."""
+
+    allows_unclean: bool = False
+    """Where neither the topic nor the cluster says so."""
+    unclean_seconds: float = 300.0
+    rebalances_leaders: bool = True
+    rebalance_seconds: float = 300.0
+    internal_topics: Mapping[TopicName, Wanted] = {}
+
+    @classmethod
+    def of(cls, settings: Settings) -> "CareSettings":
+        """Return what a node's settings say."""
+        return cls(
+            settings[config.UNCLEAN_LEADER_ELECTION_ENABLE],
+            settings[config.UNCLEAN_LEADER_ELECTION_INTERVAL_MS] / 1000,
+            settings[config.AUTO_LEADER_REBALANCE_ENABLE],
+            settings[config.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
+            {
+                TopicName("__consumer_offsets"): Wanted(
+                    settings[config.OFFSETS_TOPIC_REPLICATION_FACTOR]
+                ),
+                TopicName("__transaction_state"): Wanted(
+                    settings[config.TRANSACTION_STATE_LOG_REPLICATION_FACTOR],
+                    settings[config.TRANSACTION_STATE_LOG_MIN_ISR],
+                ),
+                TopicName("__share_group_state"): Wanted(
+                    settings[config.SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR],
+                    settings[config.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR],
+                ),
+            },
+        )
+
+
+class PartitionCare:
+    """The part of a controller that looks after partitions."""
+
+    def __init__(self, quorum: MetadataQuorum, settings: CareSettings) -> None:
+        self._quorum = quorum
+        self._settings = settings
+        self._moved: dict[tuple[TopicName, PartitionIndex], None] = {}
+        """Partitions on the move that have changed."""
+        self._must_raise = False
+        self._must_elect = False
+        self._unclean_at = 0.0
+        self._rebalance_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """Look at everything: this node is the controller from now on."""
+        image = self._quorum.image
+        self._moved = {(slot.topic.name, slot.partition): None for slot in image.moving()}
+        self._must_raise = self._must_elect = True
+        self._unclean_at = now + self._settings.unclean_seconds
+        self._rebalance_at = now + self._settings.rebalance_seconds
+
+    def note(self, outcome: Outcome) -> bool:
+        """Take note of what an entry changed; return whether something is due."""
+        is_due = False
+        for event in outcome.events:
+            is_due |= self._note(event)
+        return is_due
+
+    def allows_unclean(self, topic: TopicName) -> bool:
+        """Return whether any replica of a topic may lead if all that are complete are gone."""
+        image, node = self._quorum.image, self._quorum.driver.node
+        for resource in (
+            (ResourceType.TOPIC, topic),
+            (ResourceType.BROKER, str(node)),
+            (ResourceType.BROKER, ""),
+        ):
+            text = image.configs(*resource).get(UNCLEAN)
+            if text is not None:
+                return text.strip().lower() == TRUE
+        return self._settings.allows_unclean
+
+    def seconds_left(self, now: float) -> float:
+        """Return when something is due by its interval."""
+        due = self._unclean_at
+        if self._settings.rebalances_leaders:
+            due = min(due, self._rebalance_at)
+        return max(0.0, due - now)
+
+    async def run(self, now: float) -> bool:
+        """Do what is due; return whether nothing is left to be done."""
+        is_done = await self._finish_moves()
+        is_done &= await self._raise()
+        is_done &= await self._elect(now)
+        return is_done & await self._rebalance(now)
+
+    def _note(self, event: Event) -> bool:
+        match event:
+            case (
+                LeaderChanged(name=name, partition=index)
+                | ReplicasChanged(name=name, partition=index)
+            ):
+                row = self._quorum.image.partition(name, index)
+                if row is not None and is_moving(row):
+                    self._moved[name, index] = None
+                elif name in self._settings.internal_topics:
+                    self._must_raise = True
+                else:
+                    return False
+            case BrokerChanged() | BrokerRegistered():
+                self._must_raise = True
+            case TopicCreated(name=name) if name in self._settings.internal_topics:
+                self._must_raise = True
+            case ConfigsChanged(names=names) if UNCLEAN in names:
+                self._must_elect = True
+            case _:
+                return False
+        return True
+
+    async def _finish_moves(self) -> bool:
+        moved, self._moved = self._moved, {}
+        if not moved:
+            return True
+        is_done = await propose_plan(
+            self._quorum, lambda image: plan_moves(image, _slots(image, moved))
+        )
+        if not is_done:
+            self._moved = {**moved, **self._moved}
+        return is_done
+
+    async def _raise(self) -> bool:
+        if not self._must_raise:
+            return True
+        self._must_raise = False
+        wanted = self._settings.internal_topics
+        is_done = await propose_plan(self._quorum, lambda image: plan_replicas(image, wanted))
+        is_done &= await propose_plan(self._quorum, lambda image: plan_min_isr(image, wanted))
+        self._must_raise |= not is_done
+        return is_done
+
+    async def _elect(self, now: float) -> bool:
+        """Elect where there is no leader and an unclean one is allowed."""
+        if not self._must_elect and now < self._unclean_at:
+            return True
+        self._must_elect = False
+        self._unclean_at = now + self._settings.unclean_seconds
+        is_done = await propose_plan(
+            self._quorum, lambda image: plan_unclean(image, self.allows_unclean)
+        )
+        self._must_elect |= not is_done
+        return is_done
+
+    async def _rebalance(self, now: float) -> bool:
+        """Let preferred replicas lead again."""
+        if not self._settings.rebalances_leaders or now < self._rebalance_at:
+            return True
+        self._rebalance_at = now + self._settings.rebalance_seconds
+        return await propose_plan(self._quorum, plan_preferred)
+
+
+def _slots(image: Image, moved: Mapping[tuple[TopicName, PartitionIndex], None]) -> list[Slot]:
+    """Return the partitions that are still there."""
+    return [
+        Slot(topic, index)
+        for name, index in moved
+        if (topic := image.topic(name)) is not None and index < len(topic.partitions)
+    ]
