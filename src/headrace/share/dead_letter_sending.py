@@ -17,7 +17,7 @@ from headrace.log.transactions import AbortedRanges
 from headrace.loop.clock import Clock
 from headrace.loop.inflating import Inflating
 from headrace.metadata.image import Image
-from headrace.metadata.state import NO_LEADER, Topic
+from headrace.metadata.state import NO_LEADER
 from headrace.records.builder import BatchBuilder
 from headrace.records.errors import CostlyBatch, RecordsError
 from headrace.records.header import check_crc, read_headers
@@ -175,9 +175,9 @@ class LetterSender:
             by_partition.setdefault(index, []).append(letter)
         for index, some in by_partition.items():
             for portion in _portions(some):
-                await self._write(topic, index, portion)
+                await self._write(topic.name, index, portion)
 
-    async def _write(self, topic: Topic, index: int, letters: list[LetterRecord]) -> None:
+    async def _write(self, topic: TopicName, index: int, letters: list[LetterRecord]) -> None:
         """Write a batch; if it is too large for the topic, one by one, and then without copies."""
         try:
             await self._write_batch(topic, index, letters)
@@ -188,17 +188,19 @@ class LetterSender:
                 for letter in letters:
                     await self._write(topic, index, [letter])
             else:
-                why = f"the record is too large for topic {topic.name}"
+                why = f"the record is too large for topic {topic}"
                 await self._write_batch(topic, index, [letters[0].without_copy(why)])
 
-    async def _write_batch(self, topic: Topic, index: int, letters: list[LetterRecord]) -> None:
+    async def _write_batch(
+        self, topic: TopicName, index: int, letters: list[LetterRecord]
+    ) -> None:
         now_ms = self._clock.now_ms()
         builder = BatchBuilder()
         for letter in letters:
             # Not the time of the record: retention would delete an old letter before it is seen.
             builder.append(now_ms, letter.key, letter.value, letter.headers)
         batch = builder.build()
-        partition = self._replicas.find(topic.name, index)
+        partition = self._replicas.find(topic, index)
         if partition is not None and partition.is_leader:
             appended = await self._append(partition, memoryview(batch), now_ms)
             await _committed(partition, appended.last_offset)
@@ -217,9 +219,11 @@ class LetterSender:
             )
         return partition.append_validated(header, batch, now_ms, needs_replicas=True)
 
-    async def _send_away(self, topic: Topic, index: int, batch: bytes) -> None:
+    async def _send_away(self, name: TopicName, index: int, batch: bytes) -> None:
+        topic, about = self._image_of().topic(name), f"{name}-{index}"
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} was deleted")
         leader = topic.partitions[index].leader
-        about = f"{topic.name}-{index}"
         if leader == NO_LEADER:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{about} has no leader now")
         data = PartitionProduceData(index=index, records=batch)

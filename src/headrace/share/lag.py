@@ -20,7 +20,8 @@ def begun_summary(
 ) -> StateSummary:
     """Return the stored summary, or where the group started if nothing is stored yet.
 
-    The start offset of a group is stored with its first acknowledgement.
+    The start offset of a group that starts at the beginning of the log is stored with its first
+    acknowledgement.
     """
     if summary.start_offset != UNKNOWN_OFFSET:
         return summary
@@ -57,7 +58,8 @@ def share_lag(
         if found is None:
             return UNKNOWN_LAG
         end_offset = found
-    return end_offset - start_offset - complete_count
+    # A new leader may not know yet how much is committed.
+    return max(end_offset - start_offset - complete_count, 0)
 
 
 def reads_committed(image: Image, group_id: str) -> bool:

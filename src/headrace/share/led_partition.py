@@ -17,7 +17,7 @@ from headrace.log.lookup import find_off_loop
 from headrace.loop.turns import TURN_COST_MAX
 from headrace.replication.partition import Partition
 from headrace.share.breakers import GroupBreaker
-from headrace.share.durable import DurableState
+from headrace.share.durable import DurableState, StateWrite
 from headrace.share.group_configs import ShareGroupConfigs, duration_ms
 from headrace.share.partition.changes import Change
 from headrace.share.partition.machine import SharePartition
@@ -67,6 +67,7 @@ class LedSharePartition:
         "id",
         "is_active",
         "key",
+        "leader_epoch",
         "machine",
         "partition",
         "releasing",
@@ -85,6 +86,8 @@ class LedSharePartition:
         self.key = key
         self.id = key.topic_id, int(key.partition)
         self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        """The epoch in which this node leads the partition as long as this serves."""
         self.configs = configs
         self.machine = SharePartition(configs.limits)
         self.is_active = False
@@ -107,7 +110,7 @@ class LedSharePartition:
 
     def load(self) -> None:
         """Load the state; `is_active` or `error` is set when that is done."""
-        self._home.persister.read_state(self.key, self.partition.leader_epoch, self._on_state)
+        self._home.persister.read_state(self.key, self.leader_epoch, self._on_state)
 
     def _on_state(self, answer: DurableState | KafkaError) -> None:
         if self.error is not None:
@@ -122,8 +125,10 @@ class LedSharePartition:
         back_ms = duration_ms(reset)
         if back_ms is not None:
             self._home.inflating.start(self._begin_some_time_ago(answer, back_ms))
+        elif reset == "earliest":
+            self._begin(answer, log.start_offset)
         else:
-            self._begin(answer, log.start_offset if reset == "earliest" else log.high_watermark)
+            self._begin_at(answer, log.high_watermark)
 
     async def _begin_some_time_ago(self, state: DurableState, back_ms: int) -> None:
         """Start with the first record of some time ago, which is looked up off the loop."""
@@ -139,13 +144,28 @@ class LedSharePartition:
             return
         if self.error is None:
             end_offset = log.high_watermark
-            self._begin(state, end_offset if found is None else min(found.offset, end_offset))
+            self._begin_at(state, end_offset if found is None else min(found.offset, end_offset))
+
+    def _begin_at(self, state: DurableState, start_offset: int) -> None:
+        """Start at an offset that another leader would not find again: store it first.
+
+        Else the records that come before the first acknowledgement would be lost with this leader.
+        """
+
+        def on_stored(answer: KafkaError | None) -> None:
+            if self.error is not None:
+                return
+            if answer is None:
+                self._begin(state, start_offset)
+            else:
+                self._home.drop(self, told_by_persister(answer))
+
+        start = StateWrite(state.state_epoch, self.leader_epoch, start_offset, 0, ())
+        self._home.persister.write_state(self.key, start, on_stored)
 
     def _begin(self, state: DurableState, start_offset: int) -> None:
         try:
-            self.machine.load(
-                state, leader_epoch=self.partition.leader_epoch, start_offset=start_offset
-            )
+            self.machine.load(state, leader_epoch=self.leader_epoch, start_offset=start_offset)
         except KafkaError as error:
             self._home.drop(self, error)
             return

@@ -61,6 +61,20 @@ def test_a_new_group_begins_with_what_comes(harness: Harness, topic_id: TopicId)
     assert member.fetch()[0].values == [b"after"]
 
 
+def test_a_leader_that_is_lost_before_anything_is_acknowledged_loses_no_record(
+    harness: Harness, topic_id: TopicId
+) -> None:
+    """The next leader starts where this one did, not at the end of the log that it finds."""
+    append(harness, b"before")
+    initialize(harness, topic_id, 0)
+    assert Member(harness, topic_id).fetch(0, max_wait_ms=50)[0].values == []
+    append(harness, b"delivered")
+    harness.restart()
+    append(harness, b"later")
+    found = Member(harness, topic_id).fetch(0, max_wait_ms=5000)[0].values
+    assert found == [b"delivered", b"later"]
+
+
 def test_a_group_may_begin_with_all_there_is(harness: Harness, topic_id: TopicId) -> None:
     append(harness, b"before")
     configure(harness, share_auto_offset_reset="earliest")
