@@ -328,6 +328,9 @@ class Journal:
         self.log = open_log(SimulatedDisk(1), "journal-0", LogSettings(), is_clean=True)
         self.name = "journal"
         self.produce_waiters: dict[Any, int | None] = {}
+        self.is_leader = True
+        self.leader_epoch = 0
+        self.has_enough_replicas = True
         self.failure: KafkaError | None = None
         self.is_stalled = False
         self._written: list[CoordinatorRecord] = []

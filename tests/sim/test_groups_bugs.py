@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.config import INT64_MAX
-from headrace.coordinator.shard import Shard
+from headrace.coordinator.answering import Answering
 from headrace.groups import migration
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.members import ClassicMember
@@ -43,11 +43,11 @@ def is_noticed(*kinds: str, first: int = 0) -> bool:
 
 
 def test_answers_that_do_not_wait_for_replication(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(self: Shard[Any]) -> None:
+    def hasty(self: Answering) -> None:
         for reply, answer in self._uncommitted.take(INT64_MAX, INT64_MAX):
             reply(answer)
 
-    monkeypatch.setattr(Shard, "on_progress", hasty)
+    monkeypatch.setattr(Answering, "on_progress", hasty)
     assert is_noticed(*CLASSIC)
 
 

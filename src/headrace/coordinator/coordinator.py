@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Generic, TypeVar
 
+from headrace.coordinator.journal import Journal
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.placement import partition_for
 from headrace.coordinator.records import RecordTypes
-from headrace.coordinator.shard import WRITE_TIMEOUT_MS, Journal, Shard
+from headrace.coordinator.shard import WRITE_TIMEOUT_MS, Shard
 from headrace.coordinator.timer import Time
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName

@@ -14,9 +14,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
+from headrace.coordinator.answering import Answering
 from headrace.coordinator.batches import fit, put_together
+from headrace.coordinator.journal import Journal, Leadership
 from headrace.coordinator.loading import LeadershipLost, replay_log, replay_marker
 from headrace.coordinator.machine import Machine, OnError, Operation, Outcome, Told, told
 from headrace.coordinator.records import (
@@ -26,12 +28,11 @@ from headrace.coordinator.records import (
     RecordTypes,
     build_record_batch,
 )
-from headrace.coordinator.replies import REPLIES_AT_ONCE, fail_all, tell
+from headrace.coordinator.replies import fail_all
 from headrace.coordinator.set_aside import SetAside
 from headrace.coordinator.timer import DeadlineTimer, Time
-from headrace.coordinator.uncommitted import Uncommitted
 from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, HeadraceError, KafkaError
-from headrace.log.log import Appended, Log
+from headrace.log.log import Appended
 from headrace.records.builder import NO_PRODUCER_EPOCH
 from headrace.records.compression import Compression
 from headrace.records.header import HEADER_BYTES, read_headers
@@ -47,26 +48,6 @@ DEADLINES_SECONDS_MAX: Final = 0.005
 
 M = TypeVar("M", bound=Machine)
 logger = logging.getLogger(__name__)
-
-
-class Journal(Protocol):
-    """The partition that a shard writes to; this node leads it."""
-
-    log: Log
-    produce_waiters: dict[Any, int | None]
-    is_leader: bool
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
-
-    @property
-    def has_enough_replicas(self) -> bool:
-        """Whether min.insync.replicas are in sync: else `append_own` refuses."""
-
-    def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended: ...
 
 
 class State(Enum):
@@ -96,7 +77,8 @@ class Shard(Generic[M]):
     ) -> None:
         """`on_load_ended` gets the number of loaded records, or None if loading failed."""
         self.journal = journal
-        self.leader_epoch = journal.leader_epoch
+        self._is_leading = Leadership(journal)
+        self.leader_epoch = self._is_leading.epoch
         """The epoch in which this node leads the partition as long as the shard serves."""
         self.machine = make()
         self.state = State.LOADING
@@ -120,12 +102,13 @@ class Shard(Generic[M]):
         """How many records they hold."""
         self._replies: list[Told] = []
         self._is_write_due = False
-        self._is_answering = False
-        """Whether committed replies continue in the next turn: there were too many for one."""
-        self._uncommitted = Uncommitted(write_timeout_ms / 1000)
-        self._write_timeout_ms = write_timeout_ms
-        self._expiry: asyncio.TimerHandle | None = None
-        """Due when the first client has waited long enough for replicas."""
+        self._answering = Answering(
+            journal,
+            self._is_leading,
+            timeout_ms=write_timeout_ms,
+            on_leadership_lost=self.close,
+            on_sync_lost=self._refuse_unsynced,
+        )
         self._is_refusing = False
         """Whether writes are refused because too few replicas are in sync."""
         self._timer = DeadlineTimer(clock, self._on_timer)
@@ -284,7 +267,7 @@ class Shard(Generic[M]):
         )
         self._replay(records, self.journal.log.end_offset - len(records))
         self._arm()
-        self._answer_when_committed(outcome.replies)
+        self._answering.add(outcome.replies)
 
     def end_transaction(self, marker: memoryview, *, transaction_version: int) -> Appended:
         """Write the marker of a transaction and apply it to the machine; KafkaError if refused."""
@@ -351,7 +334,7 @@ class Shard(Generic[M]):
             return
         if operations:
             self._failed_writes = 0
-        self._answer_when_committed(replies)
+        self._answering.add(replies)
 
     def _append(
         self,
@@ -374,74 +357,13 @@ class Shard(Generic[M]):
             self._is_refusing = False
             logger.info("%s takes records again", self.journal.name)
 
-    def _answer_when_committed(self, replies: tuple[Told, ...]) -> None:
-        if replies:
-            now = asyncio.get_running_loop().time()
-            self._uncommitted.add(self.journal.log.end_offset, replies, now)
-            self.on_progress()
-
-    def on_progress(self) -> None:
-        """Send some of the replies that are committed by now; the rest follow in a later turn."""
-        if not self._is_leading():
-            self.close()
-            return
-        log, uncommitted = self.journal.log, self._uncommitted
-        for each in uncommitted.take(log.high_watermark, REPLIES_AT_ONCE):
-            tell(each)
-        if not uncommitted:
-            self.journal.produce_waiters.pop(self, None)
-        elif uncommitted.is_due(log.high_watermark):
-            self.journal.produce_waiters[self] = None
-            self._answer_soon()
-        elif self._is_sync_lost:
-            self._refuse_unsynced()
-        else:
-            self.journal.produce_waiters[self] = None
-            self._watch_expiry()
-
-    def _watch_expiry(self) -> None:
-        until = self._uncommitted.next_expiry
-        if self._expiry is None and until is not None:
-            self._expiry = asyncio.get_running_loop().call_at(until, self._expire)
-
-    def _expire(self) -> None:
-        """Fail the clients that waited too long for replicas; their records may stay."""
-        self._expiry = None
-        if not self._is_leading() or self._uncommitted.is_due(self.journal.log.high_watermark):
-            self.on_progress()  # nobody has to wait any more
-            return
-        waiting = self._uncommitted.expire(asyncio.get_running_loop().time())
-        if not self._uncommitted:
-            self.journal.produce_waiters.pop(self, None)
-        self._watch_expiry()
-        name = self.journal.name
-        message = f"the replicas of {name} did not follow within {self._write_timeout_ms} ms"
-        fail_all(waiting, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
-
-    @property
-    def _is_sync_lost(self) -> bool:
-        """Whether the high watermark waits, by flush.messages, for a sync that has failed."""
-        log = self.journal.log
-        unsynced_count = log.end_offset - log.recovery_point
-        return log.failure is not None and unsynced_count >= log.settings.flush_messages
-
     def _refuse_unsynced(self) -> None:
         """Refuse what waits for a disk that failed: nobody knows whether it stays."""
         name, failure = self.journal.name, self.journal.log.failure
         logger.error("%s cannot be synced: %s", name, failure)
-        waiting = self._uncommitted.clear()
+        waiting = self._answering.clear()
         self._begin_anew()
         fail_all(waiting, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}: {failure}"))
-
-    def _answer_soon(self) -> None:
-        if not self._is_answering:
-            self._is_answering = True
-            asyncio.get_running_loop().call_soon(self._answer_on)
-
-    def _answer_on(self) -> None:
-        self._is_answering = False
-        if self._uncommitted:
-            self.on_progress()
 
     # Time
 
@@ -514,22 +436,13 @@ class Shard(Generic[M]):
     def _abandon(self) -> None:
         """Fail all pending replies; the machine is not visible meanwhile."""
         self._timer.disarm()
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-        self.journal.produce_waiters.pop(self, None)
         machine, self.machine = self.machine, self._make()
         self.set_aside = SetAside()
-        waiting = self._uncommitted.clear()
+        waiting = self._answering.clear()
         waiting += [reply for reply, _ in self._replies]
         waiting += machine.waiting()
         self._operations, self._replies, self._unwritten_count = [], [], 0
         fail_all(waiting, _not_coordinator(self.journal.name))
-
-    def _is_leading(self) -> bool:
-        """Return whether this node leads the partition in the epoch of this shard."""
-        journal = self.journal
-        return journal.is_leader and journal.leader_epoch == self.leader_epoch
 
     def _unavailable(self) -> KafkaError | None:
         """Return why operations cannot run; None if they can."""

@@ -191,9 +191,7 @@ class LetterSender:
                 why = f"the record is too large for topic {topic}"
                 await self._write_batch(topic, index, [letters[0].without_copy(why)])
 
-    async def _write_batch(
-        self, topic: TopicName, index: int, letters: list[LetterRecord]
-    ) -> None:
+    async def _write_batch(self, topic: TopicName, index: int, letters: list[LetterRecord]) -> None:
         now_ms = self._clock.now_ms()
         builder = BatchBuilder()
         for letter in letters:

@@ -84,7 +84,7 @@ class World:
 
     @property
     def shard(self) -> Shard[TransactionsMachine]:
-        found = self.coordinator.shard_at(0)
+        found: Shard[TransactionsMachine] | None = self.coordinator.shard_at(0)
         assert found is not None
         return found
 
