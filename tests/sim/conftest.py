@@ -30,6 +30,11 @@ def cluster_seeds(pytestconfig: pytest.Config) -> range:
     return _seeds(pytestconfig, default=24)
 
 
+@pytest.fixture
+def replication_seeds(pytestconfig: pytest.Config) -> range:
+    return _seeds(pytestconfig, default=100)
+
+
 def _seeds(pytestconfig: pytest.Config, default: int) -> range:
     one: int | None = pytestconfig.getoption("--seed", default=None)
     if one is not None:
