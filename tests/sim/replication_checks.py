@@ -2,8 +2,9 @@
 
 What is committed is watched where it happens: whenever a high watermark moves, on any replica, the
 batches below it are compared with those that any replica had there before. A leader has all of
-them when it is elected, and was in the ISR or the ELR of the entry before. What clients were told is
-kept, and looked for in the end. See `replication_world` for which failures that is promised under.
+them when it is elected, and was in the ISR or the ELR of the entry before. What clients were told
+is kept, and looked for in the end. See `replication_world` for which failures that is promised
+under.
 """
 
 from collections import Counter, defaultdict
@@ -296,10 +297,16 @@ class ReplicationChecks(ClusterChecks):
         """Look for what was promised among all records, aborted ones included."""
         for (topic, partition, offset), value in self.acknowledged.items():
             found = records.get((TopicPartition(topic, partition), offset))
-            expect(found == value, f"{value!r} was acknowledged at {topic}-{partition}@{offset}: {found!r}")
+            expect(
+                found == value,
+                f"{value!r} was acknowledged at {topic}-{partition}@{offset}: {found!r}",
+            )
         for place, value in self.seen_at.items():
             if place[0].topic in topics:
-                expect(records.get(place) == value, f"{value!r} was read at {place}: {records.get(place)!r}")
+                expect(
+                    records.get(place) == value,
+                    f"{value!r} was read at {place}: {records.get(place)!r}",
+                )
         values = Counter((place[0].topic, value) for place, value in records.items())
         for pair in sorted(self.acknowledged_values):
             expect(pair in values, f"{pair} was acknowledged, and is not there")
@@ -322,7 +329,9 @@ class ReplicationChecks(ClusterChecks):
         counts = Counter(transaction_of(value) for value in records.values())
         for transaction, (size, is_committed) in self.transactions.items():
             found = counts[transaction]
-            expect(found in (0, size), f"{found} of {size} records of {transaction!r} are committed")
+            expect(
+                found in (0, size), f"{found} of {size} records of {transaction!r} are committed"
+            )
             if is_committed is not None:
                 name = "committed" if is_committed else "aborted"
                 expect(
@@ -336,7 +345,9 @@ def transaction_of(value: bytes) -> bytes | None:
     return value.split(b"/")[0] if value.startswith(b"tx") else None
 
 
-def compare_copies(name: str, leader: Partition, follower: Partition, checks: ReplicationChecks) -> None:
+def compare_copies(
+    name: str, leader: Partition, follower: Partition, checks: ReplicationChecks
+) -> None:
     """Look for differences between two replicas: bytes, ends, and the history of epochs."""
     one, other = leader.log, follower.log
     who = f"{name} on the leader and on a follower"

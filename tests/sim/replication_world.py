@@ -3,10 +3,11 @@
 What is promised, and looked for in the end, of every topic but `loose`: at most one machine at a
 time loses what was not synced. A machine that lost its power counts until it has registered again
 and is in the ISR of all its partitions; meanwhile others are killed, paused, stopped and cut off,
-but keep what they wrote. With two replicas in sync for each acknowledged record (min.insync.replicas
-of 2) nothing may be lost then. Where every record is synced (flush.messages=1), in a quarter of the
-seeds, all machines may lose power at once. Of `loose`, with min.insync.replicas of 1, the same is
-promised in seeds in which no machine loses what was not synced.
+but keep what they wrote. With two replicas in sync for each acknowledged record (a
+min.insync.replicas of 2) nothing may be lost then. Where every record is synced
+(flush.messages=1), in a quarter of the seeds, all machines may lose power at once. Of `loose`, with
+a min.insync.replicas of 1, the same is promised in seeds in which no machine loses what was not
+synced.
 """
 
 import asyncio
@@ -343,12 +344,12 @@ class World(cluster_world.World):
     def _cut_from_controller(self, machine: Machine, seconds: float) -> None:
         """Leave a node to its clients, and to its followers or not, without the controller."""
         for each in self.started:
-            node = each.node
-            if each is not machine and node is not None and each.is_ready:
-                if node.cluster.is_controller:
-                    self._cut_link(machine.host.name, each.host.name, seconds)
-                    if self.random.random() < 0.5:
-                        self._cut_link(each.host.name, machine.host.name, seconds)
+            if each is machine or not each.is_ready or each.node is None:
+                continue
+            if each.node.cluster.is_controller:
+                self._cut_link(machine.host.name, each.host.name, seconds)
+                if self.random.random() < 0.5:
+                    self._cut_link(each.host.name, machine.host.name, seconds)
         self._trouble(machine, seconds)
         self.checks.seen["cuts from the controller"] += 1
 
@@ -463,4 +464,3 @@ class World(cluster_world.World):
         partition = node.broker.replicas.find(name, index)
         assert partition is not None
         return partition
-
