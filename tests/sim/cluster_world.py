@@ -421,9 +421,13 @@ class World:
         with suppress(Crashed):
             await host.run(node.stop())
             expect(not host.tasks(), f"tasks of {machine} are left: {host.tasks()}")
-            host.crash(power=False)
+            self._end_process(machine)
         machine.troubled_until = self.simulation.now
         machine.stopping = None
+
+    def _end_process(self, machine: Machine) -> None:
+        """End the process of a node that has stopped."""
+        machine.host.crash(power=False)
 
     def _wipe(self, machine: Machine, seconds: float) -> None:
         """Lose the folder of a node that has been a member."""

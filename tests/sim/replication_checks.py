@@ -171,10 +171,14 @@ class ReplicationChecks(ClusterChecks):
         self.seen["commits of batches"] += 1
 
     def check_leader(self, partition: Partition) -> None:
-        """A leader has everything that is committed."""
-        if not self.is_promised(partition.topic):
+        """A leader has everything that is committed; not one that hears late that it was one."""
+        key = partition.topic_id, partition.index
+        row = self.rows.get(key)
+        if not self.is_promised(partition.topic) or row is None:
             return
-        history = self.histories[partition.topic_id, partition.index]
+        if row.leader_epoch > partition.leader_epoch:
+            return
+        history = self.histories[key]
         log, name = partition.log, partition.name
         expect(
             log.end_offset >= history.end,
@@ -202,6 +206,7 @@ class ReplicationChecks(ClusterChecks):
                 before = self.rows.get(key)
                 if before is not row:
                     self.rows[key] = row
+                    self._simulation.note("metadata", f"{index}: {_describe(name, number, row)}")
                     if before is not None and before != row:
                         self._check_row(machine, f"{name}-{number}", before, row)
 
@@ -385,6 +390,11 @@ def _epochs_from(log: Log, offset: int) -> list[tuple[int, int]]:
         for one, following in pairwise(entries)
         if max(one[1], offset) < following[1]
     ]
+
+
+def _describe(name: str, number: int, row: Row) -> str:
+    epochs = f"{row.leader_epoch}/{row.partition_epoch}"
+    return f"{name}-{number} leader {row.leader} epoch {epochs} isr {row.isr} elr {row.elr}"
 
 
 def _has_name(event: object) -> bool:

@@ -340,8 +340,13 @@ async def _administrate_once(world: "World", admin: Admin, number: int, luck: Ra
 
 
 async def check_offsets(world: "World", admin: Admin) -> None:
-    """Expect groups to be no earlier than they were told to be."""
+    """Expect groups to be no earlier than they were told to be.
+
+    Offsets of a transaction count when its markers are written, which nobody is told.
+    """
     for group in world.groups:
+        if group == COPIERS and not world.is_over:
+            continue
         expected = dict(world.checks.offsets[group])
         try:
             rows = await admin.list_group_offsets(group)

@@ -1,13 +1,18 @@
 """Three to five nodes with replicated partitions, their clients, and what happens to them by seed.
 
-What is promised, and looked for in the end, of every topic but `loose`: at most one machine at a
-time loses what was not synced. A machine that lost its power counts until it has registered again
-and is in the ISR of all its partitions; meanwhile others are killed, paused, stopped and cut off,
-but keep what they wrote. With two replicas in sync for each acknowledged record (a
-min.insync.replicas of 2) nothing may be lost then. Where every record is synced
-(flush.messages=1), in a quarter of the seeds, all machines may lose power at once. Of `loose`, with
-a min.insync.replicas of 1, the same is promised in seeds in which no machine loses what was not
-synced.
+What is promised, and looked for in the end, of every topic but `loose`:
+
+- While no machine loses what it has not synced, nothing that was acknowledged is lost, whatever
+  else happens, and to as many at once: kills, pauses, cuts, full disks, restarts.
+- A machine may lose what it has not synced, by a loss of power or with an older disk, if no other
+  has ended without a clean stop and is not whole again: nobody can tell a kill from a loss of
+  power, so a killed node no longer counts for what is committed. It is whole when it has registered
+  again and is in the ISR of all its partitions. That is what a min.insync.replicas of 2 pays for.
+- Where every record is synced before it counts (flush.messages=1), in a quarter of the seeds, all
+  machines may lose power at once.
+
+Of `loose`, with a min.insync.replicas of 1, the same is promised in seeds in which no machine loses
+what was not synced.
 """
 
 import asyncio
@@ -72,6 +77,11 @@ class World(cluster_world.World):
         self.topic_ids: dict[str, bytes] = {}
         self.victim: Machine | None = None
         """Which machine has lost what was not synced, or will soon, and is not whole again."""
+        self.ended: dict[Machine, None] = {}
+        """Which machines have ended without a clean stop, and are not whole again."""
+        self._full: dict[Machine, None] = {}
+        self._stopped: Machine | None = None
+        """Which machine just came to a clean stop."""
         self._readers: list[asyncio.Future[None]] = []
 
     # What there is
@@ -254,16 +264,34 @@ class World(cluster_world.World):
 
     def _may_lose_power(self, machine: Machine) -> bool:
         """Return whether a machine may lose what it has not synced, and make it the victim."""
-        if not self.may_lose:
-            return False
-        if self.is_synced:
-            return True
+        if self.is_synced or not self.may_lose:
+            return self.may_lose
+        self._forget_whole()
+        is_alone = self.victim in (None, machine) and self.ended.keys() <= {machine}
+        if is_alone and not self._full:
+            self.victim = machine
+        return self.victim is machine
+
+    def _may_end(self, machine: Machine) -> bool:
+        """Return whether a machine may end without a clean stop."""
+        self._forget_whole()
+        return self.victim in (None, machine)
+
+    def _forget_whole(self) -> None:
+        for machine in [each for each in self.ended if self._is_whole(each)]:
+            del self.ended[machine]
         if self.victim is not None and self._is_whole(self.victim):
             self.victim = None
-        if self.victim not in (None, machine):
-            return False
-        self.victim = machine
-        return True
+
+    def _on_crash(self, machine: Machine) -> None:
+        super()._on_crash(machine)
+        if self._stopped is not machine:
+            self.ended[machine] = None
+        self._stopped = None
+
+    def _end_process(self, machine: Machine) -> None:
+        self._stopped = machine
+        super()._end_process(machine)
 
     def _is_whole(self, machine: Machine) -> bool:
         """Return whether a machine has all that it is to have, in the life that it lives."""
@@ -324,6 +352,16 @@ class World(cluster_world.World):
             super()._lose_power(machine, seconds)
         else:
             self._kill(machine, seconds)
+
+    def _kill(self, machine: Machine, seconds: float) -> None:
+        if self._may_end(machine):
+            super()._kill(machine, seconds)
+
+    def _fill_disk(self, machine: Machine, seconds: float) -> None:
+        if self._may_end(machine):  # which it does if it is started meanwhile
+            super()._fill_disk(machine, seconds)
+            self._full[machine] = None
+            self.simulation.call_later(seconds, self._full.pop, machine, None)
 
     def _lose_power_soon(self, machine: Machine, seconds: float) -> None:
         if self._may_lose_power(machine):
