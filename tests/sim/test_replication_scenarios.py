@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from headrace.client import NotReachable, Producer
+from headrace.cluster.cluster import Cluster
 from headrace.cluster.joining import CannotJoin
 from headrace.errors import ErrorCode
 from headrace.testing.disk import SimulatedDisk
@@ -348,6 +350,36 @@ def test_a_machine_without_its_last_writes_does_not_lead_with_what_is_left() -> 
         stage.compare(ORDERS)
 
     play(scene)
+
+
+def test_a_node_takes_no_role_before_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would lead in the epoch of its former life, without the last records of that.
+
+    What it wrote then would have the offsets and the epoch of records that others have.
+    """
+    real, late = Cluster.register, 0
+
+    async def register(self: Cluster, *arguments: Any) -> None:
+        if late:
+            await stage.until(lambda: stage.leader(ORDERS) == -1)
+            await asyncio.sleep(1)
+            assert len(stage.nodes[late].broker.replicas) == 0
+        await real(self, *arguments)
+
+    monkeypatch.setattr(Cluster, "register", register)
+
+    async def scene(stage: Stage) -> None:
+        nonlocal late
+        await stage.start_all(1, 2, 3)
+        number = 1 + stage.controller % 3
+        await stage.create(ORDERS, (number,), least=1)
+        late = number
+        stage.crash(number)
+        await stage.restart(number)
+        assert stage.leader(ORDERS) == number
+
+    stage = Stage()
+    stage.run(scene)
 
 
 @pytest.mark.parametrize("number", [1, 3])

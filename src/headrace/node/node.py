@@ -138,6 +138,9 @@ class Node:
         self._dispatcher: Dispatcher | None = None
         self._parts: Parts | None = None
         self._interchange: Interchange | None = None
+        self._takes_roles = False
+        """Whether this life is registered. Before that the image has the roles of its former life,
+        whose last records it may have lost."""
 
     @property
     def broker(self) -> Broker:
@@ -390,6 +393,7 @@ class Node:
 
     async def _open_partitions(self, broker: Broker) -> None:
         """Lead and follow what the image says, and load the coordinators."""
+        self._takes_roles = True
         broker.replicas.mark_all()
         await broker.replicas.settle()
 
@@ -415,7 +419,8 @@ class Node:
         self.cluster.note_outcome(outcome)
         if self._broker is None:
             return
-        self._broker.replicas.on_outcome(outcome)
+        if self._takes_roles:
+            self._broker.replicas.on_outcome(outcome)
         for event in outcome.events:
             if isinstance(event, BrokerRegistered | BrokerChanged | BrokerUnregistered):
                 assert self._parts is not None
@@ -428,7 +433,7 @@ class Node:
     def _on_restored(self, image: Image) -> None:
         self._take_settings()
         self.cluster.note_image()
-        if self._broker is not None:
+        if self._broker is not None and self._takes_roles:
             self._broker.replicas.mark_all()
         if self._parts is not None:
             self._parts.peers.refresh()
