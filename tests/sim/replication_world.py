@@ -51,7 +51,7 @@ STORM_SECONDS: Final = 6.0
 RECOVERY_SECONDS_MAX: Final = 40.0
 DELIVERY_SECONDS_MAX: Final = 40.0
 NEVER: Final = float("-inf")
-INTERNAL: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
