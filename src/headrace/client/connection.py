@@ -9,6 +9,7 @@ When a connection ends, all its pending requests fail with one error that names 
 """
 
 import asyncio
+import socket
 from collections import deque
 from struct import Struct as Layout
 from typing import Final, TypeVar, cast
@@ -229,6 +230,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        buffer_bytes = self._settings.receive_buffer_bytes
+        opened: socket.socket | None = transport.get_extra_info("socket")
+        if buffer_bytes > 0 and opened is not None:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         if self._failure is not None:
             self._transport.abort()
 

@@ -25,6 +25,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a connection may take, the look-up of its name and the first exchange included."""
     request_timeout_ms: int = 30_000
     """The timeout of a response, on top of how long the request lets the broker wait."""
+    receive_buffer_bytes: int = -1
+    """The kernel's receive buffer of a connection; with -1 the kernel chooses the size."""
     api_timeout_ms: int = 60_000
     """How long an operation may take with all its retries."""
     retry_backoff_ms: int = 100

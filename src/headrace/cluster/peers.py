@@ -54,13 +54,24 @@ class BrokerPeers:
         """Ends the work of those who send, before the connections close."""
         self._unreachable: frozenset[BrokerId] = frozenset()
 
-    def line(self, purpose: str) -> "PeerLine":
-        """Return the line for a purpose, with connections of its own."""
+    def line(
+        self,
+        purpose: str,
+        *,
+        request_timeout_ms: int | None = None,
+        receive_buffer_bytes: int = -1,
+    ) -> "PeerLine":
+        """Return the line for a purpose, with connections of its own.
+
+        Who asks first decides how long responses may take, request.timeout.ms if it does not say,
+        and about the kernel's receive buffers, which the kernel does if they are -1.
+        """
         found = self._lines.get(purpose)
         if found is None:
             client = ClientSettings(
                 client_id=f"{self._client_id}-{purpose}",
-                request_timeout_ms=self._request_timeout_ms,
+                request_timeout_ms=request_timeout_ms or self._request_timeout_ms,
+                receive_buffer_bytes=receive_buffer_bytes,
             )
             found = self._lines[purpose] = PeerLine(client, self._registration)
         return found

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.config import broker, cluster, groups, share, storage
+from headrace.config import broker, cluster, groups, replication, share, storage
 from headrace.config.group_configs import BROKER_RANGES
 from headrace.config.setting import InvalidSetting, Setting
 from headrace.config.settings import Settings
@@ -31,6 +31,7 @@ def check_broker(settings: Settings) -> None:
     _check_connections(settings)
     _check_groups(settings)
     _check_cluster(settings)
+    _check_followers(settings)
     buffer_bytes = settings[storage.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
     if buffer_bytes <= DEDUPE_BUFFER_FLOOR_BYTES:
         raise InvalidSetting(
@@ -71,6 +72,15 @@ def _check_cluster(settings: Settings) -> None:
             f"{interval.name}={settings[interval]}: must be at most half of "
             f"{timeout.name}={settings[timeout]}"
         )
+
+
+def _check_followers(settings: Settings) -> None:
+    wait = replication.REPLICA_FETCH_WAIT_MAX_MS
+    for limit in (replication.REPLICA_SOCKET_TIMEOUT_MS, replication.REPLICA_LAG_TIME_MAX_MS):
+        if settings[wait] > settings[limit]:
+            raise InvalidSetting(
+                f"{wait.name}={settings[wait]}: must be at most {limit.name}={settings[limit]}"
+            )
 
 
 def _check_times(settings: Settings) -> None:

@@ -62,6 +62,16 @@ class Counters:
         self.connections_stuck_closed = 0
         """Closed because they read nothing while clients left too much unread."""
         self.undecodable_requests = 0
+        self.replica_fetches = 0
+        """Requests of this node's followers to their leaders."""
+        self.replica_fetch_failures = 0
+        """Those without a usable response."""
+        self.replica_bytes_in = 0
+        """Bytes of records that followers here appended."""
+        self.replica_errors = 0
+        """How often a follower had to pause for an error."""
+        self.replica_truncations = 0
+        """How often a follower cut off its log, or began it again."""
         self.isr_expansions = 0
         self.isr_shrinks = 0
         """Changes of ISRs that this node, as the leader, asked for and got."""

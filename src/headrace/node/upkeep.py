@@ -195,6 +195,7 @@ class Upkeep:
         checkpoint_ms = min(
             settings[config.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
             settings[config.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS],
+            settings[config.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
         )
         flush_ms = min(settings[config.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_MS)
         works = [

@@ -1,6 +1,7 @@
 """Requests and answers of one connection, without a socket."""
 
 import asyncio
+import socket
 from collections.abc import Iterable
 
 import pytest
@@ -205,3 +206,15 @@ async def test_requests_wait_while_the_socket_takes_no_more() -> None:
         await asyncio.sleep(0)
     peer.answer(1, ListGroupsResponse())
     assert await asking == ListGroupsResponse()
+
+
+@on_a_loop
+async def test_the_receive_buffer_of_a_connection_is_as_large_as_wanted() -> None:
+    with socket.socket() as opened:
+        before = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        for wanted, is_set in ((-1, False), (4096, True)):
+            settings = ClientSettings(receive_buffer_bytes=wanted)
+            connection = Connection(Address("broker", 9092), settings)
+            connection.connection_made(asyncio.Transport({"socket": opened}))
+            size = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert (size != before) == is_set

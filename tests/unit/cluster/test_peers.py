@@ -8,6 +8,7 @@ import pytest
 
 from headrace.client.addresses import Address
 from headrace.client.errors import NotReachable, UnsupportedApi
+from headrace.client.settings import ClientSettings
 from headrace.cluster import peers as peers_module
 from headrace.cluster.peers import REQUESTS_MAX, BrokerPeers
 from headrace.config import load_settings
@@ -255,5 +256,30 @@ def test_a_version_that_is_too_old_is_not_used(run: Any) -> None:
     async def test(world: World) -> None:
         with pytest.raises(UnsupportedApi):
             await world.peers.line("verification").send(THERE, REQUEST, version_min=4)
+
+    run(test)
+
+
+def test_a_line_has_its_own_timeout_and_receive_buffer(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[ClientSettings] = []
+
+    async def test(world: World) -> None:
+        async def open_connection(address: Address, client: ClientSettings) -> FakeConnection:
+            opened.append(client)
+            return FakeConnection(address)
+
+        monkeypatch.setattr(peers_module, "open_connection", open_connection)
+        lines = (
+            world.peers.line("a"),
+            world.peers.line("b", request_timeout_ms=1234, receive_buffer_bytes=4096),
+        )
+        for line in lines:
+            sending = asyncio.ensure_future(line.send(THERE, REQUEST))
+            await asyncio.sleep(1)
+            sending.cancel()
+        limits = [(each.request_timeout_ms, each.receive_buffer_bytes) for each in opened]
+        assert limits == [(30_000, -1), (1234, 4096)]
 
     run(test)

@@ -124,6 +124,14 @@ def test_settings_that_only_kafka_uses_are_named_in_one_line() -> None:
             {"group.consumer.session.timeout.ms": "70000"},
             r"must be at most group\.consumer\.max\.session\.timeout\.ms=60000",
         ),
+        (
+            {"replica.fetch.wait.max.ms": "31000"},
+            r"must be at most replica\.socket\.timeout\.ms=30000",
+        ),
+        (
+            {"replica.lag.time.max.ms": "400"},
+            r"replica\.fetch\.wait\.max\.ms=500: must be at most replica\.lag\.time\.max\.ms=400",
+        ),
         ({"leader.replication.throttled.rate": "1"}, r"only be set while the node runs"),
     ],
 )

@@ -1,0 +1,154 @@
+"""The fetchers of a node: one for each leader that it follows, or num.replica.fetchers.
+
+    fetchers = Fetchers(node_id, live, image_of, peers, clock, folder=folder, counters=counters)
+    replicas.listeners.append(fetchers)
+    replicas.before_deletion.append(fetchers.abandon)
+    ...
+    await fetchers.stop()                       # before the logs are closed
+
+A partition goes to a fetcher by the hash of its topic id and index, and to another one whenever its
+leader or leader epoch changes: what is in flight for the former epoch does not count any more.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+from zlib import crc32
+
+from headrace import config
+from headrace.config import LiveSettings
+from headrace.ids import BrokerId
+from headrace.log.folder import LogFolder
+from headrace.log.log import Log
+from headrace.log.truncating import begin_truncation
+from headrace.loop.clock import Clock
+from headrace.loop.counters import Counters
+from headrace.metadata.image import Image
+from headrace.metadata.state import NO_LEADER
+from headrace.replication.cuts import Cuts
+from headrace.replication.fetcher import Fetcher
+from headrace.replication.followed import Around, Followed, Line
+from headrace.replication.partition import Partition
+
+PURPOSE: Final = "replication"
+"""The lines to other brokers have this name and a number."""
+
+
+class Lines(Protocol):
+    """Connections to other brokers (`headrace.cluster.peers.BrokerPeers`)."""
+
+    def line(
+        self,
+        purpose: str,
+        *,
+        request_timeout_ms: int | None = None,
+        receive_buffer_bytes: int = -1,
+    ) -> Line: ...
+
+
+class Fetchers:
+    """Follows the leaders of this node's partitions (`replicas.RoleListener`)."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        settings: LiveSettings,
+        image_of: Callable[[], Image],
+        peers: Lines,
+        clock: Clock,
+        *,
+        folder: LogFolder,
+        counters: Counters,
+    ) -> None:
+        self._settings = settings
+        self._peers = peers
+        self._cuts = Cuts(folder)
+        self._around = Around(node_id, settings, image_of, clock, counters, self._cuts)
+        self._followed: dict[Partition, Followed] = {}
+        self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
+        self._count = settings[config.NUM_REPLICA_FETCHERS]
+        self._is_closed = False
+        settings.on_changed.append(self._on_settings_changed)
+
+    def __iter__(self) -> Iterator[Followed]:
+        """Iterate over the partitions that are followed."""
+        return iter(self._followed.values())
+
+    @property
+    def lag_max(self) -> int:
+        """How many committed records a partition here lacks at most, as far as known."""
+        return max((followed.lag for followed in self._followed.values()), default=0)
+
+    # Roles
+
+    def on_leading(self, partition: Partition) -> None:
+        self._drop(partition)
+
+    def on_following(self, partition: Partition) -> None:
+        self._drop(partition)
+        if self._is_closed or partition.leader in (NO_LEADER, self._around.node_id):
+            return
+        followed = self._followed[partition] = Followed(partition)
+        log = partition.log
+        cutting = self._cuts.running(log)
+        if cutting is None and not log.is_being_cut:
+            # An epoch that this node began as the leader, without a record, is not the leader's.
+            begin_truncation(log, log.end_offset)
+        fetcher = self._fetcher_of(followed)
+        if cutting is not None:
+            followed.follower.work()
+        fetcher.add(followed)
+        if cutting is not None:
+            fetcher.wait_for(followed, cutting)
+
+    def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
+        self._drop(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        followed = self._followed.pop(partition, None)
+        if followed is not None and followed.fetcher is not None:
+            followed.fetcher.remove(followed)
+
+    # Fetchers
+
+    def _fetcher_of(self, followed: Followed) -> Fetcher:
+        topic_id, index = followed.key
+        key = followed.partition.leader, (crc32(topic_id) + index) % self._count
+        fetcher = self._fetchers.get(key)
+        if fetcher is None:
+            line = self._peers.line(
+                f"{PURPOSE}-{key[1]}",
+                request_timeout_ms=self._settings[config.REPLICA_SOCKET_TIMEOUT_MS],
+                receive_buffer_bytes=self._settings[config.REPLICA_SOCKET_RECEIVE_BUFFER_BYTES],
+            )
+            fetcher = self._fetchers[key] = Fetcher(key[0], line, self._around)
+        return fetcher
+
+    def _on_settings_changed(self) -> None:
+        """Distribute the partitions anew if there are to be more fetchers, or fewer."""
+        count = self._settings[config.NUM_REPLICA_FETCHERS]
+        if count == self._count or self._is_closed:
+            return
+        self._count = count
+        for partition in tuple(self._followed):
+            self.on_following(partition)
+        for key in [key for key in self._fetchers if key[1] >= count]:
+            self._fetchers.pop(key).close()
+
+    async def abandon(self, log: Log) -> None:
+        """Return when no thread works on a log's files: they are to be deleted."""
+        await self._cuts.abandon(log)
+
+    def close(self) -> None:
+        """Stop fetching; truncations that are under way go on."""
+        self._is_closed = True
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._followed.clear()
+
+    async def stop(self) -> None:
+        """Stop fetching; on return no thread works on a log any more."""
+        self.close()
+        tasks = [fetcher.task for fetcher in self._fetchers.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._cuts.stop()

@@ -1,0 +1,105 @@
+"""A partition that this node follows, what its fetcher needs, and where its leader's log is."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from headrace import config
+from headrace.config import AnySettings
+from headrace.errors import ErrorCode, HeadraceError
+from headrace.ids import BrokerId, PartitionIndex, TopicName
+from headrace.loop.clock import Clock
+from headrace.loop.counters import Counters
+from headrace.metadata.image import Image
+from headrace.replication.cuts import Cuts
+from headrace.replication.following import Follower, Pause
+from headrace.replication.partition import Partition
+from headrace.replication.replica_requests import Key, offset_topics
+from headrace.wire.messages.list_offsets_request import ListOffsetsRequest
+from headrace.wire.messages.list_offsets_response import ListOffsetsTopicResponse
+from headrace.wire.schema import Message
+
+LIST_OFFSETS_VERSION_MIN: Final = 4
+"""The first one that has leader epochs."""
+
+
+class Line(Protocol):
+    """A connection to each broker (`headrace.cluster.peers.PeerLine`)."""
+
+    async def send(self, node_id: BrokerId, request: Message, *, version_min: int = 0) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What all fetchers of a node use."""
+
+    node_id: BrokerId
+    settings: AnySettings
+    image_of: Callable[[], Image]
+    clock: Clock
+    counters: Counters
+    cuts: Cuts
+
+
+class Fetching(Protocol):
+    """The fetcher of a partition."""
+
+    def remove(self, followed: "Followed") -> None: ...
+
+
+class Followed:
+    """A partition that is followed in one leader epoch; the next epoch has another one."""
+
+    __slots__ = ("fetcher", "follower", "key", "lag", "partition", "timer")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.key: Key = (partition.topic_id, partition.index)
+        self.follower = Follower(partition.leader_epoch)
+        self.fetcher: Fetching | None = None
+        """Who fetches it; None when it is not followed any more."""
+        self.timer: asyncio.TimerHandle | None = None
+        """Ends a pause."""
+        self.lag = 0
+        """How many committed records of the leader are not here, as far as known."""
+
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.fetcher = None
+
+
+async def list_offsets(
+    line: Line, leader: BrokerId, asked: Sequence[Followed], around: Around, timestamp: int
+) -> list[tuple[Followed, int | Pause]]:
+    """Ask a leader where its logs end or start; return for each the offset or why there is none."""
+    by_name = {(each.partition.topic, each.partition.index): each for each in asked}
+    request = ListOffsetsRequest(
+        replica_id=around.node_id,
+        topics=offset_topics(
+            ((name, each.follower.leader_epoch) for name, each in by_name.items()), timestamp
+        ),
+        timeout_ms=around.settings[config.REPLICA_SOCKET_TIMEOUT_MS],
+    )
+    missing = Pause(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader left it out")
+    found: list[tuple[Followed, int | Pause]] = []
+    topics: Sequence[ListOffsetsTopicResponse] = ()
+    try:
+        response = await line.send(leader, request, version_min=LIST_OFFSETS_VERSION_MIN)
+        topics = response.topics
+    except HeadraceError as error:
+        missing = Pause(ErrorCode.NETWORK_EXCEPTION, str(error))
+    for topic in topics:
+        for row in topic.partitions:
+            followed = by_name.pop(
+                (TopicName(topic.name), PartitionIndex(row.partition_index)), None
+            )
+            if followed is None:
+                continue
+            is_known = row.error_code == ErrorCode.NONE and row.offset >= 0
+            refusal = Pause(row.error_code, "the leader refuses to say where its log is")
+            found.append((followed, row.offset if is_known else refusal))
+    found += [(followed, missing) for followed in by_name.values()]
+    return found
