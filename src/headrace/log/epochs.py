@@ -64,7 +64,11 @@ class LeaderEpochs:
             raise ValueError(f"leader epoch {epoch} at offset {start_offset}: neither is negative")
         if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
             return False
-        kept = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
+        kept = bisect_left(self._starts, start_offset)
+        if kept and self._epochs[kept - 1] == epoch:
+            del self._epochs[kept:], self._starts[kept:]
+            return True
+        kept = min(kept, bisect_left(self._epochs, epoch))
         self._epochs[kept:] = [epoch]
         self._starts[kept:] = [start_offset]
         return True
@@ -129,6 +133,13 @@ class LeaderEpochs:
             return False
         del self._epochs[kept:], self._starts[kept:]
         return True
+
+    def clear(self) -> bool:
+        """Forget every epoch: the log has no record of any of them."""
+        had_any = bool(self._epochs)
+        self._epochs.clear()
+        self._starts.clear()
+        return had_any
 
     def truncate_from_start(self, start_offset: int) -> bool:
         """Forget the epochs that ended before `start_offset`: the log begins there now.

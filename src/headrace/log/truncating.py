@@ -116,7 +116,9 @@ def begin_truncation(log: Log, offset: int) -> Cut | None:
         segment.forget_from(position, end_offset)
     except OSError as error:
         raise log.fail(error) from error
-    _end_at(log, end_offset, end_offset)
+    log.reactivate(end_offset, end_offset)
+    if log.epochs.truncate_from_end(end_offset):
+        log.note_epochs_changed()
     return Cut(
         log,
         [each.base_offset for each in removed],
@@ -145,7 +147,10 @@ def begin_restart(log: Log, offset: int, *, start_offset: int | None = None) -> 
         )
     ]
     log.start_offset = offset
-    _end_at(log, offset, NO_SNAPSHOT)
+    log.reactivate(offset, NO_SNAPSHOT)
+    # All of them: with one that ended before, the leader would hear of a record that is not here.
+    if log.epochs.clear():
+        log.note_epochs_changed()
     if start_offset is not None:
         log.start_offset = start_offset
     return Cut(log, removed, keeps=None, snapshots_up_to=NO_SNAPSHOT)
@@ -176,10 +181,3 @@ def _is_elsewhere(log: Log, first: BatchHeader) -> bool:
 def _check_writable(log: Log) -> None:
     if log.failure is not None and not log.is_out_of_space:
         raise ReadOnlyLog(log.folder, log.failure)
-
-
-def _end_at(log: Log, end_offset: int, snapshots_up_to: int) -> None:
-    """Forget what is known of offsets that were removed, but for the producers."""
-    log.reactivate(end_offset, snapshots_up_to)
-    if log.epochs.truncate_from_end(end_offset):
-        log.note_epochs_changed()

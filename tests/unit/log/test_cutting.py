@@ -113,6 +113,7 @@ def test_a_follower_that_fell_behind_begins_anew(disk: SimulatedDisk) -> None:
     log = numbered(disk, 30)
     restart_at(log, 100)
     assert (log.start_offset, log.end_offset, log.high_watermark) == (100, 100, 100)
+    assert log.epochs.entries() == []
     assert append(log, b"new").base_offset == 100
     assert values_of(log) == [b"new"]
 

@@ -157,3 +157,9 @@ def test_the_last_record_may_be_of_an_earlier_epoch_than_the_latest() -> None:
     assert epochs.last_epoch(11) == 3
     assert epochs.last_epoch(10) == 1
     assert epochs.last_epoch(0) == -1
+
+
+def test_an_epoch_that_goes_on_after_one_without_records_keeps_its_start() -> None:
+    epochs = history((1, 0), (3, 10))
+    assert epochs.assign(1, 10)
+    assert epochs.entries() == [(1, 0)]

@@ -10,11 +10,11 @@ from headrace.log.log import Log
 from headrace.log.settings import LogSettings
 from headrace.log.truncating import Cut, begin_for, begin_restart, begin_truncation
 from headrace.records.header import assign_offset
-from headrace.testing.disk import SimulatedDisk
+from headrace.testing.disk import Operation, SimulatedDisk
 from tests.unit.log.logs import NOW_MS, append, batch_of, open_simulated, values_of
 
 SMALL = LogSettings(segment_bytes=400, index_interval_bytes=100)
-SLOW = ("rename", "sync", "sync_folder", "remove")
+SLOW: tuple[Operation, ...] = ("rename", "sync", "sync_folder", "remove")
 """What takes long, and grows with the segments that go."""
 
 

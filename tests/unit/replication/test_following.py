@@ -56,7 +56,9 @@ class Records:
         self.epochs.clear()
 
     def delete_before(self, offset: int) -> None:
-        self.start_offset = max(self.start_offset, offset)
+        if offset <= self.start_offset:
+            return
+        self.start_offset = offset
         self.epochs.truncate_from_start(offset)
         del self.written[: offset - self.first_offset]
         self.first_offset = offset
@@ -104,12 +106,14 @@ def copy(leader: Records, log: Records, leader_epoch: int, rounds_max: int = 100
         match step:
             case Append():
                 log.append(*leader.written[log.end_offset - leader.first_offset])
+                log.delete_before(min(leader.start_offset, log.end_offset))
             case Truncate(offset=offset):
                 assert offset < log.end_offset
                 log.cut(offset)
             case Restart(offset=offset):
                 log.restart(offset)
             case Follow():
+                log.delete_before(min(leader.start_offset, log.end_offset))
                 return number
             case _:
                 raise AssertionError(step)
@@ -315,5 +319,5 @@ def test_every_follower_gets_the_leaders_log_whoever_is_elected(
         )
         known = {entry.epoch for entry in leader.epochs.entries()}
         for entry in log.epochs.entries():
-            if entry.start_offset >= shared:
+            if shared <= entry.start_offset < log.end_offset:
                 assert entry.epoch in known
