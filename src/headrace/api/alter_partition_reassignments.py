@@ -1,12 +1,13 @@
 """AlterPartitionReassignments: API key 45, versions 0 and 1.
 
 KIP-455, KIP-860 (a change of the replication factor can be forbidden, from 1). Replicas that are
-the present ones in another order, or some of them that are in sync, are taken at once. New ones are
-added to the partition and marked as such: they copy, and the leader ends the reassignment when they
-are in sync. Null replicas cancel, which removes those that were being added.
+the present ones in another order, or some of them and all in sync, are taken at once. New ones are
+added to the partition and marked as such: they copy, and the controller ends the reassignment when
+all that were asked for are in sync (`replication.moves`). Null replicas cancel, which removes those
+that were being added. So does another reassignment for those that it does not name.
 
-Left out: nodes do not copy from each other yet, so a single node never has a reassignment under
-way.
+Different from Kafka: a cancellation that leaves no replica in sync is always refused, with
+INVALID_REPLICA_ASSIGNMENT; Kafka allows it where unclean leaders are allowed.
 """
 
 from msgspec.structs import replace
@@ -16,8 +17,10 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, PartitionIndex, TopicName
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import ChangePartition
-from headrace.metadata.image import Image
+from headrace.metadata.image import Image, Slot
 from headrace.metadata.state import Partition
+from headrace.replication.elections import choose_leader, is_active
+from headrace.replication.moves import change_to, finished, target_of
 from headrace.server.broker import Broker
 from headrace.server.proposals import propose_each, timed_out
 from headrace.server.request import Request
@@ -77,7 +80,6 @@ def _plan_each(
                     asked,
                     may_change_factor=body.allow_replication_factor_change,
                 )
-                _check_movable(change)
             except KafkaError as error:
                 _set_error(row, error)
             else:
@@ -87,16 +89,6 @@ def _plan_each(
         if current.spend():
             yield
     return planned
-
-
-def _check_movable(change: ChangePartition | None) -> None:
-    """Refuse to begin what would never end: nodes do not copy partitions from each other yet."""
-    if change is not None and change.adding:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"brokers {', '.join(map(str, change.adding))} have no copy of the partition, and "
-            "nodes do not copy partitions yet",
-        )
 
 
 def plan_reassignment(
@@ -119,27 +111,29 @@ def plan_reassignment(
         check_replicas(asked.replicas, image)
         target = tuple(map(BrokerId, asked.replicas))
         _check_factor(f"{name}-{index}", row, target, may_change_factor)
-    change = _towards(row, target, ChangePartition(topic.topic_id, index, row.partition_epoch))
-    is_there = (
-        change.replicas == row.replicas
-        and change.adding == row.adding
-        and change.removing == row.removing
-    )
-    return None if is_there else change
+    begun = _towards(f"{name}-{index}", image, row, target)
+    return change_to(Slot(topic, index), finished(image, begun) or begun)
 
 
-def _towards(
-    row: Partition, target: tuple[BrokerId, ...], change: ChangePartition
-) -> ChangePartition:
-    """Return the change that moves a partition to other replicas, or starts to."""
+def _towards(name: str, image: Image, row: Partition, target: tuple[BrokerId, ...]) -> Partition:
+    """Return a partition that begins to move to other replicas.
+
+    What a former reassignment was adding and this one does not name leaves at once.
+    """
     settled = [each for each in row.replicas if each not in row.adding]
     adding = tuple(each for each in target if each not in settled)
     removing = tuple(each for each in settled if each not in target)
-    isr = tuple(each for each in row.isr if each in target)
-    if adding or not isr:
-        return replace(change, replicas=target + removing, adding=adding, removing=removing)
-    leader = None if row.leader in isr else isr[0]
-    return replace(change, replicas=target, adding=(), removing=(), isr=isr, leader=leader)
+    replicas = target + removing
+    isr = tuple(each for each in row.isr if each in replicas)
+    if not isr:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{name} would have no replica in sync: {list(row.isr)} have all of its records",
+        )
+    begun = replace(row, replicas=replicas, isr=isr, elr=(), adding=adding, removing=removing)
+    if row.leader in isr:
+        return begun
+    return replace(begun, leader=choose_leader(begun, lambda each: is_active(image, each)))
 
 
 def _before_reassignment(name: str, row: Partition) -> tuple[BrokerId, ...]:
@@ -153,7 +147,7 @@ def _before_reassignment(name: str, row: Partition) -> tuple[BrokerId, ...]:
 def _check_factor(
     name: str, row: Partition, target: tuple[BrokerId, ...], may_change: bool
 ) -> None:
-    current = len(row.replicas) - len(row.adding)
+    current = len(target_of(row))
     if not may_change and len(target) != current:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

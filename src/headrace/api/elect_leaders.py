@@ -1,8 +1,9 @@
 """ElectLeaders: API key 43, versions 0 to 2.
 
-KIP-183 (the preferred replica), KIP-460 (an unclean leader, which may lack records). A null list of
-partitions means all; partitions that need no election are then left out of the response, which
-still names their topics. An unclean election is for partitions without a leader only.
+KIP-183 (the preferred replica), KIP-460 (an unclean leader, which may lack records), KIP-966 (one
+of the ELR before that). A null list of partitions means all; partitions that need no election are
+then left out of the response, which still names their topics. An unclean election is for partitions
+without a leader only. The rules are those of the controller (`replication.elections`).
 """
 
 from collections.abc import Iterable
@@ -11,15 +12,15 @@ from typing import Final
 
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import BrokerId, PartitionIndex, TopicName
+from headrace.ids import PartitionIndex, TopicName
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import ChangePartition
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Partition
+from headrace.replication.elections import Roles, elect, is_active
 from headrace.server.broker import Broker
 from headrace.server.proposals import propose_each, timed_out
 from headrace.server.request import Request
-from headrace.topics.creation import brokers_up
 from headrace.wire.messages.elect_leaders_request import ElectLeadersRequest
 from headrace.wire.messages.elect_leaders_response import (
     ElectLeadersResponse,
@@ -89,41 +90,45 @@ def plan_election(image: Image, name: str, index: int, election_type: int) -> Ch
             f"topic {name} has {len(topic.partitions)} partitions, no {index}",
         )
     choose = _preferred if election_type == ElectionType.PREFERRED else _unclean
-    leader = choose(f"{name}-{index}", row, brokers_up(image))
-    is_clean = leader in row.isr
+    leader, isr = choose(image, topic.name, f"{name}-{index}", row)
     return ChangePartition(
         topic.topic_id,
         PartitionIndex(index),
         expected_partition_epoch=row.partition_epoch,
         leader=leader,
-        isr=None if is_clean else (leader,),
-        is_recovering=None if is_clean else True,
+        isr=None if isr == row.isr else isr,
     )
 
 
-def _preferred(name: str, row: Partition, up: set[BrokerId]) -> BrokerId:
-    leader = row.replicas[0]
-    if row.leader == leader:
+def _preferred(image: Image, topic: TopicName, name: str, row: Partition) -> Roles:
+    first = row.replicas[0]
+    if row.leader == first:
         raise _not_needed(name, row)
-    if leader not in up or leader not in row.isr:
+    if first in row.isr and is_active(image, first):
+        isr = row.isr
+        if row.leader == NO_LEADER:
+            isr = tuple(each for each in isr if is_active(image, each))
+        return Roles(first, isr)
+    found = elect(image, topic, row)
+    if found.leader in (row.leader, NO_LEADER):
         raise KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-            f"broker {leader}, the preferred leader of {name}, is not up and in sync",
+            f"broker {first}, the preferred leader of {name}, is not up and in sync",
         )
-    return leader
+    return found  # there was none: any that has all records is better
 
 
-def _unclean(name: str, row: Partition, up: set[BrokerId]) -> BrokerId:
+def _unclean(image: Image, topic: TopicName, name: str, row: Partition) -> Roles:
     if row.leader != NO_LEADER:
         raise _not_needed(name, row)
     # One that is in sync has everything: unclean is what is allowed, not what is wanted.
-    for leader in (*row.isr, *row.elr, *row.replicas):
-        if leader in up:
-            return leader
-    raise KafkaError(
-        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        f"none of the replicas {list(row.replicas)} of {name} is up",
-    )
+    found = elect(image, topic, row, allows_unclean=lambda _: True)
+    if found.leader == NO_LEADER:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"none of the replicas {list(row.replicas)} of {name} is up",
+        )
+    return found
 
 
 def _not_needed(name: str, row: Partition) -> KafkaError:

@@ -1,13 +1,15 @@
 """ListPartitionReassignments: API key 46, version 0.
 
-KIP-455.
+KIP-455. A null list of topics means all that are being reassigned.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from headrace.ids import PartitionIndex, TopicName
 from headrace.loop.slices import Slice, Slices, in_slices
+from headrace.metadata.image import Image
+from headrace.replication.moves import is_moving
 from headrace.server.broker import Broker
 from headrace.server.request import Request
 from headrace.wire.messages.list_partition_reassignments_request import (
@@ -31,27 +33,35 @@ def list_reassignments(
 ) -> Slices[ListPartitionReassignmentsResponse]:
     """List the requested partitions that are being reassigned."""
     image = broker.image
-    if body.topics is None:
-        asked = [(topic.name, range(len(topic.partitions))) for topic in image.topics()]
-    else:
-        asked = [(TopicName(each.name), each.partition_indexes) for each in body.topics]  # type: ignore[misc]
-    topics: list[OngoingTopicReassignment] = []
+    rows: dict[str, list[OngoingPartitionReassignment]] = {}
     current = Slice()
-    for name, indexes in asked:
-        rows = []
-        for index in indexes:
-            row = image.partition(name, PartitionIndex(index))
-            if row is not None and (row.adding or row.removing):
-                rows.append(
-                    OngoingPartitionReassignment(
-                        partition_index=index,
-                        replicas=list(row.replicas),
-                        adding_replicas=list(row.adding),
-                        removing_replicas=list(row.removing),
-                    )
+    for name, index in _asked(image, body):
+        row = image.partition(name, index)
+        if row is not None and is_moving(row):
+            rows.setdefault(name, []).append(
+                OngoingPartitionReassignment(
+                    partition_index=index,
+                    replicas=list(row.replicas),
+                    adding_replicas=list(row.adding),
+                    removing_replicas=list(row.removing),
                 )
-            if current.spend():
-                yield
-        if rows:
-            topics.append(OngoingTopicReassignment(name=name, partitions=rows))
+            )
+        if current.spend():
+            yield
+    topics = [
+        OngoingTopicReassignment(name=name, partitions=partitions)
+        for name, partitions in rows.items()
+    ]
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+def _asked(
+    image: Image, body: ListPartitionReassignmentsRequest
+) -> Iterator[tuple[TopicName, PartitionIndex]]:
+    if body.topics is None:
+        return ((slot.topic.name, slot.partition) for slot in image.moving())
+    return (
+        (TopicName(each.name), PartitionIndex(index))
+        for each in body.topics
+        for index in each.partition_indexes
+    )

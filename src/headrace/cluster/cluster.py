@@ -315,6 +315,11 @@ class Cluster:
         if self.controller is not None:
             self.controller.note_outcome(outcome)
 
+    def hear_guest(self, node: BrokerId) -> None:
+        """Take note that a node which speaks the node-to-node protocol only is alive."""
+        if self.controller is not None:
+            self.controller.hear_guest(node)
+
     def cut(self, nodes: Iterable[BrokerId]) -> None:
         """Behave as if the network to these nodes, and no others, was cut: for tests."""
         self.links.cut(nodes)

@@ -162,6 +162,12 @@ class Controller:
             self._kicked.set()
         return words.Heard(broker.is_fenced, may_stop=may_stop)
 
+    def hear_guest(self, node: BrokerId) -> None:
+        """Renew the session of a node that was registered by the node-to-node protocol."""
+        broker = self._quorum.image.broker(node)
+        if self.is_active and broker is not None and broker.node_name:
+            self.heard(node, words.Heartbeat(broker.broker_epoch, 0))
+
     def _has_handed_over(self, broker: Broker) -> bool:
         """Return whether a broker leads nothing any more, and gets nothing to lead."""
         if broker.is_fenced:

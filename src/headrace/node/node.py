@@ -261,6 +261,7 @@ class Node:
             data_path=str(self.data.absolute()),
         )
         self._broker = parts.broker
+        parts.broker.hear = cluster.hear_guest
         self.clock.on_moved += parts.on_clock_moved
         await cluster.register(self._register(folder.clean_epoch))
         await self._open_partitions(parts.broker)

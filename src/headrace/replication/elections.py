@@ -134,16 +134,10 @@ def plan_preferred(image: Image, slots: Iterable[Slot] | None = None) -> Changes
 
 
 def elect(
-    image: Image,
-    topic: TopicName,
-    partition: Partition,
-    may_lead: MayLead | None = None,
-    allows_unclean: AllowsUnclean = never,
+    image: Image, topic: TopicName, partition: Partition, allows_unclean: AllowsUnclean = never
 ) -> Roles:
     """Return who is to lead a partition and its ISR then, by the rules of every plan."""
-    if may_lead is None:
-        return _settle(topic, partition, lambda each: is_active(image, each), allows_unclean)
-    return _settle(topic, partition, may_lead, allows_unclean)
+    return _settle(topic, partition, lambda each: is_active(image, each), allows_unclean)
 
 
 def choose_leader(partition: Partition, may_lead: MayLead) -> BrokerId:

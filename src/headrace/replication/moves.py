@@ -36,21 +36,33 @@ def is_moving(row: Partition) -> bool:
     return bool(row.adding or row.removing)
 
 
-def _finish(image: Image, slot: Slot) -> ChangePartition | None:
-    row = slot.topic.partitions[slot.partition]
+def finished(image: Image, row: Partition) -> Partition | None:
+    """Return a partition whose reassignment is complete, None if it is not or there is none."""
     target = target_of(row)
     isr = tuple(each for each in row.isr if each in target)
     if not is_moving(row) or not target or not set(isr).issuperset(target):
         return None
     settled = replace(row, replicas=target, isr=isr, elr=(), adding=(), removing=())
-    leader = choose_leader(settled, lambda broker: is_active(image, broker))
+    return replace(settled, leader=choose_leader(settled, lambda each: is_active(image, each)))
+
+
+def change_to(slot: Slot, wanted: Partition) -> ChangePartition | None:
+    """Return the change that gives a partition other replicas, ISR or leader; None if it has."""
+    row = slot.topic.partitions[slot.partition]
+    fields = ("leader", "isr", "replicas", "adding", "removing")
+    changed = {
+        name: value for name in fields if (value := getattr(wanted, name)) != getattr(row, name)
+    }
+    if not changed:
+        return None
     return ChangePartition(
         slot.topic.topic_id,
         slot.partition,
         expected_partition_epoch=row.partition_epoch,
-        leader=None if leader == row.leader else leader,
-        isr=None if isr == row.isr else isr,
-        replicas=None if target == row.replicas else target,
-        adding=(),
-        removing=(),
+        **changed,
     )
+
+
+def _finish(image: Image, slot: Slot) -> ChangePartition | None:
+    wanted = finished(image, slot.topic.partitions[slot.partition])
+    return None if wanted is None else change_to(slot, wanted)

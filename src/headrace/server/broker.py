@@ -1,6 +1,7 @@
 """A handler's view of its node."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,6 +73,8 @@ class Broker:
     """Whether consumers are sent to replicas in their rack (KIP-392)."""
     clock: Clock = field(default_factory=Clock)
     counters: Counters = field(default_factory=Counters)
+    hear: Callable[[BrokerId], None] = lambda node: None
+    """Takes note that a node of the node-to-node protocol is alive, if this is the controller."""
     verify_offsets: OffsetVerifier = nobody_coordinates
     """The verification of transactional offset commits."""
     served_apis: tuple[Api, ...] = ()

@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, PartitionIndex
+from headrace.metadata.ddl import ChangePartition, SetConfigs
+from headrace.metadata.state import ResourceType
 from headrace.wire.messages.describe_topic_partitions_request import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -121,3 +124,22 @@ def test_topics_that_are_not_there_are_told_apart_from_those_that_cannot_be(
         "": ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
     assert not harness.has_topic("nope")
+
+
+def test_eligible_leaders_and_the_last_one_are_shown(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me, first = harness.broker.node_id, PartitionIndex(0)
+    register(me + 1)
+    register(me + 2, is_fenced=True)
+    topic_id = place("orders", [me + 2, me + 1], isr=[me + 2, me + 1], leader=me + 2)
+    values: dict[str, str | None] = {"min.insync.replicas": "2"}
+    for change in (
+        SetConfigs(ResourceType.TOPIC, "orders", values),
+        ChangePartition(topic_id, first, isr=(BrokerId(me + 2),)),
+        ChangePartition(topic_id, first, leader=-1),
+    ):
+        harness.run(harness.broker.quorum.propose(change))
+    row = ask(harness, "orders").topics[0].partitions[0]
+    assert (row.eligible_leader_replicas, row.last_known_elr) == ([me + 1], [me + 2])
+    assert (row.isr_nodes, row.offline_replicas) == ([me + 2], [me + 2])

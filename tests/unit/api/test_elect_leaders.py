@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, PartitionIndex
+from headrace.metadata.ddl import ChangePartition, SetConfigs
+from headrace.metadata.state import ResourceType
 from headrace.wire.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from tests.unit.harness import Harness
 
@@ -80,7 +83,38 @@ def test_an_unclean_leader_is_for_partitions_without_one(
         ("gone", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
     }
     row = harness.topic("lost").partitions[0]
-    assert (row.leader, row.isr, row.is_recovering) == (me, (me,), True)
+    assert (row.leader, row.isr) == (me, (me,))
+
+
+def test_an_eligible_replica_is_elected_before_an_unclean_one(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me = harness.broker.node_id
+    register(me + 1, is_fenced=True)
+    register(me + 2)
+    topic_id = place("lost", [me + 2, me, me + 1], isr=[me, me + 1], leader=me + 1)
+    values: dict[str, str | None] = {"min.insync.replicas": "2"}
+    first = PartitionIndex(0)
+    for change in (
+        SetConfigs(ResourceType.TOPIC, "lost", values),
+        ChangePartition(topic_id, first, isr=(BrokerId(me + 1),)),
+        ChangePartition(topic_id, first, leader=-1),
+    ):
+        harness.run(harness.broker.quorum.propose(change))
+    assert harness.topic("lost").partitions[0].elr == (me,)
+    assert codes(elect(harness, {"lost": [0]}, UNCLEAN)) == {("lost", 0): ErrorCode.NONE}
+    row = harness.topic("lost").partitions[0]
+    assert (row.leader, row.isr, row.elr) == (me, (me,), (me + 1,))
+
+
+def test_without_a_leader_a_preferred_election_takes_any_that_has_all_records(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me = harness.broker.node_id
+    register(me + 1, is_fenced=True)
+    place("lost", [me + 1, me], isr=[me + 1, me], leader=-1)
+    assert codes(elect(harness, {"lost": [0]})) == {("lost", 0): ErrorCode.NONE}
+    assert leader_of(harness, "lost") == me
 
 
 def test_null_is_every_partition_and_only_those_that_need_it_are_answered(

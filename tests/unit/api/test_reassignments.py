@@ -1,11 +1,14 @@
 """Reassignments: other replicas for a partition, what is under way, and how it is called off."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from headrace.api import alter_partition_reassignments
 from headrace.errors import ErrorCode
+from headrace.ids import BrokerId, PartitionIndex, TopicId
+from headrace.metadata.ddl import ChangePartition
 from headrace.wire.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -57,6 +60,23 @@ def under_way(harness: Harness, topics: dict[str, list[int]] | None = None) -> l
     ]
 
 
+def join(harness: Harness, topic_id: TopicId, *isr: int, leader: int | None = None) -> None:
+    members = tuple(map(BrokerId, isr))
+    change = ChangePartition(topic_id, PartitionIndex(0), isr=members, leader=leader)
+    harness.run(harness.broker.quorum.propose(change))
+
+
+def wait(harness: Harness, is_so: Callable[[], bool]) -> None:
+    """Wait for what the controller does by itself."""
+
+    async def until() -> None:
+        async with asyncio.timeout(60):
+            while not is_so():
+                await asyncio.sleep(0.001)
+
+    harness.run(until())
+
+
 def row_of(harness: Harness, name: str = "orders") -> Any:
     return harness.topic(name).partitions[0]
 
@@ -97,22 +117,6 @@ def test_nothing_is_called_off_where_nothing_is_under_way(harness: Harness) -> N
     assert reassign(harness, None).error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-@pytest.fixture
-def copying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let reassignments begin, as if nodes copied partitions from each other."""
-    monkeypatch.setattr(alter_partition_reassignments, "_check_movable", lambda change: None)
-
-
-def test_a_replica_that_nobody_would_fill_is_refused(harness: Harness, register: Any) -> None:
-    me = harness.broker.node_id
-    register(me + 1)
-    harness.create_topic("orders")
-    row = reassign(harness, [me + 1])
-    assert row.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert str(me + 1) in row.error_message
-
-
-@pytest.mark.usefixtures("copying")
 def test_a_new_replica_is_under_way_until_it_is_called_off(harness: Harness, register: Any) -> None:
     me = harness.broker.node_id
     register(me + 1)
@@ -142,7 +146,62 @@ def test_another_order_or_fewer_replicas_in_sync_are_taken_at_once(
     assert under_way(harness) == []
 
 
-@pytest.mark.usefixtures("copying")
+def test_a_move_ends_when_all_that_were_asked_for_are_in_sync(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me = harness.broker.node_id
+    register(me + 1)
+    topic_id = place("orders", [me], isr=[me], leader=me)
+    assert reassign(harness, [me + 1]).error_code == 0
+    join(harness, topic_id, me, me + 1)
+    wait(harness, lambda: row_of(harness).replicas == (me + 1,))
+    row = row_of(harness)
+    assert (row.isr, row.leader, row.leader_epoch) == ((me + 1,), me + 1, 2)
+    assert under_way(harness) == []
+
+
+def test_some_of_the_replicas_that_are_not_all_in_sync_wait(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me = harness.broker.node_id
+    register(me + 1)
+    register(me + 2)
+    topic_id = place("orders", [me, me + 1, me + 2], isr=[me], leader=me)
+    assert reassign(harness, [me, me + 1]).error_code == 0
+    assert under_way(harness) == [("orders", 0, [me, me + 1, me + 2], [], [me + 2])]
+    join(harness, topic_id, me, me + 1)
+    wait(harness, lambda: row_of(harness).replicas == (me, me + 1))
+
+
+def test_another_reassignment_drops_what_the_former_was_adding(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me = harness.broker.node_id
+    for number in (1, 2, 3):
+        register(me + number)
+    topic_id = place("orders", [me], isr=[me], leader=me)
+    assert reassign(harness, [me + 1, me + 2]).error_code == 0
+    join(harness, topic_id, me, me + 1)
+    assert reassign(harness, [me, me + 3]).error_code == 0
+    assert under_way(harness) == [("orders", 0, [me, me + 3], [me + 3], [])]
+    assert (row_of(harness).isr, row_of(harness).leader) == ((me,), me)
+
+
+def test_a_cancellation_that_would_lose_records_is_refused(
+    harness: Harness, register: Any, place: Any
+) -> None:
+    me = harness.broker.node_id
+    register(me + 1)
+    register(me + 2, is_fenced=True)
+    topic_id = place("orders", [me], isr=[me], leader=me)
+    assert reassign(harness, [me + 1, me + 2]).error_code == 0
+    join(harness, topic_id, me, me + 1)
+    join(harness, topic_id, me + 1, leader=me + 1)
+    row = reassign(harness, None)
+    assert row.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert row_of(harness).adding == (me + 1, me + 2)
+
+
 def test_the_replication_factor_changes_only_if_the_client_allows_it(
     harness: Harness, register: Any
 ) -> None:

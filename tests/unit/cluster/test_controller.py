@@ -181,3 +181,25 @@ def test_an_eligible_replica_leads_when_it_is_unfenced() -> None:
 def _is_fenced(controlled: Controlled, node: BrokerId) -> bool:
     broker = controlled.quorum.image.broker(node)
     return broker is not None and broker.is_fenced
+
+
+def test_a_guest_is_heard_by_its_own_protocol_and_others_are_not() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 3)
+        guest = RegisterBroker(FIRST, b"g" * 16, (), is_fenced=True, node_name="guest")
+        await controlled.quorum.propose(guest)
+        await controlled.lead()
+        before = {
+            each.broker: each.heard_ms_ago for each in controlled.controller.describe_sessions()
+        }
+        assert before == {FIRST: None, SECOND: None}
+        for node in (FIRST, SECOND, BrokerId(77)):
+            controlled.controller.hear_guest(node)
+        after = {
+            each.broker: each.heard_ms_ago for each in controlled.controller.describe_sessions()
+        }
+        assert after[FIRST] is not None
+        assert after[SECOND] is None
+        await until(lambda: not _is_fenced(controlled, FIRST))
+
+    run(scenario)

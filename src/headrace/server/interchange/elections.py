@@ -1,12 +1,11 @@
 """ElectLeader: the replica that is asked for leads, or the preferred one.
 
-Elections are clean: only a replica in the ISR whose broker is up can be elected. A replica that
-leads already is no error. The preferred replica is elected by Kafka's ElectLeaders; another one, or
-any in sync for a partition without a leader whose preferred replica is away, by a change of our
-own, conditional on the partition's epoch.
+Elections are clean: only a replica in the ISR whose broker is up can be elected, or one of the ELR
+if nobody of the ISR is up. A replica that leads already is no error. The preferred replica is
+elected by Kafka's ElectLeaders; another one, or any that has all records for a partition without a
+leader whose preferred replica is away, by a conditional change of our own.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from headrace.cluster.protocol import (
@@ -41,11 +40,21 @@ def elect_leader(broker: Broker, call: ClusterCall) -> Handled:
     leader = _wanted(image, row, asked)
     if row.leader == leader:
         return _elected(broker, call, name)
-    require_eligible(image, name, row, leader)
+    if leader not in _eligible(image, row):
+        require_eligible(image, name, row, leader)
     if leader == row.replicas[0]:
         return _by_kafka(broker, call, name)
+    isr = row.isr
+    if leader not in isr:
+        isr = (leader,)
+    elif row.leader == NO_LEADER:
+        isr = tuple(each for each in isr if is_up(image, each))
     change = ChangePartition(
-        topic.topic_id, name.partition, expected_partition_epoch=row.partition_epoch, leader=leader
+        topic.topic_id,
+        name.partition,
+        expected_partition_epoch=row.partition_epoch,
+        leader=leader,
+        isr=None if isr == row.isr else isr,
     )
     return _propose(broker, call, name, change)
 
@@ -87,8 +96,10 @@ def _wanted(image: Image, row: Partition, asked: requests.ElectLeader) -> Broker
 
 
 def _eligible(image: Image, row: Partition) -> list[BrokerId]:
-    in_order: Iterable[BrokerId] = row.replicas
-    return [each for each in in_order if each in row.isr and is_up(image, each)]
+    """Return who may lead a partition, by preference: of the ISR, or else of the ELR."""
+    up = [each for each in row.replicas if is_up(image, each)]
+    in_sync = [each for each in up if each in row.isr]
+    return in_sync or [each for each in up if each in row.elr]
 
 
 def _by_kafka(broker: Broker, call: ClusterCall, name: PartitionName) -> Forwarded:

@@ -1,8 +1,9 @@
 """ReplicaState and Heartbeat: what followers and leaders tell each other.
 
 Nodes of ours replicate with Kafka's Fetch, and their ISRs follow that. A report by this protocol
-proves nothing of a log, so neither request changes anything: the first says whether the ISR has the
-replica that asks, the second whether its sender still leads what it says it leads.
+proves nothing of a log, so it changes no ISR: ReplicaState says whether the ISR has the sender.
+Heartbeat says whether its sender still leads what it says it leads; if it was registered by
+this protocol and this node is the controller, it also renews the sender's session.
 """
 
 from collections.abc import Coroutine
@@ -79,4 +80,5 @@ def _check_heartbeat(broker: Broker, call: ClusterCall) -> Slices[responses.Hear
             )
         if current.spend():
             yield
+    broker.hear(source)
     return responses.Heartbeat(ResponseHeader(call.correlation_id))

@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from headrace.cluster.protocol import ClusterErrorCode, responses
+from headrace.ids import BrokerId, PartitionIndex
+from headrace.metadata.ddl import ChangePartition, SetConfigs
+from headrace.metadata.state import ResourceType
 from tests.unit.harness import Harness
 from tests.unit.server.interchange.programs import Program, ask, talk
 
@@ -47,6 +50,23 @@ def test_the_replica_that_is_named_is_elected(replicated: Harness) -> None:
         assert talk(replicated, work).leader == str(me + number)
         assert leader(replicated, "theirs") == me + number
     assert not replicated.partition("theirs").is_leader
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_a_partition_without_leader_gets_an_eligible_one_if_nobody_in_sync_is_up(
+    replicated: Harness, number: int | None
+) -> None:
+    me, propose = replicated.broker.node_id, replicated.broker.quorum.propose
+    topic = replicated.topic("lost")
+    values: dict[str, str | None] = {"min.insync.replicas": "2"}
+    away = (BrokerId(me + 2),)
+    replicated.run(propose(SetConfigs(ResourceType.TOPIC, "lost", values)))
+    replicated.run(propose(ChangePartition(topic.topic_id, PartitionIndex(0), isr=away)))
+    assert topic.partitions[0].elr == (me + 1,)
+    named = None if number is None else str(me + number)
+    answer = ask(replicated, lambda program: program.elect(named, topic="lost"))
+    assert (answer.leader, leader(replicated, "lost")) == (str(me + 1), me + 1)
+    assert (topic.partitions[0].isr, topic.partitions[0].elr) == ((me + 1,), away)
 
 
 def test_a_partition_without_leader_gets_one_that_is_in_sync(replicated: Harness) -> None:
