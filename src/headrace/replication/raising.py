@@ -7,8 +7,8 @@
 An internal topic is made with as many replicas as brokers were up, so that a single node has
 coordinators. When more brokers are up, its partitions get more replicas, up to the configured
 factor: behind the present ones, so that leaders stay, and on the hosts and racks that have the
-fewest of the partition. The topic's min.insync.replicas follows when it has that factor and its
-ISRs are large enough: sooner, nothing could be written.
+fewest of the partition. The topic's min.insync.replicas follows when its ISRs are large enough:
+sooner, nothing could be written.
 
 Like every plan (see `elections`) these are lazy and conditional, and plan nothing once applied.
 """
@@ -58,15 +58,17 @@ def plan_replicas(image: Image, wanted: Mapping[TopicName, Wanted]) -> Changes:
 
 
 def plan_min_isr(image: Image, wanted: Mapping[TopicName, Wanted]) -> Iterator[Ddl | None]:
-    """Plan the min.insync.replicas of topics that have their factor, and whose ISRs allow it."""
-    for name, (factor, min_isr) in wanted.items():
+    """Plan a larger min.insync.replicas of topics whose replicas and ISRs allow it."""
+    for name, (_, wanted_min) in wanted.items():
         topic = image.topic(name)
-        if topic is None or min_isr is None or min_insync_replicas_of(image, name) >= min_isr:
-            yield None
-        elif all(
-            len(row.replicas) >= factor and len(row.isr) >= min_isr for row in topic.partitions
-        ):
+        if topic is None or wanted_min is None:
+            continue
+        min_isr = min(wanted_min, *(len(row.replicas) for row in topic.partitions))
+        is_raised = min_isr > min_insync_replicas_of(image, name)
+        if is_raised and all(len(row.isr) >= min_isr for row in topic.partitions):
             yield SetConfigs(ResourceType.TOPIC, name, {MIN_INSYNC_REPLICAS: str(min_isr)})
+        else:
+            yield None
 
 
 def _extended(

@@ -64,8 +64,9 @@ def test_the_min_isr_follows_when_the_isrs_allow_it() -> None:
     assert raise_min_isr(cluster) == 0
 
 
-def test_the_min_isr_waits_for_the_factor_and_is_never_lowered() -> None:
-    assert raise_min_isr(cluster_of(assign(1, 2))) == 0
+def test_the_min_isr_is_not_above_the_replicas_and_is_never_lowered() -> None:
+    assert raise_min_isr(cluster_of(assign(1), assign(1, 2))) == 0
+    assert raise_min_isr(cluster_of(assign(1, 2))) == 1
     cluster = cluster_of(assign(1, 2, 3))
     cluster.propose(SetConfigs(ResourceType.TOPIC, ORDERS, {"min.insync.replicas": "3"}))
     assert raise_min_isr(cluster) == 0
