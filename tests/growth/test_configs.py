@@ -33,7 +33,6 @@ from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import Partition, ResourceType, Topic
 from headrace.server.request import Request
-from headrace.topics import creation
 from headrace.wire.messages import incremental_alter_configs_request as incremental
 from headrace.wire.messages.alter_configs_request import (
     AlterableConfig,
@@ -291,10 +290,7 @@ def test_topics_in_create_topics(node: Harness) -> None:
 
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("replication_factor", [1, 3])
-def test_partitions_of_one_topic_in_create_topics(
-    node: Harness, replication_factor: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(creation, "COPIES_MAX", 3)
+def test_partitions_of_one_topic_in_create_topics(node: Harness, replication_factor: int) -> None:
     me = node.broker.image.broker(BrokerId(1))
     assert me is not None
     for broker_id in (2, 3):

@@ -33,8 +33,6 @@ from headrace.topics.validation import (
 _PLACED_AT_ONCE: Final = 100
 _PLAN_UNITS: Final = 10
 _UNITS_PER_CONFIG: Final = 10
-COPIES_MAX: Final = 1
-"""The most replicas of a partition."""
 DEFAULT_COUNT: Final = -1
 """Means the broker's default number of partitions or replicas."""
 
@@ -76,7 +74,6 @@ def planning(
         place = Placement(
             candidates(image), replication_factor, start=new_random().randrange(2**16)
         ).place
-        check_copies(replication_factor)
     assigned: list[Assignment] = []
     while len(assigned) < count:
         replicas = place(min(count - len(assigned), _PLACED_AT_ONCE))
@@ -90,16 +87,6 @@ def planning(
         configs,
         is_internal=name in INTERNAL_TOPICS,
     )
-
-
-def check_copies(count: int) -> None:
-    """Refuse more copies of a partition than nodes keep: what nobody copies is never in sync."""
-    if count > COPIES_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {count}: nodes do not copy partitions yet, so it must be "
-            f"{COPIES_MAX}",
-        )
 
 
 def check_creatable(image: Image, name: str, collisions: Collisions) -> None:
@@ -203,9 +190,7 @@ def _chosen_replicas(image: Image, asked: NewTopic) -> Callable[[int], list[tupl
     rest = iter(chosen)
 
     def place(partitions: int) -> list[tuple[BrokerId, ...]]:
-        placed = check_assignments(islice(rest, partitions), image, len(chosen[0]))
-        check_copies(len(chosen[0]))
-        return placed
+        return check_assignments(islice(rest, partitions), image, len(chosen[0]))
 
     return place
 

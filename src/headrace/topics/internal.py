@@ -1,8 +1,8 @@
 """The coordinators' internal topics, created with the first request for a coordinator.
 
 They follow Kafka's settings except for the replication factor, which is at most the number of
-brokers that are up, and of copies that brokers keep. So a cluster of one node has coordinators
-without a special setting.
+brokers that are up. So a cluster of one node has coordinators without a special setting; when more
+brokers are up, the controller adds replicas up to the configured factor (`replication.raising`).
 """
 
 import logging
@@ -13,7 +13,7 @@ import msgspec
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.server.proposals import propose_each
-from headrace.topics.creation import COPIES_MAX, NewTopic, brokers_up, on_demand, plan_topic
+from headrace.topics.creation import NewTopic, brokers_up, on_demand, plan_topic
 from headrace.topics.validation import Collisions
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def create_internal_topic(broker: "Broker", name: TopicName) -> None:
 def _bounded(broker: "Broker", name: TopicName) -> NewTopic:
     """Return the topic with no more replicas than there are brokers."""
     asked = on_demand(broker, name)
-    replicas = max(min(asked.replication_factor, len(brokers_up(broker.image)), COPIES_MAX), 1)
+    replicas = max(min(asked.replication_factor, len(brokers_up(broker.image))), 1)
     configs = tuple(
         # More replicas could not be in sync, and nothing could be written.
         (key, str(min(int(value), replicas)) if key == MIN_INSYNC_REPLICAS and value else value)

@@ -12,7 +12,6 @@ from headrace.errors import ErrorCode
 from headrace.ids import TopicName, parse_share_partition
 from headrace.metadata.state import ResourceType
 from headrace.server.gathering import NAMES_AT_ONCE
-from headrace.topics import creation, internal
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.unit.harness import FakePeer, Harness
 
@@ -111,21 +110,14 @@ def test_the_topic_of_transactions_can_be_written_on_a_node_alone(harness: Harne
     assert configs["cleanup.policy"] == "compact"
 
 
-@pytest.mark.parametrize(("copies", "replicas"), [(1, 1), (3, 2)])
-def test_replicas_are_as_many_as_brokers_are_up_and_keep_copies(
-    harness: Harness,
-    register: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    copies: int,
-    replicas: int,
+def test_replicas_are_as_many_as_brokers_are_up(
+    harness: Harness, register: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(internal, "COPIES_MAX", copies)
-    monkeypatch.setattr(creation, "COPIES_MAX", copies)
     register(7)
     register(8, is_fenced=True)
     ask(harness, "g")
     topic = harness.topic(OFFSETS)
-    assert {len(each.replicas) for each in topic.partitions} == {replicas}
+    assert {len(each.replicas) for each in topic.partitions} == {2}
 
 
 def test_asking_for_nobody_creates_nothing(harness: Harness) -> None:

@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from headrace.cluster.protocol import Acks, ClusterErrorCode, commands
 from headrace.ids import TopicName
 from headrace.testing.cluster import TestCluster
-from headrace.topics import creation
 from tests.unit.server.interchange.programs import Program, batch, talk
 
 
@@ -50,8 +47,7 @@ def test_every_node_takes_proposals_and_its_own_partitions_records() -> None:
         ]
 
 
-def test_a_node_elects_another_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(creation, "COPIES_MAX", 2)
+def test_a_node_elects_another_leader() -> None:
     with TestCluster(nodes=3) as cluster:
 
         async def work(program: Program) -> Any:
