@@ -192,6 +192,14 @@ class Image:
     def brokers(self) -> Iterator[Broker]:
         return iter(self.state.brokers.values())
 
+    def host(self, broker_id: BrokerId) -> str:
+        """Return the machine of a broker: where other nodes reach it, else where clients do."""
+        node = self.state.nodes.get(broker_id)
+        if node is not None:
+            return node.addr.rpartition(":")[0]
+        broker = self.state.brokers.get(broker_id)
+        return broker.endpoints[0].host if broker is not None and broker.endpoints else ""
+
     def configs(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
         """Return the explicit configs of a resource; defaults are in `headrace.config`."""
         return self.state.configs.get((resource_type, name), _NOTHING)

@@ -79,14 +79,14 @@ def _extended(
     if len(replicas) >= factor:
         return replicas
     present = [found for each in replicas if (found := image.broker(each)) is not None]
-    hosts = Counter(_host(image, each) for each in present)
+    hosts = Counter(image.host(each.broker_id) for each in present)
     racks = Counter(each.rack for each in present)
     candidates = [each for each in up if each.broker_id not in replicas]
     while candidates and len(replicas) < factor:
         chosen = min(
             candidates,
             key=lambda each: (
-                hosts[_host(image, each)],
+                hosts[image.host(each.broker_id)],
                 racks[each.rack],
                 loads[each.broker_id],
                 each.broker_id,
@@ -94,15 +94,7 @@ def _extended(
         )
         candidates.remove(chosen)
         replicas += (chosen.broker_id,)
-        hosts[_host(image, chosen)] += 1
+        hosts[image.host(chosen.broker_id)] += 1
         racks[chosen.rack] += 1
         loads[chosen.broker_id] += 1
     return replicas
-
-
-def _host(image: Image, broker: Broker) -> str:
-    """Return the machine of a broker: where other nodes reach it."""
-    node = image.node(broker.broker_id)
-    if node is not None:
-        return node.addr.rpartition(":")[0]
-    return broker.endpoints[0].host if broker.endpoints else ""

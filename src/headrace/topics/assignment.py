@@ -1,8 +1,9 @@
 """Placement of new partitions' replicas. Pure: no image, no randomness.
 
-Leaders rotate over the brokers that are up. Each other replica goes to the rack that has the fewest
-of the partition, and there to the broker that got the fewest so far. So a partition survives the
-loss of as many racks as possible, and every broker gets its share of a topic.
+Leaders rotate over the brokers that are up. Each other replica goes to the host and the rack that
+have the fewest of the partition, and there to the broker that got the fewest so far. So a partition
+survives the loss of as many machines and racks as possible, and every broker gets its share of a
+topic.
 """
 
 from collections import Counter
@@ -20,6 +21,8 @@ class Candidate(NamedTuple):
     rack: str | None = None
     is_up: bool = True
     """Whether it is up. One that is not may hold a replica, but starts outside the ISR."""
+    host: str = ""
+    """Its machine, which several brokers may share."""
 
 
 def assign_replicas(
@@ -67,14 +70,20 @@ class Placement:
 
     def _place_one(self, leader: Candidate) -> tuple[BrokerId, ...]:
         loads, chosen = self._loads, [leader]
-        racks = Counter((leader.rack,))
+        racks, hosts = Counter((leader.rack,)), Counter((leader.host,))
         while len(chosen) < self._factor:
             following = min(
                 (each for each in self._ring if each not in chosen),
-                key=lambda each: (not each.is_up, racks[each.rack], loads[each.broker_id]),
+                key=lambda each: (
+                    not each.is_up,
+                    hosts[each.host],
+                    racks[each.rack],
+                    loads[each.broker_id],
+                ),
             )
             chosen.append(following)
             racks[following.rack] += 1
+            hosts[following.host] += 1
         for each in chosen:
             loads[each.broker_id] += 1
         return tuple(each.broker_id for each in chosen)

@@ -115,7 +115,12 @@ def with_defaults(broker: Broker, asked: NewTopic) -> tuple[int, int]:
 def candidates(image: Image) -> list[Candidate]:
     """Return the brokers that new replicas may go to."""
     return [
-        Candidate(each.broker_id, each.rack, is_up=not (each.is_fenced or each.is_shutting_down))
+        Candidate(
+            each.broker_id,
+            each.rack,
+            is_up=not (each.is_fenced or each.is_shutting_down),
+            host=image.host(each.broker_id),
+        )
         for each in image.brokers()
     ]
 

@@ -90,3 +90,14 @@ def test_more_replicas_than_brokers_or_none_cannot_be_had(factor: int) -> None:
         place(candidates, 1, factor)
     assert raised.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert str(factor) in raised.value.message
+
+
+def test_replicas_are_on_different_machines_before_they_are_in_different_racks() -> None:
+    candidates = [
+        Candidate(BrokerId(number), rack, host=host)
+        for number, (rack, host) in enumerate((("x", "a"), ("y", "a"), ("x", "b"), ("z", "c")))
+    ]
+    for replicas in place(candidates, 12, 3):
+        assert len({candidates[each].host for each in replicas}) == 3
+    for replicas in place(candidates, 12, 2):
+        assert len({candidates[each].host for each in replicas}) == 2
