@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from headrace.client import Address
+from headrace.client import Address, ClientSettings
 from headrace.client.connection import open_connection
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, TopicName
@@ -58,10 +58,9 @@ from headrace.wire.messages.produce_request import (
 )
 from headrace.wire.schema import Message
 from tests.sim.replication_checks import ReplicationChecks, compare_copies, watching_replicas
-from tests.sim.replication_clients import SETTINGS
 
 DEADLINE_SECONDS: Final = 60.0
-SETTLE_SECONDS: Final = 0.5
+PATIENT: Final = ClientSettings(connect_timeout_ms=2_000, request_timeout_ms=20_000)
 FACTS: Final = {
     "auto.create.topics.enable": "false",
     "broker.heartbeat.interval.ms": "400",
@@ -301,7 +300,7 @@ class Stage:
 
         async def ask() -> Any:
             address = Address(f"10.0.0.{number}", PORT)
-            connection = await open_connection(address, SETTINGS)
+            connection = await open_connection(address, PATIENT)
             try:
                 return await connection.request(body, APIS[body.API_KEY].response)
             finally:
