@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.api.produce_pending import Wait
 from headrace.cluster import registrar
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
@@ -18,7 +19,6 @@ from headrace.replication.in_sync import BrokerEpochs, InSync, IsrChange
 from headrace.replication.partition import Partition
 from headrace.replication.replica_reading import ReplicaReader
 from headrace.replication.replica_sessions import FollowedPartition, ReplicaSession
-from headrace.api.produce_pending import Wait
 from headrace.testing.simulation import SimulationFailure
 from tests.sim import test_replication_scenarios as scenes
 from tests.sim.node_checks import Violation
@@ -108,7 +108,9 @@ def count_only_the_isr_that_is_committed(patch: Patch) -> None:
     def high_watermark(
         self: InSync, end_offset: int, now_ms: int, lag_ms_max: int, epoch_of: BrokerEpochs
     ) -> int:
-        ends = [self._followers[node].position.end_offset for node in self.isr if node != self._node]
+        ends = [
+            self._followers[node].position.end_offset for node in self.isr if node != self._node
+        ]
         return min(end_offset, *ends, end_offset)
 
     patch.setattr(InSync, "high_watermark", high_watermark)
@@ -225,17 +227,41 @@ def trust_who_did_not_stop_cleanly(patch: Patch) -> None:
 
 
 BUGS: list[tuple[Callable[[Patch], None], Callable[[], object] | tuple[type[World], int]]] = [
-    (note_a_position_that_diverges, scenes.test_a_follower_that_lies_about_its_offset_commits_nothing),
+    (
+        note_a_position_that_diverges,
+        scenes.test_a_follower_that_lies_about_its_offset_commits_nothing,
+    ),
     (take_the_fetch_of_a_former_life, scenes.test_a_fetch_of_a_former_life_commits_nothing),
-    (take_the_fetch_of_no_replica, scenes.test_a_node_without_a_replica_gets_an_error_as_a_follower),
-    (acknowledge_one_record_early, scenes.test_a_record_is_on_all_replicas_in_sync_when_it_is_acknowledged),
+    (
+        take_the_fetch_of_no_replica,
+        scenes.test_a_node_without_a_replica_gets_an_error_as_a_follower,
+    ),
+    (
+        acknowledge_one_record_early,
+        scenes.test_a_record_is_on_all_replicas_in_sync_when_it_is_acknowledged,
+    ),
     (count_only_the_isr_that_is_committed, (World, 0)),
     (give_up_a_change_that_is_not_decided, (World, 0)),
-    (leave_the_high_watermark_after_a_shrink, scenes.test_a_shrink_that_is_committed_lets_a_waiting_produce_go_on),
-    (advance_below_the_min_isr, scenes.test_records_that_came_before_a_shrink_are_refused_after_the_append),
-    (begin_an_epoch_with_every_isr, scenes.test_records_that_came_before_a_shrink_are_refused_after_the_append),
-    (wait_for_who_may_not_join, scenes.test_a_dead_follower_does_not_hold_up_others_once_it_is_fenced),
-    (trust_who_did_not_stop_cleanly, scenes.test_a_machine_without_its_last_writes_does_not_lead_with_what_is_left),
+    (
+        leave_the_high_watermark_after_a_shrink,
+        scenes.test_a_shrink_that_is_committed_lets_a_waiting_produce_go_on,
+    ),
+    (
+        advance_below_the_min_isr,
+        scenes.test_records_that_came_before_a_shrink_are_refused_after_the_append,
+    ),
+    (
+        begin_an_epoch_with_every_isr,
+        scenes.test_records_that_came_before_a_shrink_are_refused_after_the_append,
+    ),
+    (
+        wait_for_who_may_not_join,
+        scenes.test_a_dead_follower_does_not_hold_up_others_once_it_is_fenced,
+    ),
+    (
+        trust_who_did_not_stop_cleanly,
+        scenes.test_a_machine_without_its_last_writes_does_not_lead_with_what_is_left,
+    ),
 ]
 """Each with the scene that notices it, or with a world and a seed at which that was so."""
 

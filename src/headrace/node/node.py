@@ -200,6 +200,7 @@ class Node:
         broker.share_partitions.close()
         self._parts.persister.close()
         self._parts.isr_changes.close()
+        await self._parts.fetchers.stop()
         self._parts.peers.close()
         self._parts.roles.close()
         await broker.replicas.stop()
@@ -233,6 +234,9 @@ class Node:
             connection.close("the node is gone")
         if self._dispatcher is not None:
             self._dispatcher.close()
+        if self._parts is not None:
+            self._parts.isr_changes.close()
+            self._parts.fetchers.close()
         if self._cluster is not None:
             self._cluster.crash()
         if self._disk is not None:

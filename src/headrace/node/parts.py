@@ -23,6 +23,7 @@ from headrace.loop.turns import Turns
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.replication.fetch_sessions import FetchSessions
+from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr_changes import IsrChanges
 from headrace.replication.replica_sessions import ReplicaSessions
 from headrace.replication.replicas import Replicas
@@ -53,6 +54,7 @@ class Parts:
     persister: StatePersister
     roles: CoordinatorRoles
     isr_changes: IsrChanges
+    fetchers: Fetchers
     on_clock_moved: tuple[Callable[[], None], ...]
     """The parts whose timers are set again after the clock was moved."""
 
@@ -127,7 +129,9 @@ class Parts:
             turns=turns,
         )
         roles = CoordinatorRoles(groups, transactions, share_states)
-        replicas.listeners += [roles, share_partitions]
+        fetchers = Fetchers(node_id, live, image, peers, clock, folder=folder, counters=counters)
+        replicas.listeners += [roles, share_partitions, fetchers]
+        replicas.before_deletion.append(fetchers.abandon)
         broker = Broker(
             node_id=node_id,
             settings=live,
@@ -166,6 +170,7 @@ class Parts:
             persister,
             roles,
             isr_changes,
+            fetchers,
             (roles.rearm, share_partitions.rearm),
         )
         return parts
