@@ -200,10 +200,10 @@ class Node:
         broker.share_partitions.close()
         self._parts.persister.close()
         self._parts.isr_changes.close()
-        await self._parts.fetchers.stop()
         self._parts.peers.close()
         self._parts.roles.close()
         await broker.replicas.stop()
+        await broker.fetchers.stop()
         for log in broker.folder.logs.values():
             await log.finish_flush()
         loop = asyncio.get_running_loop()
@@ -236,7 +236,7 @@ class Node:
             self._dispatcher.close()
         if self._parts is not None:
             self._parts.isr_changes.close()
-            self._parts.fetchers.close()
+            self._parts.broker.fetchers.close()
         if self._cluster is not None:
             self._cluster.crash()
         if self._disk is not None:

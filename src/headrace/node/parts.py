@@ -54,7 +54,6 @@ class Parts:
     persister: StatePersister
     roles: CoordinatorRoles
     isr_changes: IsrChanges
-    fetchers: Fetchers
     on_clock_moved: tuple[Callable[[], None], ...]
     """The parts whose timers are set again after the clock was moved."""
 
@@ -130,8 +129,9 @@ class Parts:
         )
         roles = CoordinatorRoles(groups, transactions, share_states)
         fetchers = Fetchers(node_id, live, image, peers, clock, folder=folder, counters=counters)
-        replicas.listeners += [roles, share_partitions, fetchers]
+        replicas.listeners += [fetchers, roles, share_partitions]
         replicas.before_deletion.append(fetchers.abandon)
+        peers.on_close.append(fetchers.close)
         broker = Broker(
             node_id=node_id,
             settings=live,
@@ -139,6 +139,7 @@ class Parts:
             members=members,
             folder=folder,
             replicas=replicas,
+            fetchers=fetchers,
             producer_ids=ProducerIds(quorum),
             fetch_sessions=FetchSessions(
                 live[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], choose_session_id
@@ -170,7 +171,6 @@ class Parts:
             persister,
             roles,
             isr_changes,
-            fetchers,
             (roles.rearm, share_partitions.rearm),
         )
         return parts

@@ -17,6 +17,7 @@ from headrace.loop.turns import Turns
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.replication.fetch_sessions import FetchSessions
+from headrace.replication.fetchers import Fetchers
 from headrace.replication.replica_sessions import ReplicaSessions
 from headrace.replication.replicas import Replicas
 from headrace.server.telemetry import Telemetry
@@ -50,6 +51,8 @@ class Broker:
     """The members of the metadata log, and changes of them."""
     folder: LogFolder
     replicas: Replicas
+    fetchers: Fetchers
+    """What this node copies from other leaders."""
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     replica_sessions: ReplicaSessions

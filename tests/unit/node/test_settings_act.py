@@ -60,7 +60,9 @@ def test_every_setting_of_a_node_is_read(
     harness.create_topic("table", configs=COMPACTED)
     append(harness, *[b"key"] * 40, topic="table")
     harness.run(harness.node.upkeep.run_compaction())
-    read |= {use.setting.name for _, use in uses(*ON_REQUEST) if use.is_read}
+    one_node_follows_nobody = "replication"
+    found = uses(*ON_REQUEST, one_node_follows_nobody)
+    read |= {use.setting.name for _, use in found if use.is_read}
     read |= ranges_of_groups()
     read |= {*TOPIC_DEFAULTS, "log.dir", "log.dirs"}  # of these the tests below say more
     acting = {name for name, each in SETTINGS.items() if each.has_effect}
