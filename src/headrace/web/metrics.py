@@ -249,6 +249,36 @@ class NodeCollector(Collector):
             "How often this leader dropped replicas that lagged (ReplicaManager IsrShrinksPerSec)",
             broker.counters.isr_shrinks,
         )
+        yield counter(
+            "headrace_replica_bytes_in",
+            "Bytes that followers here copied (BrokerTopicMetrics ReplicationBytesInPerSec)",
+            broker.counters.replica_bytes_in,
+        )
+        yield counter(
+            "headrace_replica_fetches",
+            "Fetch requests of followers here (FetcherStats RequestsPerSec)",
+            broker.counters.replica_fetches,
+        )
+        yield counter(
+            "headrace_replica_fetch_failures",
+            "Fetch requests of followers here without a usable response",
+            broker.counters.replica_fetch_failures,
+        )
+        yield counter(
+            "headrace_replica_errors",
+            "How often a follower here paused for an error of its partition",
+            broker.counters.replica_errors,
+        )
+        yield counter(
+            "headrace_replica_truncations",
+            "How often a follower here cut off its log, or began it again",
+            broker.counters.replica_truncations,
+        )
+        yield gauge(
+            "headrace_replica_lag_records_max",
+            "Committed records that a follower here lacks at most (ReplicaFetcherManager MaxLag)",
+            broker.fetchers.lag_max,
+        )
         yield gauge(
             "headrace_metadata_leader",
             "Whether the metadata log has a leader: 1 or 0",
