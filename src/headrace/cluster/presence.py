@@ -107,10 +107,11 @@ class Presence:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while (broker := self._broker()) is not None and not broker.is_fenced:
-                    heard = await self._beat(broker)
-                    if heard is not None and heard.may_stop:
+                    response = await self._beat(broker)
+                    if isinstance(response, words.Heard) and response.may_stop:
                         break
-                    left = STOP_FAILURES_MAX if heard is not None else left - 1
+                    # A leader that is not the controller yet answers too.
+                    left = STOP_FAILURES_MAX if response is not None else left - 1
                     if not left:
                         return False
                     await asyncio.sleep(FENCED_SECONDS)
@@ -132,15 +133,14 @@ class Presence:
             except TimeoutError:
                 pass
 
-    async def _beat(self, broker: Broker) -> words.Heard | None:
+    async def _beat(self, broker: Broker) -> words.Response | None:
         """Send one heartbeat; None if it was not answered, or this node is the controller."""
         leader = self._driver.leader
         heartbeat = words.Heartbeat(
             broker.broker_epoch, self._driver.applied_index, is_stopping=self._is_stopping
         )
         if leader == self._driver.node and self._is_stopping and self._hear_own is not None:
-            heard = self._hear_own(broker.broker_id, heartbeat)
-            return heard if isinstance(heard, words.Heard) else None
+            return self._hear_own(broker.broker_id, heartbeat)
         if leader is None or leader == self._driver.node:
             return None
         try:
@@ -152,11 +152,9 @@ class Presence:
             self.failed += 1
             logger.debug("a heartbeat was not answered: %s", error)
             return None
-        if isinstance(response, words.Heard):
-            return response
         if isinstance(response, words.Failed) and response.code == ErrorCode.STALE_BROKER_EPOCH:
             logger.warning("the controller does not take a heartbeat: %s", response.message)
-        return None
+        return response
 
     def _broker(self) -> Broker | None:
         return self._quorum.image.broker(self._driver.node)
