@@ -238,7 +238,7 @@ BUGS: list[tuple[Callable[[Patch], None], Callable[[], object] | tuple[type[Worl
     ),
     (
         acknowledge_one_record_early,
-        scenes.test_a_record_is_on_all_replicas_in_sync_when_it_is_acknowledged,
+        scenes.test_a_shrink_that_is_committed_lets_a_waiting_produce_go_on,
     ),
     (count_only_the_isr_that_is_committed, (World, 0)),
     (give_up_a_change_that_is_not_decided, (World, 0)),
@@ -260,7 +260,7 @@ BUGS: list[tuple[Callable[[Patch], None], Callable[[], object] | tuple[type[Worl
     ),
     (
         trust_who_did_not_stop_cleanly,
-        scenes.test_a_machine_without_its_last_writes_does_not_lead_with_what_is_left,
+        scenes.test_a_machine_without_its_last_writes_waits_for_who_stopped_cleanly,
     ),
 ]
 """Each with the scene that notices it, or with a world and a seed at which that was so."""

@@ -362,6 +362,25 @@ def test_a_machine_without_its_last_writes_does_not_lead_with_what_is_left() -> 
     play(scene)
 
 
+def test_a_machine_without_its_last_writes_waits_for_who_stopped_cleanly() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.start_all(1, 2, 3)
+        await stage.create(ORDERS, (1, 2))
+        for number in range(5):
+            assert await stage.produce(1, ORDERS, b"%d" % number) == (NONE, number)
+        await stage.stop(2)
+        await stage.until(lambda: stage.row(ORDERS).isr == (1,))
+        stage.crash(1, power=True)
+        await stage.restart(1)
+        assert stage.leader(ORDERS) == -1
+        await stage.restart(2)
+        await stage.until(lambda: stage.is_in_sync(ORDERS))
+        assert stage.end(1, ORDERS) == 5
+        stage.compare(ORDERS)
+
+    play(scene)
+
+
 def test_a_node_takes_no_role_before_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would lead in the epoch of its former life, without the last records of that.
 

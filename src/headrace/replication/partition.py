@@ -38,6 +38,13 @@ class FetchWaiter(Protocol):
         """Handle that a partition's role changed, or that it is gone."""
 
 
+class FollowerSession(FetchWaiter, Protocol):
+    """What a follower fetches, and the fetch that waits."""
+
+    def on_isr(self, partition: "Partition") -> None:
+        """Handle that replicas left the ISR of a partition."""
+
+
 class ProduceWaiter(Protocol):
     """Something that waits for replicas or for the disk."""
 
@@ -118,7 +125,7 @@ class Partition:
         """How many in-sync replicas acks=all needs: never more than there are replicas."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         """Consumers, which may read up to the high watermark."""
-        self.followers: dict[FetchWaiter, None] = {}
+        self.followers: dict[FollowerSession, None] = {}
         """Sessions of followers, which read up to the end."""
         self.produce_waiters: dict[ProduceWaiter, int | None] = {}
         """Each with the high watermark that it waits for; None is told of every step."""
@@ -135,7 +142,11 @@ class Partition:
         self._limit_in_sync()
         if (row.leader, row.leader_epoch) == (self.leader, self.leader_epoch):
             if self.in_sync is not None:
+                has_left = not set(self.in_sync.isr) <= set(row.isr)
                 self.in_sync.altered(row)
+                if has_left:
+                    for follower in self.followers:
+                        follower.on_isr(self)
             elif self.is_leader and len(row.replicas) > 1:
                 self.in_sync = self._begin_in_sync(row)
             self._advance()

@@ -207,6 +207,15 @@ class ReplicaSession:
         if self.fetch is not None:
             self.fetch.on_change()
 
+    def on_isr(self, partition: Partition) -> None:
+        """Let the next fetch count for the ISR again, whether it names the partition or not.
+
+        The follower may have caught up, and said so, while the change was on its way.
+        """
+        followed = self._by_partition.get(partition)
+        if followed is not None and not self.is_ended and self.follower.node not in partition.isr:
+            self.outside[followed] = None
+
     def on_high_watermark(self, partition: Partition) -> None:
         """Let the next response tell of a high watermark; none is sent for that (KAFKA-9952)."""
         followed = self._by_partition.get(partition)

@@ -316,6 +316,25 @@ def test_a_follower_that_could_not_join_joins_later_without_naming_anything(
     harness.run(run())
 
 
+def test_a_follower_that_caught_up_before_it_left_the_isr_joins_without_naming_anything(
+    world: World,
+) -> None:
+    world.follower.fetch({0: 0})
+    partition, quorum = world.partition(), world.harness.broker.quorum
+
+    async def run() -> None:
+        shrink = ChangePartition(world.topic_id, PartitionIndex(0), isr=(BrokerId(1),))
+        await quorum.propose(shrink)
+        assert OTHER not in partition.isr
+        session_of(world.follower).revisited_ms -= 1000
+        await world.follower.ask()
+        async with asyncio.timeout(10):
+            while OTHER not in partition.isr:
+                await asyncio.sleep(0.001)
+
+    world.harness.run(run())
+
+
 def test_a_follower_that_had_everything_is_not_late_when_something_is_appended(
     world: World,
 ) -> None:
