@@ -115,7 +115,7 @@ class KafkaPython(Sender):
                 self._send(producer, number)
                 number += 1
         producer.flush(DEADLINE_SECONDS)
-        producer.close(5)
+        producer.close()
 
     def _send(self, producer: Any, number: int) -> None:
         self.pending += 1
