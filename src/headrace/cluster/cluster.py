@@ -400,6 +400,8 @@ class Cluster:
             case link_events.ConnectFailed(node, is_vacant=True) if self._quorum is not None:
                 if not self.links.has_accepted(node):
                     self._quorum.driver.note_gone(node)
+                    if self.controller is not None:
+                        self.controller.gone(node)
             case _:
                 pass
 

@@ -114,6 +114,12 @@ class Controller:
             self.sessions.suspect(node, self._now_ms())
             self._kicked.set()
 
+    def gone(self, node: BrokerId) -> None:
+        """Fence a node at once: nobody listens at its address, and it holds no connection."""
+        if self.is_active:
+            self.sessions.gone(node, self._now_ms())
+            self._kicked.set()
+
     def note_outcome(self, outcome: Outcome) -> None:
         """Look after the partitions that an entry has changed."""
         if self.is_active and self._care.note(outcome):

@@ -109,6 +109,13 @@ class Sessions:
         self._sessions[broker].is_suspect = True
         self._deadlines.set(broker, min(due_ms, self._clock_ms + self._grace_ms))
 
+    def gone(self, broker: BrokerId, now_ms: int) -> None:
+        """Let a session end now: the broker's machine says that there is no such process."""
+        self._observe(now_ms)
+        if self._deadlines.due_ms(broker) is not None:
+            self._sessions[broker].is_suspect = True
+            self._deadlines.set(broker, self._clock_ms)
+
     def forget(self, broker: BrokerId) -> None:
         """Drop the session of a broker that was unregistered."""
         self._sessions.pop(broker, None)

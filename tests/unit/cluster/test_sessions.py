@@ -118,6 +118,22 @@ def test_a_suspicion_never_extends_a_session_not_even_a_repeated_one() -> None:
     assert wait(sessions, TIMEOUT_MS - 1, TIMEOUT_MS) == [(ONE, 11), (TWO, 12)]
 
 
+def test_one_whose_process_is_gone_is_reported_at_once() -> None:
+    sessions = sessions_of(ONE, TWO)
+    sessions.gone(ONE, 1000)
+    assert sessions.expired(1000) == [(ONE, 11)]
+    sessions.fenced(ONE, 11)
+    sessions.gone(ONE, 1001)
+    assert sessions.expired(1001) == []
+
+
+def test_one_that_is_gone_is_heard_of_again() -> None:
+    sessions = sessions_of(ONE)
+    sessions.gone(ONE, 1000)
+    assert sessions.heard(ONE, 11, 1000)
+    assert sessions.expired(1000) == []
+
+
 def test_a_heartbeat_clears_a_suspicion() -> None:
     sessions = sessions_of(ONE)
     sessions.suspect(ONE, 1000)
