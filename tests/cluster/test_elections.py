@@ -2,10 +2,11 @@
 
 import pytest
 
+from headrace.client import Admin, TopicPartition
 from headrace.ids import BrokerId, PartitionIndex, TopicName
 from headrace.metadata.ddl import ChangePartition
 from headrace.metadata.image import Image
-from headrace.metadata.state import Partition
+from headrace.metadata.state import Partition, ResourceType
 from headrace.testing.cluster import TestCluster
 
 TOPIC, OFFSETS = TopicName("orders"), TopicName("__consumer_offsets")
@@ -91,3 +92,55 @@ def test_internal_topics_get_replicas_on_nodes_that_join() -> None:
             "three replicas of each",
         )
         assert {row.replicas[0] for row in rows_of(cluster, OFFSETS)} == {1}
+
+
+def test_a_move_to_other_nodes_ends_with_all_records_there() -> None:
+    with TestCluster(nodes=3) as cluster:
+        cluster.create_topic(TOPIC, replicas=1)
+        cluster.produce(TOPIC, *(f"record {number}" for number in range(50)))
+        (row,) = rows_of(cluster)
+        (former,) = row.replicas
+        wanted = [each for each in (1, 2, 3) if each != former]
+        cluster.run(_move(cluster, wanted))
+        cluster.wait_for(lambda: rows_of(cluster)[0].replicas == tuple(wanted), "the move to end")
+        assert rows_of(cluster)[0].leader in wanted
+        assert [each.value for each in cluster.consume(TOPIC)] == [
+            b"record %d" % number for number in range(50)
+        ]
+
+
+def test_a_node_that_is_back_is_in_sync_again_and_internal_topics_have_their_min_isr() -> None:
+    state = TopicName("__transaction_state")
+    settings = {
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+    }
+    with TestCluster(nodes=1, settings=settings) as cluster:
+        cluster.create_topic(state, partitions=2, configs={"min.insync.replicas": "1"})
+        cluster.add()
+        cluster.add()
+        cluster.wait_for(
+            lambda: all(len(row.isr) == 3 for row in rows_of(cluster, state)), "three in sync"
+        )
+        cluster.wait_for(
+            lambda: (
+                image_of(cluster).configs(ResourceType.TOPIC, state) == {"min.insync.replicas": "2"}
+            ),
+            "the min ISR to follow",
+        )
+        node = next(each for each in (1, 2, 3) if each != cluster.controller)
+        cluster.kill(node)
+        cluster.wait_for(
+            lambda: all(node not in row.isr for row in rows_of(cluster, state)), "it to be out"
+        )
+        cluster.restart(node)
+        cluster.wait_for(
+            lambda: all(len(row.isr) == 3 for row in rows_of(cluster, state)), "it to be back"
+        )
+
+
+async def _move(cluster: TestCluster, replicas: list[int]) -> None:
+    partition = TopicPartition(TOPIC, 0)
+    async with Admin(cluster.bootstrap) as admin:
+        assert await admin.alter_reassignments({partition: replicas}) == {partition: None}

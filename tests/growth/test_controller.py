@@ -1,10 +1,18 @@
 from headrace.cluster.sessions import Sessions
-from headrace.ids import BrokerId
+from headrace.ids import BrokerId, PartitionIndex
+from headrace.metadata.ddl import ChangePartition
 from headrace.metadata.image import Image
 from headrace.metadata.state import Broker
-from headrace.replication.elections import plan_fencing
+from headrace.replication.elections import plan_fencing, plan_preferred
+from headrace.replication.moves import plan_moves
 from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
-from tests.unit.metadata.clusters import Cluster, assign, create_orders, with_orders
+from tests.unit.metadata.clusters import (
+    ORDERS_ID,
+    Cluster,
+    assign,
+    create_orders,
+    with_orders,
+)
 
 
 def test_a_heartbeat_costs_the_same_however_many_brokers_there_are() -> None:
@@ -41,3 +49,16 @@ def test_planning_the_loss_of_many_brokers_costs_what_they_have() -> None:
         return steps(lambda: list(plan_fencing(cluster.image, *brokers)))
 
     assert_grows_linearly(plan, 100)
+
+
+def test_moves_and_preferred_leaders_cost_what_there_is_to_do_however_much_there_is() -> None:
+    def plan(others: int) -> int:
+        cluster = with_orders(*[assign(1, 2, leader=2)] * 20, *[assign(1, 2)] * others)
+        for index in range(20):
+            change = ChangePartition(ORDERS_ID, PartitionIndex(index), removing=(BrokerId(1),))
+            cluster.propose(change)
+        image = cluster.image
+        assert sum(each is not None for each in plan_moves(image)) == 20
+        return steps(lambda: [*plan_moves(image), *plan_preferred(image)])
+
+    assert_stays_flat(plan, 100)
