@@ -237,6 +237,7 @@ class Node:
         if self._parts is not None:
             self._parts.isr_changes.close()
             self._parts.broker.fetchers.close()
+            self._parts.peers.close()
         if self._cluster is not None:
             self._cluster.crash()
         if self._disk is not None:
