@@ -1,4 +1,4 @@
-"""Coordinators whose node is killed: what they acknowledged is there, and they go on elsewhere."""
+"""Coordinators whose node is lost: what they acknowledged is there, and they go on elsewhere."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -40,9 +40,9 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "3",
 }
-KILLS = 3
+ENDS = 2
 PROGRESS = 20
-"""How much is acknowledged before each kill, and after the last."""
+"""How much is acknowledged before and after each loss."""
 SECONDS_MAX = 100
 
 
@@ -86,14 +86,19 @@ async def running(
         await task
 
 
-async def kill_leaders(
-    cluster: TestCluster, topic: str, work: "asyncio.Task[None]", done: list[int]
+async def end_leaders(
+    cluster: TestCluster,
+    topic: str,
+    work: "asyncio.Task[None]",
+    done: list[int],
+    *,
+    by: str = "kill",
 ) -> None:
-    """Kill the node that leads a topic, again and again, while work goes on."""
-    for _ in range(KILLS):
+    """Take the leadership of a topic from its node, again and again, while work goes on."""
+    for _ in range(ENDS):
         await wait_for_more(work, done)
         victim = await asyncio.to_thread(leader_of, cluster, topic)
-        await asyncio.to_thread(cluster.kill, victim)
+        await asyncio.to_thread(cluster.kill if by == "kill" else cluster.stop, victim)
         await wait_for_more(work, done)
         await asyncio.to_thread(cluster.restart, victim)
     await wait_for_more(work, done)
@@ -114,7 +119,8 @@ def run(scenario: Awaitable[None]) -> None:
     asyncio.run(bounded())
 
 
-def test_offsets_that_were_committed_stay_committed(cluster: TestCluster) -> None:
+@pytest.mark.parametrize("by", ["kill", "stop"])
+def test_offsets_that_were_committed_stay_committed(cluster: TestCluster, by: str) -> None:
     cluster.create_topic("orders")
     cluster.produce("orders", *(str(number) for number in range(10)))
     bootstrap, place = cluster.bootstrap, TopicPartition("orders", 0)
@@ -141,7 +147,7 @@ def test_offsets_that_were_committed_stay_committed(cluster: TestCluster) -> Non
 
     async def scenario() -> None:
         async with running(commit) as work:
-            await kill_leaders(cluster, GROUPS_TOPIC, work, committed)
+            await end_leaders(cluster, GROUPS_TOPIC, work, committed, by=by)
         async with Consumer(bootstrap, group="billing", auto_commit=False) as consumer:
             await consumer.subscribe(["orders"])
             found = (await consumer.committed([place]))[place]
@@ -151,7 +157,10 @@ def test_offsets_that_were_committed_stay_committed(cluster: TestCluster) -> Non
     run(scenario())
 
 
-def test_transactions_are_whole_while_their_coordinator_is_killed(cluster: TestCluster) -> None:
+@pytest.mark.parametrize("by", ["kill", "stop"])
+def test_transactions_are_whole_while_their_coordinator_is_lost(
+    cluster: TestCluster, by: str
+) -> None:
     partitions = 3
     cluster.create_topic("orders", partitions)
     bootstrap = cluster.bootstrap
@@ -172,7 +181,7 @@ def test_transactions_are_whole_while_their_coordinator_is_killed(cluster: TestC
 
     async def scenario() -> None:
         async with running(write) as work:
-            await kill_leaders(cluster, TRANSACTIONS_TOPIC, work, committed)
+            await end_leaders(cluster, TRANSACTIONS_TOPIC, work, committed, by=by)
 
     run(scenario())
     found: dict[int, list[int]] = {index: [] for index in range(partitions)}
@@ -220,7 +229,7 @@ def test_a_queue_is_worked_off_while_its_leaders_are_killed(cluster: TestCluster
 
     async def scenario() -> None:
         async with running(work) as working, running(produce):
-            await kill_leaders(cluster, of, working, accepted)
+            await end_leaders(cluster, of, working, accepted)
 
     run(scenario())
     assert delivered >= set(produced)
@@ -262,7 +271,7 @@ def test_dead_letters_are_written_although_the_leader_of_the_queue_is_killed(
 
     async def scenario() -> None:
         async with running(reject) as work:
-            await kill_leaders(cluster, "orders", work, rejected)
+            await end_leaders(cluster, "orders", work, rejected)
 
     run(scenario())
 
