@@ -84,6 +84,8 @@ class Log:
         """Compaction has seen everything below."""
         self.was_compacted = settings.is_compacted
         """Whether offsets may be missing because the topic is or was compacted."""
+        self.doubtful_offset: int | None = None
+        """From here on records may be missing before later ones, after a crash: see `opening`."""
         self.cuts = 0
         """How often the end was cut off, by which a compaction that runs sees that it must stop."""
         self.is_compacting = False

@@ -54,7 +54,9 @@ def open_log(
         recovery_point = NO_END
     trusted = _count_trusted(segments, sizes, recovery_point)
     epochs = _load_epochs(disk, folder, segments[:trusted])
-    rebuilt = _recover(segments, trusted, epochs, recovery_point, may_have_gaps=was_compacted)
+    rebuilt, doubtful_offset = _recover(
+        segments, trusted, epochs, recovery_point, may_have_gaps=was_compacted
+    )
     is_restarted = segments[-1].read_end_offset() < start_offset
     if is_restarted:
         segments = [_restart(disk, folder, settings, segments, start_offset)]
@@ -77,6 +79,7 @@ def open_log(
         producers=producers,
     )
     log.was_compacted = was_compacted
+    log.doubtful_offset = doubtful_offset
     log.has_deleted_files = is_restarted
     if rebuilt:
         log.note_epochs_changed()
@@ -150,10 +153,16 @@ def _recover(
     recovery_point: int,
     *,
     may_have_gaps: bool,
-) -> list[Segment]:
-    """Read the segments from `first` on again; give those that were read and are still there."""
+) -> tuple[list[Segment], int | None]:
+    """Read the segments from `first` on again; return those that were read and are still there.
+
+    And an offset from which on records may be missing before later ones, if there is one: a
+    segment that was not synced ends before the next one begins, and compaction may have done that,
+    or the crash.
+    """
     if first == len(segments):
-        return []
+        return [], None
+    doubtful_offset: int | None = None
     epochs.truncate_from_end(segments[first].base_offset)
     for index in range(first, len(segments)):
         later = segments[index + 1 :]
@@ -174,7 +183,10 @@ def _recover(
         if fault is not None:
             _cut(segments, index, fault, recovery_point)
             break
-    return segments[first:]
+        is_gap = bool(later) and walk.next_offset < end_offset
+        if is_gap and end_offset > recovery_point and doubtful_offset is None:
+            doubtful_offset = walk.next_offset
+    return segments[first:], doubtful_offset
 
 
 def _rebuild(segment: Segment, walk: Walk, epochs: LeaderEpochs) -> None:

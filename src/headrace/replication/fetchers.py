@@ -11,12 +11,14 @@ leader or leader epoch changes: what is in flight for the former epoch does not 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 from zlib import crc32
 
 from headrace import config
 from headrace.config import LiveSettings
+from headrace.errors import KafkaError
 from headrace.ids import BrokerId
 from headrace.log.folder import LogFolder
 from headrace.log.log import Log
@@ -32,6 +34,8 @@ from headrace.replication.partition import Partition
 
 PURPOSE: Final = "replication"
 """The lines to other brokers have this name and a number."""
+
+logger = logging.getLogger(__name__)
 
 
 class Lines(Protocol):
@@ -83,23 +87,43 @@ class Fetchers:
 
     def on_leading(self, partition: Partition) -> None:
         self._drop(partition)
+        partition.log.doubtful_offset = None  # nobody has more
 
     def on_following(self, partition: Partition) -> None:
         self._drop(partition)
         if self._is_closed or partition.leader in (NO_LEADER, self._around.node_id):
             return
+        cutting = self._cuts.running(partition.log)
+        if cutting is None and not partition.log.is_being_cut:
+            try:
+                cutting = self._begin_cut(partition)
+            except KafkaError as error:
+                logger.error("%s is not followed: %s", partition.name, error.message)
+                return
         followed = self._followed[partition] = Followed(partition)
-        log = partition.log
-        cutting = self._cuts.running(log)
-        if cutting is None and not log.is_being_cut:
-            # An epoch that this node began as the leader, without a record, is not the leader's.
-            begin_truncation(log, log.end_offset)
         fetcher = self._fetcher_of(followed)
         if cutting is not None:
             followed.follower.work()
         fetcher.add(followed)
         if cutting is not None:
             fetcher.wait_for(followed, cutting)
+
+    def _begin_cut(self, partition: Partition) -> "asyncio.Task[bool] | None":
+        """Begin to cut off what is wrong whatever the leader has; raise KafkaError if that fails.
+
+        An epoch that this node began as the leader, without a record, is not the leader's. And
+        after a crash a compacted log may lack records before others, which no leader would notice.
+        """
+        log, offset = partition.log, partition.log.end_offset
+        if log.doubtful_offset is not None:
+            offset = max(log.doubtful_offset, log.start_offset)
+            logger.warning(
+                "%s may lack records from offset %d on, as it was not closed: fetching them again",
+                *(partition.name, offset),
+            )
+        cut = begin_truncation(log, offset)
+        log.doubtful_offset = None
+        return None if cut is None else self._cuts.start(partition, cut)
 
     def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
         self._drop(partition)

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.log.errors import CorruptLog
 from headrace.log.log import Log
@@ -74,6 +75,19 @@ def test_damage_below_the_recovery_point_is_corruption(disk: SimulatedDisk) -> N
     disk.flip_bit(FIRST_LOG, 100, 0)
     with pytest.raises(CorruptLog, match=f"{FIRST_LOG} at byte .*CRC32C.*below 5 were synced"):
         open_simulated(disk, is_clean=False, recovery_point=5)
+
+
+@pytest.mark.parametrize(("recovery_point", "doubtful_offset"), [(0, 2), (2, 2), (100, None)])
+def test_a_gap_that_a_crash_may_have_made_in_a_compacted_log_is_doubtful(
+    disk: SimulatedDisk, recovery_point: int, doubtful_offset: int | None
+) -> None:
+    settings = replace(SMALL, is_compacted=True)
+    log = numbered(disk, 20, settings)
+    later = [segment.base_offset for segment in log.segments[1:]]
+    disk.truncate_file(FIRST_LOG, log.segments[0].position_of(2))
+    again = open_simulated(disk, settings, is_clean=False, recovery_point=recovery_point)
+    assert [segment.base_offset for segment in again.segments[1:]] == later
+    assert again.doubtful_offset == doubtful_offset
 
 
 def test_damage_beyond_the_recovery_point_is_named_and_kept_aside(

@@ -203,6 +203,25 @@ def test_an_epoch_that_this_node_began_without_a_record_goes_when_it_follows() -
     in_virtual_time(main())
 
 
+def test_records_that_a_crash_may_have_taken_from_within_a_log_are_fetched_again() -> None:
+    async def main() -> None:
+        node = Node()
+        log = node.log()
+        append(log, b"a", leader_epoch=1)
+        append(log, b"c", leader_epoch=1)
+        log.doubtful_offset = 1
+        led = node.leader.lead()
+        led.append(b"a", b"b", b"c", leader_epoch=1)
+        led.begin(1)
+        node.follow()
+        await until(lambda: log.end_offset == 3)
+        assert values_of(log) == [b"a", b"b", b"c"]
+        assert log.doubtful_offset is None
+        await node.fetchers.stop()
+
+    in_virtual_time(main())
+
+
 def test_nobody_appends_to_a_log_that_is_being_cut_and_another_role_waits_for_it() -> None:
     async def main() -> None:
         node = Node()
