@@ -2,14 +2,15 @@
 
 It ends reassignments whose replicas have caught up, lets preferred replicas lead again, elects
 unclean leaders where that is allowed, and raises internal topics to their configured replication
-factor when there are brokers for it.
+factor when there are brokers for it. It puts its min.insync.replicas into the metadata log where
+there is none: only what all nodes agree on tells who is eligible to lead (KIP-966, as in Kafka).
 
 Most of it is caused by an entry of the metadata log: `note` says of each what is due then, so that
 the cost is that of what changed. The rest has its interval. A new controller looks at everything
 once, as nobody knows what the former one had yet to do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ from headrace.cluster.plans import propose_plan
 from headrace.config import Settings
 from headrace.ids import PartitionIndex, TopicName
 from headrace.metadata.applier import Outcome
+from headrace.metadata.ddl import Ddl, SetConfigs
+from headrace.metadata.eligible import ALL_BROKERS, MIN_INSYNC_REPLICAS
 from headrace.metadata.events import (
     BrokerChanged,
     BrokerRegistered,
@@ -37,6 +40,7 @@ from headrace.replication.raising import Wanted, plan_min_isr, plan_replicas
 
 UNCLEAN: Final = config.UNCLEAN_LEADER_ELECTION_ENABLE.name
 TRUE: Final = "true"
+EVERY_BROKER: Final = (ResourceType.BROKER, ALL_BROKERS)
 
 
 class CareSettings(Struct, frozen=True):
@@ -48,6 +52,8 @@ class CareSettings(Struct, frozen=True):
     rebalances_leaders: bool = True
     rebalance_seconds: float = 300.0
     internal_topics: Mapping[TopicName, Wanted] = {}
+    min_insync_replicas: int = 1
+    """Of topics without a value of their own, where the cluster has none."""
 
     @classmethod
     def of(cls, settings: Settings) -> "CareSettings":
@@ -70,6 +76,7 @@ class CareSettings(Struct, frozen=True):
                     settings[config.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR],
                 ),
             },
+            settings[config.MIN_INSYNC_REPLICAS],
         )
 
 
@@ -81,6 +88,7 @@ class PartitionCare:
         self._settings = settings
         self._moved: dict[tuple[TopicName, PartitionIndex], None] = {}
         """Partitions on the move that have changed."""
+        self._must_agree = False
         self._must_raise = False
         self._must_elect = False
         self._unclean_at = 0.0
@@ -90,7 +98,7 @@ class PartitionCare:
         """Look at everything: this node is the controller from now on."""
         image = self._quorum.image
         self._moved = {(slot.topic.name, slot.partition): None for slot in image.moving()}
-        self._must_raise = self._must_elect = True
+        self._must_agree = self._must_raise = self._must_elect = True
         self._unclean_at = now + self._settings.unclean_seconds
         self._rebalance_at = now + self._settings.rebalance_seconds
 
@@ -123,7 +131,8 @@ class PartitionCare:
 
     async def run(self, now: float) -> bool:
         """Do what is due; return whether nothing is left to be done."""
-        is_done = await self._finish_moves()
+        is_done = await self._agree()
+        is_done &= await self._finish_moves()
         is_done &= await self._raise()
         is_done &= await self._elect(now)
         return is_done & await self._rebalance(now)
@@ -150,6 +159,24 @@ class PartitionCare:
             case _:
                 return False
         return True
+
+    async def _agree(self) -> bool:
+        """Let all nodes go by one min.insync.replicas, if this one asks for more than the default.
+
+        Without it they would count with 1 who is eligible, and the ELR of a topic that relies on
+        the brokers' setting would be empty.
+        """
+        if not self._must_agree:
+            return True
+        wanted = self._settings.min_insync_replicas
+
+        def plan(image: Image) -> Iterator[Ddl | None]:
+            if wanted > 1 and MIN_INSYNC_REPLICAS not in image.configs(*EVERY_BROKER):
+                yield SetConfigs(*EVERY_BROKER, {MIN_INSYNC_REPLICAS: str(wanted)})
+
+        is_done = await propose_plan(self._quorum, plan)
+        self._must_agree = not is_done
+        return is_done
 
     async def _finish_moves(self) -> bool:
         moved, self._moved = self._moved, {}

@@ -10,6 +10,7 @@ from tests.unit.cluster.controlled import Controlled, run, until
 from tests.unit.metadata.clusters import ORDERS, assign
 
 UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
 ONE, TWO, THREE = map(BrokerId, (1, 2, 3))
 
 
@@ -131,3 +132,28 @@ def test_the_settings_of_a_node_decide() -> None:
     assert (care.rebalances_leaders, care.rebalance_seconds) == (False, 7)
     assert care.internal_topics[TopicName("__consumer_offsets")] == Wanted(2)
     assert care.internal_topics[TopicName("__transaction_state")] == Wanted(5, 3)
+
+
+def test_a_controller_gives_the_cluster_its_min_isr_where_there_is_none() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        await controlled.create(assign(1, 2))
+        await controlled.lead()
+        image = controlled.quorum.image
+        await until(lambda: image.configs(ResourceType.BROKER, "").get(MIN_ISR) == "2")
+        await controlled.change(isr=(ONE,))
+        assert controlled.row().elr == (2,)
+
+    run(scenario, CareSettings(min_insync_replicas=2))
+
+
+def test_a_min_isr_that_the_cluster_has_stays() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        await controlled.configure({MIN_ISR: "3"})
+        await controlled.create(assign(1, 2))
+        await controlled.lead()
+        await controlled.change(isr=(ONE,))
+        assert controlled.quorum.image.configs(ResourceType.BROKER, "")[MIN_ISR] == "3"
+
+    run(scenario, CareSettings(min_insync_replicas=2))
