@@ -236,7 +236,6 @@ class Node:
             self._dispatcher.close()
         if self._parts is not None:
             self._parts.isr_changes.close()
-            self._parts.broker.fetchers.close()
             self._parts.peers.close()
         if self._cluster is not None:
             self._cluster.crash()
