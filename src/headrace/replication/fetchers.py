@@ -70,7 +70,8 @@ class Fetchers:
         self._around = Around(node_id, settings, image_of, clock, counters, self._cuts)
         self._followed: dict[Partition, Followed] = {}
         self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
-        self._count = settings[config.NUM_REPLICA_FETCHERS]
+        self.count = settings[config.NUM_REPLICA_FETCHERS]
+        """How many fetchers share the partitions of one leader."""
         self._is_closed = False
         settings.on_changed.append(self._on_settings_changed)
 
@@ -137,7 +138,7 @@ class Fetchers:
 
     def _fetcher_of(self, followed: Followed) -> Fetcher:
         topic_id, index = followed.key
-        key = followed.partition.leader, (crc32(topic_id) + index) % self._count
+        key = followed.partition.leader, (crc32(topic_id) + index) % self.count
         fetcher = self._fetchers.get(key)
         if fetcher is None:
             line = self._peers.line(
@@ -151,9 +152,9 @@ class Fetchers:
     def _on_settings_changed(self) -> None:
         """Distribute the partitions anew if there are to be more fetchers, or fewer."""
         count = self._settings[config.NUM_REPLICA_FETCHERS]
-        if count == self._count or self._is_closed:
+        if count == self.count or self._is_closed:
             return
-        self._count = count
+        self.count = count
         for partition in tuple(self._followed):
             self.on_following(partition)
         for key in [key for key in self._fetchers if key[1] >= count]:

@@ -450,6 +450,8 @@ class Replicas:
 
     def _take_role(self, partition: Partition, row: PartitionRow) -> None:
         was = partition.leader, partition.leader_epoch
+        # First: with a former min.insync.replicas a smaller ISR might commit what it must not.
+        partition.require_in_sync(self._settings.of(partition.topic).min_insync_replicas)
         partition.become(row, self._node_id)
         if was == (row.leader, row.leader_epoch):
             return

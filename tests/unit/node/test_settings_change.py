@@ -93,6 +93,7 @@ SHOWN: dict[str, Callable[[Harness], object]] = {
         if synonym.name in DYNAMIC
     },
     **{each.synonym.name: of_group(name) for name, each in BROKER_RANGES.items()},
+    "num.replica.fetchers": lambda harness: harness.broker.fetchers.count,
     "producer.id.expiration.ms": of_topic,
     "headrace.inflated.batch.max.bytes": of_topic,
     "max.connections": lambda harness: harness.node.traffic.connections_max,

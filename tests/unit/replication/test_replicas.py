@@ -10,9 +10,19 @@ import pytest
 from headrace.client import Admin, TopicPartition
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
-from headrace.metadata.ddl import Assignment, CreateTopic, DeleteTopic
+from headrace.metadata.ddl import (
+    Assignment,
+    ChangePartition,
+    CreateTopic,
+    DeleteTopic,
+    RegisterBroker,
+    SetConfigs,
+    encode_ddl,
+)
+from headrace.metadata.entries import Batch, CatalogDdl
+from headrace.metadata.state import ResourceType
 from headrace.records.builder import BatchBuilder
-from headrace.replication import replicas
+from headrace.replication import replicas, topic_settings
 from headrace.testing.broker import TestBroker
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from tests.unit.harness import Harness
@@ -260,3 +270,33 @@ def test_a_thousand_partitions_are_led_also_after_a_restart(harness: Harness) ->
     assert len(harness.broker.replicas) == 1000
     harness.restart()
     assert len(harness.broker.replicas) == 1000
+
+
+def test_a_partition_knows_its_min_insync_replicas_before_its_isr_shrinks(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the former one it would commit what only the leader has, while others are eligible."""
+    monkeypatch.setattr(topic_settings, "PARTITIONS_A_TURN", 0)  # what changes is told later
+    me, other = BrokerId(harness.broker.node_id), BrokerId(99)
+    topic_id = TopicId(b"replicated......")
+    register = RegisterBroker(other, bytes(16), (), is_fenced=False)
+    both = Assignment((me, other), (me, other), me)
+
+    async def scenario() -> None:
+        propose = harness.broker.quorum.propose
+        await propose(register)
+        await propose(CreateTopic(TopicName("orders"), topic_id, (both,)))
+        await harness.broker.replicas.settle()
+        partition = harness.partition("orders")
+        builder = BatchBuilder()
+        builder.append(1, None, b"value")
+        partition.append(memoryview(builder.build()), 1, needs_replicas=False)
+        configs = {"min.insync.replicas": "2"}
+        configure = SetConfigs(ResourceType.TOPIC, "orders", configs)  # type: ignore[arg-type]
+        shrink = ChangePartition(topic_id, PartitionIndex(0), isr=(me,))
+        entries = tuple(CatalogDdl(encode_ddl(each)) for each in (configure, shrink))
+        await propose(Batch(entries))
+        assert partition.isr == (me,)
+        assert partition.log.high_watermark == 0
+
+    harness.run(scenario())
