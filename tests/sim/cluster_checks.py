@@ -56,8 +56,8 @@ class ClusterChecks:
         self.seen: Counter[str] = Counter()
         self.registered_at: dict[int, int] = {}
         """The index of the last registration of each broker."""
-        self.applied_by: Callable[[int], int | None] = lambda node: None
-        """Returns how far a node has applied, None for one that is down."""
+        self.applied_by: Callable[[int, bytes], int | None] = lambda node, life: None
+        """Returns how far a life of a node has applied, None for one that is over."""
 
     # What nodes do
 
@@ -96,11 +96,11 @@ class ClusterChecks:
             case BrokerChanged():
                 broker = machine.image.broker(event.broker_id)
                 if broker is not None and not broker.is_fenced:
-                    self._check_unfenced(event.broker_id)
+                    self._check_unfenced(event.broker_id, broker.incarnation_id)
 
-    def _check_unfenced(self, node: int) -> None:
+    def _check_unfenced(self, node: int, life: bytes) -> None:
         """A node that may lead knows that it is registered, and so what it is to lead."""
-        applied, registered = self.applied_by(node), self.registered_at.get(node, 0)
+        applied, registered = self.applied_by(node, life), self.registered_at.get(node, 0)
         expect(
             applied is None or applied >= registered,
             f"node {node} is unfenced at {applied}, before its registration at {registered}",

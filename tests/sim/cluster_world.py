@@ -142,9 +142,9 @@ class World:
         """The nodes that serve."""
         return [each.node for each in self.started if each.is_ready and each.node is not None]
 
-    def _applied_by(self, node_id: int) -> int | None:
+    def _applied_by(self, node_id: int, life: bytes) -> int | None:
         node = self.machines[node_id - 1].node
-        quorum = None if node is None else node._quorum
+        quorum = None if node is None or node._incarnation_id != life else node._quorum
         return None if quorum is None else quorum.driver.applied_index
 
     def new_number(self) -> int:

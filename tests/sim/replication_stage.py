@@ -101,9 +101,9 @@ class Stage:
         finally:
             logging.disable(logging.NOTSET)
 
-    def _applied_by(self, node_id: int) -> int | None:
+    def _applied_by(self, node_id: int, life: bytes) -> int | None:
         node = self.nodes.get(node_id)
-        quorum = None if node is None else node._quorum
+        quorum = None if node is None or node._incarnation_id != life else node._quorum
         return None if quorum is None else quorum.driver.applied_index
 
     # Nodes
@@ -185,8 +185,12 @@ class Stage:
             if other != number:
                 self.cut((number, other), (other, number))
 
-    def heal(self) -> None:
-        self.simulation.network.heal()
+    def heal(self, *pairs: tuple[int, int]) -> None:
+        """Restore the ways from nodes to others, or all."""
+        if not pairs:
+            self.simulation.network.heal()
+        for source, target in pairs:
+            self.simulation.network.heal(f"10.0.0.{source}", f"10.0.0.{target}")
 
     async def until(
         self, condition: Callable[[], object], seconds: float = DEADLINE_SECONDS

@@ -50,6 +50,7 @@ from tests.sim.replication_raw import RawProducer, RawReader
 STORM_SECONDS: Final = 6.0
 RECOVERY_SECONDS_MAX: Final = 40.0
 DELIVERY_SECONDS_MAX: Final = 40.0
+EQUAL_SECONDS_MAX: Final = 5.0
 NEVER: Final = float("-inf")
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -113,7 +114,12 @@ class World(cluster_world.World):
             "log.flush.offset.checkpoint.interval.ms": luck.choice(("700", "60000")),
             "log.roll.ms": luck.choice(("1500", "604800000")),
             "log.cleaner.enable": "false",
-            "log.message.timestamp.after.max.ms": str(2**63 - 1),  # clocks jump
+            # Clocks jump, and nothing is to be too old, or too new, for that.
+            "log.message.timestamp.after.max.ms": str(2**63 - 1),
+            "log.retention.ms": "-1",
+            "offsets.retention.minutes": str(2**31 - 1),
+            "producer.id.expiration.ms": str(2**31 - 1),
+            "transactional.id.expiration.ms": str(2**31 - 1),
             "unclean.leader.election.enable": "false",
             "auto.leader.rebalance.enable": luck.choice(("true", "false")),
             "leader.imbalance.check.interval.seconds": "1",
@@ -440,7 +446,7 @@ class World(cluster_world.World):
             with suppress(Crashed):
                 await each
         await self._wait_for_equal_images()
-        self._compare_replicas()
+        await self._until_equal()
         await host.run(self._check_groups())
 
     async def _until_read(self, names: list[str], *, read_committed: bool) -> Any:
@@ -483,6 +489,19 @@ class World(cluster_world.World):
     async def _check_groups(self) -> None:
         async with Admin(self.bootstrap, SETTINGS) as admin:
             await replication_clients.check_offsets(self, admin)
+
+    async def _until_equal(self) -> None:
+        """Compare replicas when followers had the time to get what coordinators wrote last."""
+        until = self.simulation.now + EQUAL_SECONDS_MAX
+        while True:
+            try:
+                self._compare_replicas()
+            except Violation:
+                if self.simulation.now > until:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return
 
     def _compare_replicas(self) -> None:
         """Compare every replica of every partition with its leader, byte for byte."""

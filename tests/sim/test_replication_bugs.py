@@ -240,8 +240,14 @@ BUGS: list[tuple[Callable[[Patch], None], Callable[[], object] | tuple[type[Worl
         acknowledge_one_record_early,
         scenes.test_a_shrink_that_is_committed_lets_a_waiting_produce_go_on,
     ),
-    (count_only_the_isr_that_is_committed, (World, 0)),
-    (give_up_a_change_that_is_not_decided, (World, 0)),
+    (
+        count_only_the_isr_that_is_committed,
+        scenes.test_a_follower_that_may_be_in_the_isr_already_counts,
+    ),
+    (
+        give_up_a_change_that_is_not_decided,
+        scenes.test_a_change_of_the_isr_that_failed_is_tried_again,
+    ),
     (
         leave_the_high_watermark_after_a_shrink,
         scenes.test_a_shrink_that_is_committed_lets_a_waiting_produce_go_on,

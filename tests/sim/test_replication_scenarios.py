@@ -11,6 +11,7 @@ from headrace.client import NotReachable, Producer
 from headrace.cluster.cluster import Cluster
 from headrace.cluster.joining import CannotJoin
 from headrace.errors import ErrorCode
+from headrace.ids import BrokerId
 from headrace.raft.errors import RaftStopped
 from headrace.testing.disk import SimulatedDisk
 from headrace.testing.hosts import Crashed
@@ -85,9 +86,8 @@ def test_a_leader_that_only_followers_cannot_hear_drops_them_and_says_so() -> No
         code, _ = await stage.produce(1, ORDERS, b"unheard", timeout_ms=3000)
         assert code in NOT_NOW
         stage.heal()
+        await until_acknowledged(stage, b"heard")
         await stage.until(lambda: stage.is_in_sync(ORDERS))
-        code, _ = await stage.produce(stage.leader(ORDERS), ORDERS, b"heard")
-        assert code is NONE
         stage.compare(ORDERS)
 
     play(scene)
@@ -123,6 +123,45 @@ def test_a_shrink_that_is_committed_lets_a_waiting_produce_go_on() -> None:
         assert set(stage.row(ORDERS).isr) == {1, 2}
 
     play(scene, broker_session_timeout_ms="20000")
+
+
+def test_a_follower_that_may_be_in_the_isr_already_counts() -> None:
+    """The leader has yet to hear that its proposal was taken; who leads next may be that one."""
+
+    async def scene(stage: Stage) -> None:
+        await begin(stage, nodes=(1, 2, 3, 4, 5))
+        await control_by_4(stage)
+        stage.host(3).pause(4)
+        assert (await stage.produce(1, ORDERS, b"without 3", timeout_ms=8000))[0] is NONE
+        leader = stage.replica(1, ORDERS)
+        while leader.in_sync is None or leader.in_sync.pending != (1, 2, 3):
+            await asyncio.sleep(0.0005)
+        stage.cut((stage.controller, 1), (1, 3))
+        await stage.until(lambda: stage.is_in_sync(ORDERS))
+        assert leader.isr == (1, 2)
+        code, _ = await stage.produce(1, ORDERS, b"3 may lead without it", timeout_ms=1000)
+        assert code in NOT_NOW
+
+    play(scene, headrace_voters_max="5", broker_session_timeout_ms="20000")
+
+
+def test_a_change_of_the_isr_that_failed_is_tried_again() -> None:
+    async def scene(stage: Stage) -> None:
+        await begin(stage, nodes=(1, 2, 3, 4, 5))
+        await control_by_4(stage)
+        stage.cut((1, 4), (4, 1), (1, 3))
+        code, _ = await stage.produce(1, ORDERS, b"3 is still in the ISR", timeout_ms=6000)
+        assert code is ErrorCode.REQUEST_TIMED_OUT
+        stage.heal((1, 4), (4, 1))
+        assert (await stage.produce(1, ORDERS, b"without 3", timeout_ms=10_000))[0] is NONE
+        assert (stage.leader(ORDERS), stage.row(ORDERS).isr) == (1, (1, 2))
+
+    play(
+        scene,
+        headrace_voters_max="5",
+        broker_session_timeout_ms="60000",
+        headrace_raft_proposal_timeout_ms="2000",
+    )
 
 
 def test_a_dead_follower_does_not_hold_up_others_once_it_is_fenced() -> None:
@@ -181,6 +220,25 @@ def test_what_was_acknowledged_survives_two_changes_of_leaders_in_a_row() -> Non
         stage.compare(ORDERS)
 
     play(scene)
+
+
+def test_a_follower_that_hears_of_another_leader_keeps_what_is_committed() -> None:
+    """Its high watermark is behind: to truncate there would lose the last record (KIP-101)."""
+
+    async def scene(stage: Stage) -> None:
+        await begin(stage, nodes=(1, 2, 3, 4, 5))
+        await control_by_4(stage)
+        for number in range(3):
+            assert (await stage.produce(1, ORDERS, b"and %d" % number))[0] is NONE
+        stage.crash(1)
+        stage.cut((2, 3))
+        await stage.until(lambda: stage.replica(3, ORDERS).leader == 2)
+        await asyncio.sleep(0.1)
+        stage.crash(2)
+        await stage.until(lambda: stage.leader(ORDERS) == 3)
+        assert stage.end(3, ORDERS) == 8
+
+    play(scene, headrace_voters_max="5")
 
 
 def test_a_follower_whose_records_were_deleted_meanwhile_begins_anew() -> None:
@@ -506,6 +564,13 @@ def test_a_rolling_restart_fails_no_produce() -> None:
         stage.compare(ORDERS)
 
     play(scene)
+
+
+async def control_by_4(stage: Stage) -> None:
+    """Let a node be the controller that has no replica of the topic."""
+    while stage.controller != 4:
+        stage.nodes[stage.controller].broker.quorum.driver.transfer(BrokerId(4))
+        await asyncio.sleep(1)
 
 
 async def until_acknowledged(stage: Stage, value: bytes) -> None:
