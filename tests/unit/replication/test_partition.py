@@ -57,6 +57,9 @@ class Waiter:
     def on_change(self, partition: Partition) -> None:
         self.changes += 1
 
+    def on_isr(self, partition: Partition) -> None:
+        pass
+
     def on_progress(self) -> None:
         self.steps += 1
 
