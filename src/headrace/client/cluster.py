@@ -72,6 +72,10 @@ class Cluster:
         self._seen_at: dict[str, float] = {}
         self._lookups: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
         self._random = new_random()
+        self._asked_last: Address | None = None
+        """The node that any node was asked for last."""
+        self._doubted: Address | None = None
+        """A node that is not to be asked next."""
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -156,6 +160,7 @@ class Cluster:
                     return answer
                 if not await retries.pause():
                     return answer
+            self.doubt()
             if node_id != ANY_NODE:
                 await self.refresh()
 
@@ -254,6 +259,11 @@ class Cluster:
     def forget(self, topic: str) -> None:
         """Mark a topic as stale: a broker reported that it moved."""
         self._seen_at.pop(topic, None)
+        self.doubt()
+
+    def doubt(self) -> None:
+        """Ask another node next, if there is one: the last one may be cut off from the others."""
+        self._doubted = self._asked_last
 
     async def _refresh(self, body: MetadataRequest, *, may_create: bool) -> MetadataResponse:
         body.allow_auto_topic_creation = may_create
@@ -278,17 +288,28 @@ class Cluster:
 
     async def _any_connection(self) -> Connection:
         """Return an open connection, or open one: known nodes first, then the bootstrap."""
-        open_ones = [connection for connection in self._connections.values() if connection.is_open]
+        doubted, self._doubted = self._doubted, None
+        open_ones = [
+            connection
+            for address, connection in self._connections.items()
+            if connection.is_open and address != doubted
+        ]
         if open_ones:
-            return min(open_ones, key=lambda connection: connection.in_flight)
+            chosen = min(open_ones, key=lambda connection: connection.in_flight)
+            self._asked_last = chosen.address
+            return chosen
         nodes = [node.address for node in self.view.nodes.values()]
         self._random.shuffle(nodes)
         failures: list[str] = []
-        for address in dict.fromkeys([*nodes, *self._bootstrap]):
+        addresses = dict.fromkeys([*nodes, *self._bootstrap])
+        for address in sorted(addresses, key=lambda address: address == doubted):
             try:
-                return await self._connect_to(address)
+                connection = await self._connect_to(address)
             except NotReachable as error:
                 failures.append(str(error))
+            else:
+                self._asked_last = address
+                return connection
         raise NotReachable("; ".join(failures))
 
     async def _connect_to(self, address: Address) -> Connection:

@@ -43,6 +43,7 @@ async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) ->
         error = refusal(row.error_code, row.error_message, f"the coordinator of {key!r}")
         if not error.is_retriable or not await retries.pause():
             raise error
+        cluster.doubt()
 
 
 async def ask_coordinator(
@@ -73,6 +74,7 @@ async def ask_coordinator(
         except NotReachable:
             if not await retries.pause():
                 raise
+            cluster.doubt()
             await cluster.refresh()
             continue
         code = code_of(answer)
@@ -80,3 +82,4 @@ async def ask_coordinator(
             return answer
         if not await retries.pause():
             return answer
+        cluster.doubt()

@@ -71,11 +71,11 @@ class View:
         }
         for row in answer.topics:
             name = row.name or self.topic_names.get(TopicId(row.topic_id), "")
-            self._forget(name)
+            former = self._forget(name)
             if row.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
                 self.refusals[name] = refusal(row.error_code, None, f"topic {name!r}")
             elif row.partitions:
-                self._keep(_topic(name, row))
+                self._keep(_newest(_topic(name, row), former))
             else:
                 self.refusals[name] = refusal(
                     ErrorCode.LEADER_NOT_AVAILABLE, None, f"topic {name!r}"
@@ -99,16 +99,29 @@ class View:
         if topic.topic_id != ZERO_TOPIC_ID:
             self.topic_names[topic.topic_id] = topic.name
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str) -> Topic | None:
         self.refusals.pop(name, None)
         old = self.topics.pop(name, None)
         if old is not None:
             self.topic_names.pop(old.topic_id, None)
+        return old
 
 
 def _topic(name: str, row: MetadataResponseTopic) -> Topic:
     partitions = sorted(row.partitions, key=lambda partition: partition.partition_index)
     return Topic(name, TopicId(row.topic_id), row.is_internal, tuple(map(_partition, partitions)))
+
+
+def _newest(topic: Topic, former: Topic | None) -> Topic:
+    """Return a topic without what is older than what was known: a node may lag behind others."""
+    if former is None or former.topic_id != topic.topic_id or topic.topic_id == ZERO_TOPIC_ID:
+        return topic
+    known = {partition.index: partition for partition in former.partitions}
+    partitions = tuple(
+        max(new, known.get(new.index, new), key=lambda each: each.leader_epoch)
+        for new in topic.partitions
+    )
+    return msgspec.structs.replace(topic, partitions=partitions)
 
 
 def _partition(row: MetadataResponsePartition) -> Partition:

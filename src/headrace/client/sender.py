@@ -40,6 +40,14 @@ _SEQUENCE_LOST = frozenset(
     }
 )
 """Codes after which the broker expects another sequence than we have."""
+_WITHOUT_REPLICAS = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""Codes of a leader that may be cut off from the others, which may have another leader."""
 _FAILED_MAX: Final = 100
 """How many batches that failed are remembered for the next flush, which raises one failure."""
 CLOSED: Final = "the producer was closed before the record was acknowledged"
@@ -310,7 +318,7 @@ class Sender:
     def _settle(self, batch: Batch, error: NotReachable | KafkaError) -> None:
         """Decide what becomes of a batch that was not taken: again, in halves, or given up."""
         if isinstance(error, KafkaError):
-            if error.code in MOVED:
+            if error.code in MOVED or error.code in _WITHOUT_REPLICAS:
                 self._cluster.forget(batch.partition.topic)
             if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
                 self._split(batch)

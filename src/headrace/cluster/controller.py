@@ -318,7 +318,8 @@ class Controller:
                 self.sessions.registered(node, broker.broker_epoch, now_ms)
             else:
                 gone[node] = epoch
-                logger.warning("node %d is fenced: it was not heard from in time", node)
+                if not broker.is_fenced:
+                    logger.warning("node %d is fenced: it was not heard from in time", node)
         stopped = frozenset(self._stopped)
         for node in stopped:
             if (broker := image.broker(node)) is not None:

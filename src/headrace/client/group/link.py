@@ -58,7 +58,8 @@ class CoordinatorLink:
             raise
 
     def forget(self) -> None:
-        """Look for the coordinator again before the next request."""
+        """Look for the coordinator again before the next request, at another node than before."""
+        self.cluster.doubt()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -140,6 +140,7 @@ class Membership:
 
     async def _look_elsewhere(self) -> float:
         self._coordinator_id = None
+        self._cluster.doubt()
         with suppress(ClientError):
             await self._cluster.refresh()
         return self._pause()
