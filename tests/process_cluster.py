@@ -76,9 +76,12 @@ class ProcessCluster:
         *,
         count: int = 3,
         places: Mapping[int, Place] | None = None,
+        own: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
         self.folder = folder
         self.settings = {**QUICK, **(settings or {})}
+        self.own = own or {}
+        """Settings that one node has and others do not."""
         self.places = dict(places or {})
         for number in range(1, count + 1):
             if number not in self.places:
@@ -111,6 +114,7 @@ class ProcessCluster:
             self.folder / str(number),
             {
                 **self.settings,
+                **self.own.get(number, {}),
                 "node.id": str(number),
                 "headrace.node.listen": place.node_address,
                 "headrace.seeds": ",".join(self.seeds),

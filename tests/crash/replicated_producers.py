@@ -216,12 +216,14 @@ def producers(bootstrap: str, topic: str, partitions: int) -> Iterator[Load]:
             sender.join()
 
 
-def values_by_partition(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
+def values_by_partition(
+    bootstrap: str, topic: str, *, read_committed: bool = False
+) -> dict[int, list[bytes]]:
     """Read a topic from its beginning to its end."""
 
     async def read() -> dict[int, list[bytes]]:
         found: dict[int, list[bytes]] = defaultdict(list)
-        async with Consumer(bootstrap) as consumer:
+        async with Consumer(bootstrap, read_committed=read_committed) as consumer:
             await consumer.assign(topic, Start.BEGINNING, until_end=True)
             async for record in consumer:
                 assert record.value is not None
