@@ -137,6 +137,7 @@ class Fetcher:
     async def _fetch(self) -> None:
         counters = self._around.counters
         counters.replica_fetches += 1
+        await self._sync_named()
         request = self._request()
         try:
             response: FetchResponse = await self._line.send(
@@ -176,6 +177,25 @@ class Fetcher:
                 await self._news.wait()
         except TimeoutError:
             pass
+
+    async def _sync_named(self) -> None:
+        """Sync the logs that the next request tells of, where flush.messages demands it.
+
+        However they came to their ends: a leader counts on what it is told.
+        """
+        while True:
+            named = map(self.members.__getitem__, self._session.upcoming(NAMES_MAX))
+            unsynced = [each for each in named if each.partition.is_flush_awaited]
+            if not unsynced:
+                return
+            await asyncio.gather(*map(self._sync, unsynced))
+
+    async def _sync(self, followed: Followed) -> None:
+        try:
+            await followed.partition.log.flush()
+        except KafkaError as error:
+            if followed.fetcher is self and followed.follower.phase is Phase.FETCHING:
+                self._pause(followed, _pause_for(error))
 
     def _request(self) -> FetchRequest:
         around, session, settings = self._around, self._session, self._around.settings
@@ -219,7 +239,6 @@ class Fetcher:
     async def _take(self, response: FetchResponse) -> None:
         """Do what each row asks for."""
         out_of_range: list[Followed] = []
-        to_flush: list[Followed] = []
         cuts: list[asyncio.Task[bool]] = []
         for topic in response.responses:
             for row in topic.partitions:
@@ -228,8 +247,7 @@ class Fetcher:
                     continue
                 step = followed.follower.on_row(row_of(row), followed.partition.log)
                 if isinstance(step, Append):
-                    if await self._append(followed, row):
-                        to_flush.append(followed)
+                    await self._append(followed, row)
                 elif isinstance(step, Follow):
                     self._follow(followed, row)
                 elif isinstance(step, AskLatest):
@@ -241,8 +259,6 @@ class Fetcher:
                     await self._end_turn()
         if out_of_range:
             await self._ask_range(out_of_range, cuts)
-        if to_flush:
-            await asyncio.gather(*(self._flush(each) for each in to_flush))
         self._complaints.log(self._leader)
         if cuts:
             await asyncio.wait(cuts, timeout=CUT_PATIENCE_SECONDS)
@@ -254,11 +270,8 @@ class Fetcher:
         self._bytes, self._offsets, self._rows = 0, 0, 0
         await asyncio.sleep(0)
 
-    async def _append(self, followed: Followed, row: PartitionData) -> bool:
-        """Append records; return whether the disk has to have them before the leader hears of it.
-
-        Between two turns the leader or the log may change: the rest is dropped then.
-        """
+    async def _append(self, followed: Followed, row: PartitionData) -> None:
+        """Append records. Between two turns the leader or the log may change: the rest goes."""
         partition, follower = followed.partition, followed.follower
         log, asked = partition.log, follower.asked
         assert asked is not None
@@ -270,7 +283,7 @@ class Fetcher:
                 is_done = await asyncio.shield(self._around.cuts.start(partition, cut))
                 if not is_done or not self._is_current(followed, asked):
                     await self._move_back(partition)
-                    return False
+                    return
                 end_offset = log.end_offset
             while log.end_offset == end_offset and self._is_current(followed, asked):
                 following = append_part(
@@ -295,10 +308,9 @@ class Fetcher:
                 logger.exception("records of %s cannot be appended", partition.name)
             if self._is_current(followed, asked):
                 self._pause(followed, _pause_for(error))
-            return False
+            return
         if self._is_current(followed, asked):
             self._follow(followed, row)
-        return partition.is_flush_awaited
 
     def _is_current(self, followed: Followed, asked: Place) -> bool:
         """Return whether a partition is still followed as it was when `asked` was sent."""
@@ -328,15 +340,6 @@ class Fetcher:
         if followed.follower.is_moved(log):
             self._session.name(followed.key)
 
-    async def _flush(self, followed: Followed) -> None:
-        """Sync a log before the leader counts on it, as flush.messages demands."""
-        follower = followed.follower
-        try:
-            await followed.partition.log.flush()
-        except KafkaError as error:
-            if followed.fetcher is self and follower.phase is Phase.FETCHING:
-                self._pause(followed, _pause_for(error))
-
     # Truncation
 
     def _cut(
@@ -362,6 +365,8 @@ class Fetcher:
 
     async def _ask_range(self, asked: list[Followed], cuts: "list[asyncio.Task[bool]]") -> None:
         """Ask where the leader's logs end, and if need be where they start; act on it."""
+        # Not for one that began another leader epoch while others were appended.
+        asked = [each for each in asked if each.fetcher is self]
         for followed in asked:
             followed.follower.work()
             self._session.forget(followed.key)

@@ -1,6 +1,7 @@
 """A partition that this node follows, what its fetcher needs, and where its leader's log is."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -22,6 +23,8 @@ from headrace.wire.schema import Message
 
 LIST_OFFSETS_VERSION_MIN: Final = 4
 """The first one that has leader epochs."""
+
+logger = logging.getLogger(__name__)
 
 
 class Line(Protocol):
@@ -91,6 +94,9 @@ async def list_offsets(
         topics = response.topics
     except HeadraceError as error:
         missing = Pause(ErrorCode.NETWORK_EXCEPTION, str(error))
+    except Exception as error:  # whatever it is: nobody else asks for these partitions again
+        logger.exception("node %s was not asked where its logs are", leader)
+        missing = Pause(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
     for topic in topics:
         for row in topic.partitions:
             followed = by_name.pop(

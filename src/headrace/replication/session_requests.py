@@ -10,7 +10,7 @@ that changed, and a request about nothing new costs nothing, however many partit
 Pure: this keeps names only; `fetchers` fills in the rest.
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -59,9 +59,13 @@ class SessionRequests(Generic[K]):
             del self._named[key]
             self._forgotten[key] = None
 
+    def upcoming(self, names_max: int) -> Iterator[K]:
+        """Iterate over what the next request names."""
+        return islice(self._unnamed, names_max)
+
     def next(self, names_max: int) -> tuple[Collection[K], Collection[K]]:
         """Return what the next request names and what it forgets; the former at most so many."""
-        named = list(islice(self._unnamed, names_max))
+        named = list(self.upcoming(names_max))
         for key in named:
             del self._unnamed[key]
         self._named.update(dict.fromkeys(named))

@@ -7,7 +7,6 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
-from headrace.client.errors import NotReachable
 from headrace.config import LiveSettings, load_settings
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
@@ -148,7 +147,7 @@ class Leader:
         self.positions: dict[int, FetchPartition] = {}
         self.session_id, self.session_epoch = 0, 0
         self.grants_sessions = True
-        self.failures: list[NotReachable] = []
+        self.failures: list[Exception] = []
         """What the next requests fail with."""
         self.before_answer: list[Callable[[], Awaitable[None]]] = []
         """Called, each once, when a response with rows is ready."""
@@ -180,7 +179,7 @@ class Leader:
                 self.positions[asked.partition] = asked
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
-                del self.positions[index]
+                self.positions.pop(index, None)
         rows: list[PartitionData] = []
         waited_ms = 0
         while not rows:
@@ -191,6 +190,9 @@ class Leader:
             if not rows:
                 await asyncio.sleep(0.01)
                 waited_ms += 10
+        for row in rows:
+            if row.error_code:  # it leaves the session with its error
+                del self.positions[row.partition_index]
         if rows and self.before_answer:
             await self.before_answer.pop(0)()
         topics = [FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)] if rows else []

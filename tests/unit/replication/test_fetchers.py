@@ -721,3 +721,80 @@ def test_a_partition_without_a_leader_or_led_here_is_not_fetched() -> None:
         await node.fetchers.stop()
 
     in_virtual_time(main())
+
+
+def test_a_leader_epoch_that_begins_while_others_are_appended_is_followed_after_out_of_range(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The row that was out of range is of the former epoch: it must not stop the next one."""
+    monkeypatch.setattr(fetcher, "TURN_OFFSETS", 1)
+    monkeypatch.setattr("headrace.log.replicating.PART_BATCHES_MAX", 1)
+
+    async def main() -> None:
+        node = Node()
+        append(node.log(0), b"old")
+        led = node.leader.lead(0)
+        led.append(*(b"%d" % number for number in range(10)))
+        delete_records(led.log, 6)
+        node.leader.lead(1).append(*(b"%d" % number for number in range(50)))
+        for index in range(2):
+            node.follow(index=index)
+        while node.log(1).end_offset < 3:
+            await asyncio.sleep(0)
+        led.begin(1)
+        node.follow(index=0)
+        await until(lambda: node.log(0).end_offset == 10)
+        await node.fetchers.stop()
+
+    in_virtual_time(main())
+
+
+@pytest.mark.parametrize("reason", ["another leader", "damage behind it"])
+def test_what_was_appended_before_something_happened_is_synced_before_it_is_told(
+    reason: str,
+) -> None:
+    async def main() -> None:
+        node = Node(LogSettings(flush_messages=1))
+        led = node.leader.lead()
+        node.follow()
+        await until(lambda: len(node.leader.fetches) > 1)
+        gate = loop().gate = asyncio.Event()
+        if reason == "damage behind it":
+            led.append(b"a")
+            append(led.log, b"b", leader_epoch=9)
+        else:
+            led.append(b"a")
+        await until(lambda: node.log().end_offset == 1)
+        if reason == "another leader":
+            led = node.peers.leaders[B].lead()
+            append(led.log, b"a")
+            led.begin(1)
+            led.fetched_offset = 0
+            node.follow(B)
+        await asyncio.sleep(3)
+        assert led.fetched_offset == 0
+        gate.set()
+        await until(lambda: led.fetched_offset == 1)
+        assert node.log().recovery_point == 1
+        await node.fetchers.stop()
+
+    in_virtual_time(main())
+
+
+def test_a_question_for_the_range_of_a_log_that_fails_in_any_way_is_asked_again() -> None:
+    async def main() -> None:
+        node = Node()
+        append(node.log(), b"old")
+        led = node.leader.lead()
+        led.append(*(b"%d" % number for number in range(10)))
+        delete_records(led.log, 6)
+
+        async def fail_next() -> None:
+            node.leader.failures.append(RuntimeError("nobody thought of that"))
+
+        node.leader.before_answer.append(fail_next)
+        node.follow()
+        await until(lambda: node.log().end_offset == 10)
+        await node.fetchers.stop()
+
+    in_virtual_time(main())
