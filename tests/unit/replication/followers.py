@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -190,9 +191,8 @@ class Leader:
             if not rows:
                 await asyncio.sleep(0.01)
                 waited_ms += 10
-        for row in rows:
-            if row.error_code:  # it leaves the session with its error
-                del self.positions[row.partition_index]
+        for row in filter(attrgetter("error_code"), rows):  # it leaves the session with its error
+            del self.positions[row.partition_index]
         if rows and self.before_answer:
             await self.before_answer.pop(0)()
         topics = [FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)] if rows else []
