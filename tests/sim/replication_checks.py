@@ -18,6 +18,12 @@ import pytest
 from headrace.client import TopicPartition
 from headrace.ids import TopicId, TopicName
 from headrace.log.log import Log
+from headrace.metadata.events import (
+    LeaderChanged,
+    PartitionsAdded,
+    ReplicasChanged,
+    TopicCreated,
+)
 from headrace.metadata.quorum import _ImageMachine
 from headrace.metadata.state import NO_LEADER
 from headrace.metadata.state import Partition as Row
@@ -196,7 +202,11 @@ class ReplicationChecks(ClusterChecks):
             return
         self._rows_at = index
         image = machine.image
-        names = {event.name for event in machine.applier.outcome(index).events if _has_name(event)}
+        names = {
+            event.name
+            for event in machine.applier.outcome(index).events
+            if isinstance(event, LeaderChanged | ReplicasChanged | TopicCreated | PartitionsAdded)
+        }
         for name in sorted(names):
             topic = image.topic(TopicName(name))
             if topic is None:
@@ -395,10 +405,6 @@ def _epochs_from(log: Log, offset: int) -> list[tuple[int, int]]:
 def _describe(name: str, number: int, row: Row) -> str:
     epochs = f"{row.leader_epoch}/{row.partition_epoch}"
     return f"{name}-{number} leader {row.leader} epoch {epochs} isr {row.isr} elr {row.elr}"
-
-
-def _has_name(event: object) -> bool:
-    return hasattr(event, "name") and hasattr(event, "topic_id")
 
 
 @contextmanager

@@ -107,11 +107,10 @@ class RawProducer:
         sequence = self._sequences.get(partition, 0)
         until = world.simulation.now + TRIES_SECONDS
         while world.simulation.now < until:
+            code, offset = int(ErrorCode.LEADER_NOT_AVAILABLE), -1
             try:
                 machine = await self._leader(partition)
-                if machine is None:
-                    code, offset = ErrorCode.LEADER_NOT_AVAILABLE, -1
-                else:
+                if machine is not None:
                     code, offset = await self._produce(machine, partition, values, sequence)
             except NotReachable:
                 code, offset = ErrorCode.NETWORK_EXCEPTION, -1

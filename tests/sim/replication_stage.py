@@ -12,7 +12,7 @@ Everything that `replication_checks` watches holds here, too.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from headrace.client import Address, ClientSettings
@@ -78,14 +78,14 @@ FACTS: Final = {
 class Stage:
     """Hosts with nodes, and a client that sends single requests."""
 
-    def __init__(self, seed: int = 1, **settings: str) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, seed: int = 1) -> None:
         self.simulation = Simulation(seed)
         self.checks = ReplicationChecks(self.simulation)
         self.checks.applied_by = self._applied_by
         self.client = self.simulation.host("10.0.1.1")
         self.settings = {
             **FACTS,
-            **{name.replace("_", "."): text for name, text in settings.items()},
+            **{name.replace("_", "."): text for name, text in (settings or {}).items()},
         }
         self.nodes: dict[int, Node] = {}
         self._seeds: tuple[int, ...] = ()

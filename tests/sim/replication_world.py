@@ -432,9 +432,8 @@ class World(cluster_world.World):
         host, checks = self.clients[0], self.checks
         names = [name for name in self.topics if name != COPIES]
         records = await host.run(self._until_read(names, read_committed=False))
-        committed = await host.run(self._until_read([ORDERS, PAIRS], read_committed=True))
         checks.check_records(records, set(names))
-        checks.check_transactions(committed)
+        committed = await self._until_decided()
         until = self.simulation.now + DELIVERY_SECONDS_MAX
         while missing := await self._find_missing(records, committed):
             expect(self.simulation.now < until, f"never delivered: {missing}")
@@ -448,6 +447,21 @@ class World(cluster_world.World):
         await self._wait_for_equal_images()
         await self._until_equal()
         await host.run(self._check_groups())
+
+    async def _until_decided(self) -> Any:
+        """Return committed records when the last transactions have their markers everywhere."""
+        until = self.simulation.now + EQUAL_SECONDS_MAX
+        while True:
+            read = self._until_read([ORDERS, PAIRS], read_committed=True)
+            committed = await self.clients[0].run(read)
+            try:
+                self.checks.check_transactions(committed)
+            except Violation:
+                if self.simulation.now > until:
+                    raise
+                await asyncio.sleep(0.2)
+            else:
+                return committed
 
     async def _until_read(self, names: list[str], *, read_committed: bool) -> Any:
         read = replication_clients.read_all

@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 
 from tests.sim.node_checks import Violation
+from tests.sim.replication_scenarios import Coordinators, Leaders
 from tests.sim.replication_world import World
 
 SEEDS_MAX = 1000
@@ -32,8 +33,8 @@ def play(seed: int, scenario: type[World] = World) -> World:
         world.run()
     except Exception as error:
         last = "\n".join(world.trace[-40:])
-        file = "test_replication.py" if scenario is World else "test_replication_scenarios.py"
-        replay = f"pytest tests/sim/{file} -k 'promise' --seed {seed}"
+        test = "storm" if scenario is World else scenario.__name__
+        replay = f"pytest tests/sim/test_replication.py -k {test} --seed {seed}"
         raise Violation(f"seed {seed}: {error!r}\n{last}\nreplay: {replay}") from error
     finally:
         logging.disable(logging.NOTSET)
@@ -46,6 +47,28 @@ def test_a_storm_takes_nothing_that_was_promised(replication_seeds: range) -> No
     for seed in replication_seeds:
         seen += play(seed).checks.seen
     print(f"{len(replication_seeds)} seeds: {dict(seen)}")
+    count = len(replication_seeds)
+    if count >= 50:  # else luck may have it that little happens
+        assert seen["acknowledged"] > 10 * count
+        assert min(seen["read"], seen["commits of batches"]) > 10 * count
+        assert min(seen["elections"], seen["ISR shrinks"], seen["ISR expansions"]) > 3 * count
+        assert min(seen["power losses"], seen["kills"], seen["stops"]) > count / 5
+        assert min(seen["elections from the ELR"], seen["refused"], seen["full disks"]) > 0
+        assert min(seen["committed"], seen["aborted"], seen["copied"], seen["accepted"]) > 0
+
+
+@pytest.mark.parametrize("scenario", [Coordinators, Leaders])
+@pytest.mark.timeout(3600)
+def test_a_cluster_keeps_its_promises(scenario: type[World], replication_seeds: range) -> None:
+    for seed in replication_seeds[: max(1, len(replication_seeds) // 10)]:
+        play(seed, scenario)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(7200)
+def test_many_storms_take_nothing_that_was_promised(replication_seeds: range) -> None:
+    for seed in range(len(replication_seeds), SEEDS_MAX):
+        play(seed)
 
 
 def test_the_same_seed_plays_the_same_in_another_process() -> None:

@@ -1,34 +1,59 @@
 """Bugs planted into replication, each of which the simulation must notice.
 
-Each takes one rule away that replicated partitions rest on: the traps in which Kafka and others lost
-records, or stood still. The names of Kafka's issues are with them.
+Each takes one rule away that replicated partitions rest on: the traps in which Kafka and others
+lost records, or stood still. The names of Kafka's issues are with them. Where several rules stand
+behind each other, so that whole nodes stay right without the one, a test of its part notices.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from headrace.api.produce_pending import Wait
 from headrace.cluster import registrar
+from headrace.coordinator import loading, shard
+from headrace.coordinator.journal import Leadership
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
+from headrace.log import replicating
+from headrace.log.epochs import LeaderEpochs
+from headrace.log.producers import ProducerStates
+from headrace.log.truncating import begin_truncation
 from headrace.metadata.applier import Outcome
-from headrace.replication import elections, isr_changes
+from headrace.replication import elections, fetcher, isr_changes
+from headrace.replication.fetchers import Fetchers
+from headrace.replication.following import AskLatest, Follower, Pause, Restart
 from headrace.replication.in_sync import BrokerEpochs, InSync, IsrChange
 from headrace.replication.partition import Partition
 from headrace.replication.replica_reading import ReplicaReader
 from headrace.replication.replica_sessions import FollowedPartition, ReplicaSession
 from headrace.testing.simulation import SimulationFailure
+from headrace.txn import ending
+from headrace.txn.marker_sending import MarkerSender
 from tests.sim import test_replication_scenarios as scenes
 from tests.sim.node_checks import Violation
+from tests.sim.replication_scenarios import Coordinators
 from tests.sim.replication_world import World
 from tests.sim.test_replication import play
+from tests.unit.coordinator import test_shard_leadership as shards
+from tests.unit.log import test_replicated_producers as producers
+from tests.unit.replication import test_fetchers as fetchers
+from tests.unit.txn import test_ending as endings
 
 SEEDS_MAX = 25
 PLANNERS = (registrar,)
 Patch = pytest.MonkeyPatch
-NOTICED = (Violation, SimulationFailure, AssertionError, pytest.fail.Exception)
+Failed = pytest.fail.Exception
+NOTICED = (
+    Violation,
+    SimulationFailure,
+    AssertionError,
+    TimeoutError,
+    KafkaError,
+    pytest.fail.Exception,
+)
 
 
 # What followers say (traps 2 and 11)
@@ -226,7 +251,168 @@ def trust_who_did_not_stop_cleanly(patch: Patch) -> None:
         patch.setattr(module, "plan_registration", plan_registration)
 
 
+# Followers (traps 1, 7 and 8)
+
+
+def truncate_to_the_high_watermark(patch: Patch) -> None:
+    """KIP-101."""
+
+    def begin_cut(self: Fetchers, partition: Partition) -> Any:
+        log = partition.log
+        cut = begin_truncation(log, max(log.high_watermark, log.start_offset))
+        return None if cut is None else self._cuts.start(partition, cut)
+
+    patch.setattr(Fetchers, "_begin_cut", begin_cut)
+
+
+def take_batches_of_later_epochs(patch: Patch) -> None:
+    """KAFKA-18723."""
+    real = replicating.append_part
+
+    def append_part(log: Any, chunk: memoryview, begin: int, **named: Any) -> int:
+        return real(log, chunk, begin, **{**named, "epoch_max": 2**31 - 1})
+
+    patch.setattr(fetcher, "append_part", append_part)
+
+
+def keep_epochs_beyond_the_end(patch: Patch) -> None:
+    """KAFKA-10706."""
+    patch.setattr(LeaderEpochs, "truncate_from_end", lambda self, end_offset: False)
+
+
+def forget_the_epoch_after_an_empty_answer(patch: Patch) -> None:
+    """KAFKA-15510."""
+    real = Follower.ask
+
+    def ask(self: Follower, log: Any) -> Any:
+        self.asked = real(self, log)._replace(last_epoch=-1)
+        return self.asked
+
+    patch.setattr(Follower, "ask", ask)
+
+
+def append_only_at_the_start_of_a_batch(patch: Patch) -> None:
+    """KAFKA-6975."""
+    patch.setattr(fetcher, "begin_for", lambda log, chunk: None)
+
+
+def give_up_out_of_range(patch: Patch) -> None:
+    """KAFKA-7414."""
+    _on_out_of_range(patch, lambda log: Pause(ErrorCode.OFFSET_OUT_OF_RANGE, "it is out of range"))
+
+
+def empty_the_log_without_asking(patch: Patch) -> None:
+    """KAFKA-2143."""
+    _on_out_of_range(patch, lambda log: Restart(0))
+
+
+def _on_out_of_range(patch: Patch, decide: Callable[[Any], Any]) -> None:
+    real = Follower.on_row
+
+    def on_row(self: Follower, row: Any, log: Any) -> Any:
+        step = real(self, row, log)
+        return decide(log) if isinstance(step, AskLatest) else step
+
+    patch.setattr(Follower, "on_row", on_row)
+
+
+# Coordinators (traps 9 and 10)
+
+
+def answer_by_the_high_watermark_of_others(patch: Patch) -> None:
+    """KAFKA-20634."""
+    patch.setattr(Leadership, "__call__", lambda self: True)
+
+
+def load_on_without_leading(patch: Patch) -> None:
+    """KAFKA-16030."""
+    real = loading.replay_log
+
+    async def replay_log(log: Any, machine: Any, types: Any, is_leading: Any) -> Any:
+        return await real(log, machine, types)
+
+    patch.setattr(shard, "replay_log", replay_log)
+
+
+def complete_whatever_came_meanwhile(patch: Patch) -> None:
+    """KAFKA-16352."""
+    patch.setattr(ending, "is_to_complete", lambda transaction, completion: True)
+
+
+def look_leaders_up_once(patch: Patch) -> None:
+    """Bring markers to who led when the first one was sent."""
+    real = MarkerSender._leader
+    known: dict[Any, Any] = {}
+
+    def leader(self: MarkerSender, place: Any) -> Any:
+        found = known.get((self._node_id, place))
+        if found is None:
+            found = real(self, place)
+            if not isinstance(found, KafkaError):
+                known[self._node_id, place] = found
+        return found
+
+    patch.setattr(MarkerSender, "_leader", leader)
+
+
+def refuse_a_marker_that_comes_again(patch: Patch) -> None:
+    """KAFKA-19999."""
+    real = ProducerStates.check_marker
+
+    def check_marker(self: ProducerStates, header: Any, control: Any, version: int) -> None:
+        real(self, header, control, version)
+        state = self._states.get(header.producer_id)
+        if state is not None and header.producer_epoch == state.epoch and version >= 2:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "it was there before")
+
+    patch.setattr(ProducerStates, "check_marker", check_marker)
+
+
 BUGS: list[tuple[Callable[[Patch], None], Callable[[], object] | tuple[type[World], int]]] = [
+    (
+        truncate_to_the_high_watermark,
+        scenes.test_a_follower_that_hears_of_another_leader_keeps_what_is_committed,
+    ),
+    (
+        keep_epochs_beyond_the_end,
+        fetchers.test_an_epoch_that_this_node_began_without_a_record_goes_when_it_follows,
+    ),
+    (take_batches_of_later_epochs, fetchers.test_a_batch_of_a_later_epoch_is_not_taken),
+    (
+        forget_the_epoch_after_an_empty_answer,
+        scenes.test_an_empty_answer_does_not_make_a_follower_forget_its_epoch,
+    ),
+    (
+        append_only_at_the_start_of_a_batch,
+        scenes.test_a_follower_whose_records_were_deleted_meanwhile_begins_anew,
+    ),
+    (
+        give_up_out_of_range,
+        scenes.test_a_follower_whose_records_were_deleted_meanwhile_begins_anew,
+    ),
+    (
+        empty_the_log_without_asking,
+        fetchers.test_out_of_range_asks_for_both_ends_before_the_log_is_emptied,
+    ),
+    (
+        answer_followers_for_every_high_watermark,
+        scenes.test_followers_fetch_once_for_each_record_not_for_its_high_watermark,
+    ),
+    (
+        read_every_partition_at_each_fetch,
+        scenes.test_partitions_to_which_nothing_happens_are_not_read,
+    ),
+    (
+        answer_by_the_high_watermark_of_others,
+        partial(shards.test_a_watermark_of_another_epoch_does_not_answer, leads_again=True),
+    ),
+    (load_on_without_leading, shards.test_a_load_stops_when_the_leadership_goes),
+    (
+        complete_whatever_came_meanwhile,
+        endings.test_a_completion_that_comes_twice_changes_nothing,
+    ),
+    (look_leaders_up_once, (Coordinators, 1)),
+    (refuse_a_marker_that_comes_again, producers.test_a_marker_that_was_replicated_may_come_again),
     (
         note_a_position_that_diverges,
         scenes.test_a_follower_that_lies_about_its_offset_commits_nothing,

@@ -1,18 +1,20 @@
 """Replicated partitions on bad days: what a user notices of each, on whole nodes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
+from headrace.api.fetch_replica import ReplicaFetch
 from headrace.client import NotReachable, Producer
 from headrace.cluster.cluster import Cluster
 from headrace.cluster.joining import CannotJoin
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId
 from headrace.raft.errors import RaftStopped
+from headrace.replication.replica_reading import ReplicaReader
 from headrace.testing.disk import SimulatedDisk
 from headrace.testing.hosts import Crashed
 from tests.sim.replication_clients import SETTINGS
@@ -29,7 +31,7 @@ NOT_NOW = REFUSED | {
 
 
 def play(scene: Callable[[Stage], Awaitable[None]], **settings: str) -> Stage:
-    stage = Stage(**settings)
+    stage = Stage(settings)
     stage.run(scene)
     return stage
 
@@ -274,6 +276,55 @@ def test_an_empty_answer_does_not_make_a_follower_forget_its_epoch() -> None:
         stage.compare(ORDERS)
 
     play(scene)
+
+
+# What it costs
+
+
+def test_followers_fetch_once_for_each_record_not_for_its_high_watermark() -> None:
+    count = 30
+
+    async def scene(stage: Stage) -> None:
+        await begin(stage)
+        with counting(ReplicaFetch, "begin") as calls:
+            for number in range(count):
+                await stage.produce(1, ORDERS, b"%d" % number)
+        assert len(calls) < 2 * count * 1.5
+
+    play(scene)
+
+
+def test_partitions_to_which_nothing_happens_are_not_read() -> None:
+    count = 20
+
+    async def scene(stage: Stage) -> None:
+        await stage.start_all(1, 2, 3)
+        await stage.create(ORDERS, *[(1, 2, 3)] * 40)
+        await stage.produce(1, ORDERS, b"first")
+        await asyncio.sleep(1)
+        with counting(ReplicaReader, "_read_one") as calls:
+            for number in range(count):
+                await stage.produce(1, ORDERS, b"%d" % number)
+        assert len(calls) < 2 * count * 4
+
+    play(scene)
+
+
+@contextmanager
+def counting(owner: type, name: str) -> Iterator[list[str]]:
+    """Count the calls of a method."""
+    calls: list[str] = []
+    real = getattr(owner, name)
+
+    def call(*arguments: Any) -> Any:
+        calls.append(name)
+        return real(*arguments)
+
+    setattr(owner, name, call)
+    try:
+        yield calls
+    finally:
+        setattr(owner, name, real)
 
 
 # Those who lie
