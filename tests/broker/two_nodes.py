@@ -67,6 +67,10 @@ class TwoNodes:
                 "log.dirs": str(self._data / str(node_id)),
                 "node.id": str(node_id),
                 "listeners": "PLAINTEXT://127.0.0.1:0",
+                # Internal topics stay where a test puts them.
+                "offsets.topic.replication.factor": "1",
+                "transaction.state.log.replication.factor": "1",
+                "share.coordinator.state.topic.replication.factor": "1",
                 "headrace.seeds": self._seed,
                 "headrace.loop.stall.warn.ms": "0",
                 **self._settings,
