@@ -8,6 +8,7 @@ with ProcessCluster(folder) as cluster:
 """
 
 import asyncio
+import random
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,9 @@ M = TypeVar("M", bound=Message)
 
 DEADLINE_SECONDS = 60
 POLL_SECONDS = 0.01
+PORTS = (12_000, 32_000)
+_CHANCE = random.SystemRandom()
+"""Not the one with a seed: tests that run beside each other would choose the same ports."""
 QUICK = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
@@ -291,9 +295,17 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
 
 
 def free_port() -> int:
-    """Return a port that is free for TCP and UDP just now."""
-    with socket.socket() as found, socket.socket(type=socket.SOCK_DGRAM) as also:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        also.bind(("127.0.0.1", port))
-        return port
+    """Return a port that is free for TCP and UDP just now.
+
+    It is below those that the kernel gives to connections, one of which could take it while the
+    node that it is for is down.
+    """
+    while True:
+        port = _CHANCE.randrange(*PORTS)
+        with socket.socket() as found, socket.socket(type=socket.SOCK_DGRAM) as also:
+            try:
+                found.bind(("127.0.0.1", port))
+                also.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

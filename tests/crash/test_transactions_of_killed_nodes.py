@@ -1,13 +1,13 @@
 """Transactions over three nodes while each is killed in turn: all of a transaction, or nothing."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
 
 from headrace.client import Admin, Consumer, Producer, TransactionAborted
 from tests.headrace_process import HeadraceProcess
+from tests.process_cluster import free_port
 
 PARTITIONS = 6
 SETTINGS = {
@@ -18,13 +18,6 @@ SETTINGS = {
     "broker.heartbeat.interval.ms": "200",
 }
 SECONDS_MAX = 110
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def start(folder: Path, number: int, ports: dict[int, tuple[int, int]]) -> HeadraceProcess:
