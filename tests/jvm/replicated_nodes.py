@@ -1,16 +1,18 @@
 """Three processes with three copies of everything, for Kafka's own programs."""
 
-from collections.abc import Iterator
+import re
+import urllib.request
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace.wire.messages.metadata_request import MetadataRequest
-from headrace.wire.messages.metadata_response import MetadataResponse
+from headrace.wire.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from tests.clients.conftest import QUICK_GROUPS
 from tests.jvm.kafka_tools import TOOLS, TOPICS, run_well
-from tests.process_cluster import ProcessCluster, free_port, wait_for
+from tests.process_cluster import ProcessCluster, wait_for
 
 NODES = (1, 2, 3)
 SETTINGS = {
@@ -21,6 +23,7 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.num.partitions": "1",
     "auto.leader.rebalance.enable": "false",
+    "http.listen": "127.0.0.1:0",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 
@@ -38,11 +41,7 @@ class ReplicatedNodes(ProcessCluster):
     """A cluster whose nodes are in racks of their own, with metrics."""
 
     def __init__(self, folder: Path) -> None:
-        self.http = {number: f"127.0.0.1:{free_port()}" for number in NODES}
-        own = {
-            number: {"broker.rack": rack_of(number), "http.listen": address}
-            for number, address in self.http.items()
-        }
+        own = {number: {"broker.rack": rack_of(number)} for number in NODES}
         super().__init__(folder, SETTINGS, own=own)
 
     @property
@@ -100,27 +99,49 @@ class ReplicatedNodes(ProcessCluster):
         rows = (line.split(":") for line in lines if line)
         return {int(partition): int(offset) for _, partition, offset in rows}
 
+    def bytes_out(self, topic: str) -> dict[int, float]:
+        """Return what each node sent of a topic to consumers, by its metrics."""
+        found: dict[int, float] = {}
+        name = re.compile(
+            rf'^headrace_topic_bytes_out_total{{topic="{topic}"}} (\S+)', re.MULTILINE
+        )
+        for number, node in self.nodes.items():
+            port = re.findall(r"http on port (\d+)", node.output.read_text())[0]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+                row = name.search(response.read().decode())
+            found[number] = float(row[1]) if row else 0
+        return found
+
     def stop(self, number: int) -> None:
         assert self.nodes.pop(number).stop() == 0
+
+    def do_agree(self, numbers: Iterable[int]) -> bool:
+        """Tell whether these nodes say the same of every topic."""
+        views = [self._topics(number) for number in numbers]
+        return views[0] is not None and all(view == views[0] for view in views)
 
     def wait_until_in_sync(self) -> None:
         """Return when all nodes run and agree, and every replica is in its ISR."""
 
         def are_all() -> bool:
-            try:
-                views = [
-                    self.ask(number, MetadataRequest(topics=None), MetadataResponse).topics
-                    for number in NODES
-                ]
-            except HeadraceError:
-                return False
-            return views.count(views[0]) == len(views) and all(
-                row.leader_id >= 0 and set(row.isr_nodes) == set(row.replica_nodes)
-                for topic in views[0]
-                for row in topic.partitions
+            topics = self._topics(NODES[0])
+            return (
+                topics is not None
+                and all(
+                    row.leader_id >= 0 and set(row.isr_nodes) == set(row.replica_nodes)
+                    for topic in topics
+                    for row in topic.partitions
+                )
+                and self.do_agree(NODES)
             )
 
         wait_for(are_all, "all replicas to be in sync")
+
+    def _topics(self, number: int) -> list[MetadataResponseTopic] | None:
+        try:
+            return self.ask(number, MetadataRequest(topics=None), MetadataResponse).topics
+        except HeadraceError:
+            return None
 
 
 def rack_of(number: int) -> str:

@@ -1,8 +1,6 @@
 """Kafka's own programs on partitions with three copies, also while their leaders are killed."""
 
 import json
-import re
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -30,6 +28,7 @@ ELECTION = f"{TOOLS}.LeaderElectionCommand"
 REASSIGN = f"{TOOLS}.reassign.ReassignPartitionsCommand"
 THREE = ("--partitions", "3", "--replication-factor", "3")
 RECORDS = 300
+LONG = (pytest.mark.exhaustive, pytest.mark.timeout(3600))
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +49,7 @@ def test_a_topic_shows_leaders_isr_and_elr_while_a_node_is_stopped(
 ) -> None:
     cluster.create("two-of-three", *THREE)
     cluster.create("all-of-three", *THREE, "--config", "min.insync.replicas=3")
+    cluster.wait_until_in_sync()  # and all nodes know the topics
     rows = cluster.describe("--topic", "two-of-three")
     assert sorted(index for _, index in rows) == [0, 1, 2]
     for row in rows.values():
@@ -60,6 +60,7 @@ def test_a_topic_shows_leaders_isr_and_elr_while_a_node_is_stopped(
     gone = 2
     others = set(NODES) - {gone}
     cluster.stop(gone)
+    wait_for(lambda: cluster.do_agree(others), "those who are left to agree")
     missing = cluster.describe("--under-replicated-partitions")
     for (topic, _), row in missing.items():
         assert row.isr == set(row.replicas) & others
@@ -78,6 +79,7 @@ def test_a_topic_shows_leaders_isr_and_elr_while_a_node_is_stopped(
         "Successfully completed leader election"
         in run_well(ELECTION, *cluster.where, *all_of_them).stdout
     )
+    cluster.wait_until_in_sync()
     for row in cluster.describe().values():
         assert row.leader == str(row.replicas[0])
 
@@ -96,7 +98,7 @@ def test_an_unclean_election_gives_up_what_the_new_leader_lacks(cluster: Replica
     preferred = run_tool(ELECTION, *cluster.where, "--election-type", "preferred", *partition)
     assert preferred.status != 0
     run_well(ELECTION, *cluster.where, "--election-type", "unclean", *partition)
-    assert cluster.leader(topic) == lacks
+    wait_for(lambda: cluster.leader(topic) == lacks, "the one that lacks records to lead")
     cluster.write(topic, range(20, 25))
     cluster.start([leads])
     cluster.wait_until_in_sync()
@@ -104,7 +106,7 @@ def test_an_unclean_election_gives_up_what_the_new_leader_lacks(cluster: Replica
     assert cluster.read(topic, 15) == kept
     assert cluster.end_offsets(topic) == {0: 15}
     run_well(ELECTION, *cluster.where, "--election-type", "preferred", *partition)
-    assert cluster.leader(topic) == leads
+    wait_for(lambda: cluster.leader(topic) == leads, "the preferred leader to lead")
     assert cluster.read(topic, 15) == kept
     assert_copies_are_the_same(cluster, topic, 0, (leads, lacks))
 
@@ -129,6 +131,7 @@ def test_a_replica_moves_to_another_node(cluster: ReplicatedNodes, tmp_path: Pat
         return f"{topic}-0 is completed" in reassign(cluster, plan, topic, [2, 3], "--verify")
 
     wait_for(is_done, "the move")
+    cluster.wait_until_in_sync()
     row = cluster.describe("--topic", topic)[topic, 0]
     assert (row.leader, row.replicas, row.isr) == ("2", (2, 3), {2, 3})
     assert_copies_are_the_same(cluster, topic, 0, (2, 3))
@@ -148,6 +151,7 @@ def test_a_move_that_cannot_end_is_cancelled(cluster: ReplicatedNodes, tmp_path:
     body = AlterPartitionReassignmentsRequest(topics=[wanted], timeout_ms=30_000)
     response = cluster.ask(1, body, AlterPartitionReassignmentsResponse)
     assert (response.error_code, response.responses[0].partitions[0].error_code) == (0, 0)
+    wait_for(lambda: cluster.do_agree((1, 2)), "those who are left to agree")
     verified = reassign(cluster, plan, topic, [1, 3], "--verify")
     assert f"{topic}-0 is still in progress" in verified
     listed = run_well(REASSIGN, *cluster.where, "--list").stdout
@@ -155,6 +159,7 @@ def test_a_move_that_cannot_end_is_cancelled(cluster: ReplicatedNodes, tmp_path:
     # Throttles are cleared at each node, also at the one that is gone.
     cancelled = reassign(cluster, plan, topic, [1, 3], "--cancel", "--preserve-throttles")
     assert f"Successfully cancelled partition reassignment for: {topic}-0" in cancelled
+    wait_for(lambda: cluster.do_agree((1, 2)), "those who are left to agree")
     assert "No partition reassignments found" in run_well(REASSIGN, *cluster.where, "--list").stdout
     row = cluster.describe("--topic", topic)[topic, 0]
     assert (row.leader, row.replicas, row.isr) == ("1", (1, 2), {1, 2})
@@ -177,7 +182,7 @@ def test_copies_are_the_same_by_every_tool(cluster: ReplicatedNodes) -> None:
     assert_verification_finds_no_lag(cluster, topic)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(30, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("kills", [1, pytest.param(30, marks=LONG)])
 def test_what_the_verifiable_producer_was_acknowledged_survives_killed_leaders(
     cluster: ReplicatedNodes, tmp_path: Path, kills: int
 ) -> None:
@@ -239,7 +244,7 @@ def assert_is_all_there(
         assert all(one < other for one, other in pairwise(each))
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=LONG)])
 def test_the_copier_copies_each_record_once_though_its_coordinator_is_killed(
     cluster: ReplicatedNodes, kills: int
 ) -> None:
@@ -279,26 +284,15 @@ def test_the_copier_copies_each_record_once_though_its_coordinator_is_killed(
     assert_copies_are_the_same(cluster, target, 0)  # the copier keeps the partition
 
 
-def bytes_out(cluster: ReplicatedNodes, topic: str) -> dict[int, float]:
-    """Return what each node sent of a topic to consumers, by its metrics."""
-    found: dict[int, float] = {}
-    for number, address in cluster.http.items():
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
-            text = response.read().decode()
-        row = re.search(rf'^headrace_topic_bytes_out_total{{topic="{topic}"}} (\S+)', text, re.M)
-        found[number] = float(row[1]) if row else 0
-    return found
-
-
 def test_a_consumer_reads_from_the_replica_in_its_rack(cluster: ReplicatedNodes) -> None:
     topic, leader = "racks", 1
     cluster.create(topic, "--replica-assignment", "1:2:3")
     numbers = [str(number) for number in range(RECORDS)]
     cluster.write(topic, range(RECORDS))
-    before = bytes_out(cluster, topic)
+    before = cluster.bytes_out(topic)
     for number in (2, 3, leader):
         rack = ("--command-property", f"client.rack={rack_of(number)}")
         assert cluster.read(topic, RECORDS, *rack) == numbers
-        after = bytes_out(cluster, topic)
+        after = cluster.bytes_out(topic)
         assert [each for each in NODES if after[each] > before[each]] == [number]
         before = after
