@@ -80,11 +80,12 @@ class Parts:
         def the_broker() -> Broker:
             return parts.broker
 
+        turns = Turns()
         isr_changes = IsrChanges(
-            image, quorum, lambda: live[config.REPLICA_LAG_TIME_MAX_MS], counters
+            image, quorum, lambda: live[config.REPLICA_LAG_TIME_MAX_MS], counters, turns
         )
         replicas = Replicas(node_id, folder, image, topic_settings, counters, around=isr_changes)
-        inflating, turns = Inflating(live[config.INFLATING_THREADS]), Turns()
+        inflating = Inflating(live[config.INFLATING_THREADS])
         groups = group_coordinator(live, image, clock)
         peers = BrokerPeers(live.at_start, image)
         markers = MarkerWriter(replicas, groups, clock)

@@ -15,6 +15,7 @@ from headrace.errors import KafkaError
 from headrace.ids import BrokerId
 from headrace.loop.counters import Counters
 from headrace.loop.tasks import Tasks
+from headrace.loop.turns import Turns
 from headrace.metadata.applier import Outcome
 from headrace.metadata.ddl import ChangePartition, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, Entry
@@ -48,7 +49,10 @@ class IsrChanges:
         quorum: Quorum,
         lag_ms_max: Callable[[], int],
         counters: Counters,
+        turns: Turns | None = None,
     ) -> None:
+        """`turns` is where the node does what would be too much for one turn of the loop."""
+        self.soon = (turns or Turns()).soon
         self._image_of = image_of
         self._quorum = quorum
         self._lag_ms_max = lag_ms_max

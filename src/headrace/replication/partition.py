@@ -7,6 +7,8 @@ change with plain calls: no task, no future.
 
 import asyncio
 import logging
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from headrace.errors import ErrorCode, KafkaError
@@ -15,6 +17,7 @@ from headrace.log.cutting import delete_records
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.log import Appended, Log
 from headrace.loop.counters import TopicCounters
+from headrace.loop.turns import ANSWER_COST
 from headrace.metadata.state import NO_LEADER
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.records.header import CONTROL_BIT, FLAGS_AT, BatchHeader
@@ -24,6 +27,8 @@ from headrace.replication.in_sync import InSync, IsrChange, Position
 ANY_LEADER_EPOCH: Final = -1
 ANY_BYTES: Final = 2**62
 """As much as any reader waits for."""
+TOLD_AT_ONCE: Final = 16
+"""How many produces hear of progress in the same turn of the loop; each may send a response."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +73,9 @@ class Surroundings(Protocol):
 
     def propose(self, partition: "Partition", change: IsrChange) -> None: ...
 
+    def soon(self, work: Callable[[], int]) -> None:
+        """Do a piece of work, which returns its cost, in a later turn (`loop.turns`)."""
+
 
 class Partition:
     """One replica of a partition."""
@@ -76,6 +84,7 @@ class Partition:
         "_around",
         "_min_insync_configured",
         "_unread_bytes",
+        "_untold",
         "counters",
         "fetch_waiters",
         "flushing",
@@ -131,6 +140,8 @@ class Partition:
         """Each with the high watermark that it waits for; None is told of every step."""
         self._unread_bytes = 0
         """What was appended since the high watermark moved."""
+        self._untold: deque[ProduceWaiter] | None = None
+        """Who hears of progress in later turns, if there were too many for one."""
         self.flushing: asyncio.Task[None] | None = None
 
     # Roles
@@ -176,8 +187,7 @@ class Partition:
         """Wake all waiters of this partition."""
         for fetch in (*self.fetch_waiters, *self.followers):
             fetch.on_change(self)
-        for waiter in tuple(self.produce_waiters):
-            waiter.on_progress()
+        self._tell(tuple(self.produce_waiters))
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """Compare a client's leader epoch with the current one."""
@@ -420,10 +430,40 @@ class Partition:
                 waiter.on_change(self)
 
     def _tell_producers(self) -> None:
-        reached = self.log.high_watermark
-        for waiter, offset in tuple(self.produce_waiters.items()):
-            if offset is None or offset <= reached:
+        if self.produce_waiters:
+            reached = self.log.high_watermark
+            self._tell(
+                [
+                    waiter
+                    for waiter, offset in self.produce_waiters.items()
+                    if offset is None or offset <= reached
+                ]
+            )
+
+    def _tell(self, waiters: Sequence[ProduceWaiter]) -> None:
+        """Let waiters check whether they are over, some now and the others in later turns."""
+        for waiter in waiters[:TOLD_AT_ONCE]:
+            waiter.on_progress()
+        if len(waiters) > TOLD_AT_ONCE:
+            rest = waiters[TOLD_AT_ONCE:]
+            if self._untold is None:
+                self._untold = deque(rest)
+                self._around.soon(self._tell_some)
+            else:
+                self._untold = deque(dict.fromkeys((*self._untold, *rest)))
+
+    def _tell_some(self) -> int:
+        untold = self._untold
+        assert untold is not None
+        for _ in range(min(len(untold), TOLD_AT_ONCE)):
+            waiter = untold.popleft()
+            if waiter in self.produce_waiters:
                 waiter.on_progress()
+        if self._untold:
+            self._around.soon(self._tell_some)
+        else:
+            self._untold = None
+        return TOLD_AT_ONCE * ANSWER_COST
 
     def _advance(self) -> None:
         """Move the high watermark as far as the replicas in sync and flush.messages allow."""

@@ -1,6 +1,7 @@
 """A replica with others: what its leader commits, whom it wakes, what a follower takes."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -28,6 +29,8 @@ class Around:
         self.epochs = {ME: 11, A: 12, B: 13}
         self.fenced: set[BrokerId] = set()
         self.proposed: list[IsrChange] = []
+        self.work: list[Callable[[], int]] = []
+        """What is left for later turns."""
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -41,6 +44,9 @@ class Around:
     def propose(self, partition: Partition, change: IsrChange) -> None:
         assert partition.is_pending(change)
         self.proposed.append(change)
+
+    def soon(self, work: Callable[[], int]) -> None:
+        self.work.append(work)
 
 
 class Waiter:
@@ -138,6 +144,49 @@ def test_a_step_of_the_high_watermark_concerns_those_whose_records_it_passes(
     partition.produce_waiters.update(zip(waiters, [*ends, None], strict=True))
     replica.fetch(A, ends[0])
     assert [waiter.steps for waiter in waiters] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("news", ["committed", "another leader"])
+def test_thousands_of_produces_hear_of_the_same_step_over_several_turns(
+    replica: Replica, news: str
+) -> None:
+    partition = replica.lead()
+    end = replica.append()
+    waiters = [Waiter() for _ in range(3000)]
+    partition.produce_waiters.update(dict.fromkeys(waiters, end))
+    if news == "committed":
+        replica.fetch(A, end)
+        replica.fetch(B, end)
+    else:
+        replica.become(leader=A, isr=(ME, A, B))
+    told = sum(each.steps for each in waiters)
+    assert 0 < told < 100
+    for waiter in waiters[50:60]:
+        del partition.produce_waiters[waiter]  # they were over in time
+    costs = []
+    while replica.around.work:
+        costs.append(replica.around.work.pop()())
+        told, before = sum(each.steps for each in waiters), told
+        assert told - before < 100
+    assert {each.steps for each in waiters[:50] + waiters[60:]} == {1}
+    assert {each.steps for each in waiters[50:60]} == {0}
+    assert min(costs) > 0
+
+
+def test_who_is_to_hear_of_another_epoch_does_although_records_are_committed_meanwhile(
+    replica: Replica,
+) -> None:
+    partition = replica.lead()
+    former = [Waiter() for _ in range(100)]
+    partition.produce_waiters.update(dict.fromkeys(former, 1000))
+    replica.lead()
+    end = replica.append()
+    partition.produce_waiters.update(dict.fromkeys((Waiter() for _ in range(100)), end))
+    replica.fetch(A, end)
+    replica.fetch(B, end)
+    while replica.around.work:
+        replica.around.work.pop()()
+    assert {each.steps for each in former} == {1}
 
 
 def test_nothing_is_committed_below_min_insync_replicas(replica: Replica) -> None:
