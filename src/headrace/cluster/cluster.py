@@ -339,6 +339,8 @@ class Cluster:
     async def close(self) -> None:
         """Stop; the quorum has stopped before."""
         self.crash()
+        if self._looking is not None:
+            await self._looking.stop()
         await self.links.close(drain_ms=100)
         await self.addresses.close()
 

@@ -79,6 +79,10 @@ class Looking:
     def close(self) -> None:
         self._tasks.cancel()
 
+    async def stop(self) -> None:
+        """Return when nobody looks any more."""
+        await self._tasks.stop()
+
     async def _watch(self, on_removed: Callable[[str], None]) -> None:
         driver = self._quorum.driver
         while driver.failure is None and self._denials < DENIALS_MIN:

@@ -25,6 +25,11 @@ class Tasks:
         for task in tuple(self._running):
             task.cancel()
 
+    async def stop(self) -> None:
+        """Cancel all tasks, and return when they have ended."""
+        self.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
