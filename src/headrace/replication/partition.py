@@ -146,8 +146,12 @@ class Partition:
 
     # Roles
 
-    def become(self, row: PartitionRow, node_id: BrokerId) -> None:
-        """Take the role from the image."""
+    def become(
+        self, row: PartitionRow, node_id: BrokerId, min_insync_replicas: int | None = None
+    ) -> None:
+        """Take the role from the image, with the min.insync.replicas that holds there."""
+        if min_insync_replicas is not None:
+            self._min_insync_configured = min_insync_replicas
         self.isr, self.replicas = row.isr, row.replicas
         self.partition_epoch = row.partition_epoch
         self._limit_in_sync()

@@ -190,8 +190,8 @@ class Replicas:
     def mark_all(self) -> None:
         """Mark everything: at startup, or when the image was replaced."""
         self._is_all_due = True
-        self._settings.note_all_changed(topic for topic, _ in self._by_name)
-        self._settings.apply()
+        # Partitions get their settings with their roles: a former leader must not go by new ones.
+        self._settings.note_all_changed(())
         self._start_settling()
 
     async def settle(self) -> None:
@@ -233,9 +233,10 @@ class Replicas:
         """Let a partition that stays here take its role; return whether it does."""
         partition, row = self._by_name.get((topic, index)), self._row((topic, index))
         known = self._image_of().topic(topic)
-        if partition is None or row is None or known is None:
+        if partition is None or known is None or known.topic_id != partition.topic_id:
             return False
-        if known.topic_id != partition.topic_id:
+        if row is None:  # it has moved away: its files may wait, its leadership not
+            self._withdraw(*_place(partition), is_deleted=False)
             return False
         self._take_role(partition, row)
         return True
@@ -427,8 +428,12 @@ class Replicas:
         row, topic = self._row(key), self._image_of().topic(key[0])
         assert row is not None
         assert topic is not None
-        partition = self._by_name.get(key) or self._add(key, topic.topic_id, log)
-        self._take_role(partition, row)
+        partition = self._by_name.get(key)
+        if partition is None:
+            self._take_role(self._add(key, topic.topic_id, log), row)
+        else:
+            self._take_role(partition, row)
+            self._settings.configure(partition)
 
     def _add(self, key: TopicPartition, topic_id: TopicId, log: Log) -> Partition:
         topic, index = key
@@ -450,9 +455,9 @@ class Replicas:
 
     def _take_role(self, partition: Partition, row: PartitionRow) -> None:
         was = partition.leader, partition.leader_epoch
-        # First: with a former min.insync.replicas a smaller ISR might commit what it must not.
-        partition.require_in_sync(self._settings.of(partition.topic).min_insync_replicas)
-        partition.become(row, self._node_id)
+        # Both at once: with the former value of either, what must not be might be committed.
+        min_insync_replicas = self._settings.of(partition.topic).min_insync_replicas
+        partition.become(row, self._node_id, min_insync_replicas)
         if was == (row.leader, row.leader_epoch):
             return
         for listener in self.listeners:

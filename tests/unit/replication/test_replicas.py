@@ -23,9 +23,12 @@ from headrace.metadata.entries import Batch, CatalogDdl
 from headrace.metadata.state import ResourceType
 from headrace.records.builder import BatchBuilder
 from headrace.replication import replicas, topic_settings
+from headrace.replication.partition import Partition
 from headrace.testing.broker import TestBroker
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from tests.unit.harness import Harness
+
+SHARED_ID = TopicId(b"replicated......")
 
 
 def test_a_partition_that_the_disk_refused_is_set_up_when_it_has_room(
@@ -298,5 +301,78 @@ def test_a_partition_knows_its_min_insync_replicas_before_its_isr_shrinks(
         await propose(Batch(entries))
         assert partition.isr == (me,)
         assert partition.log.high_watermark == 0
+
+    harness.run(scenario())
+
+
+@pytest.fixture
+def shared(harness: Harness) -> Partition:
+    """A partition that this node leads, with another one in its ISR, and a record."""
+    me, other = BrokerId(harness.broker.node_id), BrokerId(99)
+    both = Assignment((me, other), (me, other), me)
+
+    async def create() -> None:
+        propose = harness.broker.quorum.propose
+        await propose(RegisterBroker(other, bytes(16), (), is_fenced=False))
+        await propose(CreateTopic(TopicName("orders"), SHARED_ID, (both,)))
+        await harness.broker.replicas.settle()
+        builder = BatchBuilder()
+        builder.append(1, None, b"value")
+        batch = memoryview(builder.build())
+        harness.partition("orders").append(batch, 1, needs_replicas=False)
+
+    harness.run(create())
+    return harness.partition("orders")
+
+
+def test_a_partition_that_moved_away_is_not_led_although_files_of_others_take_long(
+    harness: Harness, shared: Partition
+) -> None:
+    other = BrokerId(99)
+    here = harness.broker.replicas
+
+    async def scenario() -> None:
+        here._settling = asyncio.create_task(asyncio.sleep(60))
+        change = ChangePartition(
+            SHARED_ID, PartitionIndex(0), replicas=(other,), isr=(other,), leader=other
+        )
+        await harness.broker.quorum.propose(change)
+        is_leader, found = shared.is_leader, here.find(TopicName("orders"), 0)
+        here._settling.cancel()
+        here._settling = None
+        assert (is_leader, found) == (False, None)
+        here.mark_all()
+        await here.settle()
+        assert (TopicName("orders"), PartitionIndex(0)) not in harness.broker.folder.logs
+
+    harness.run(scenario())
+
+
+def test_a_snapshot_does_not_commit_what_the_next_leader_may_lack(
+    harness: Harness, shared: Partition
+) -> None:
+    """The node hears at once of another leader, and of a lower min.insync.replicas since."""
+    me, other = BrokerId(harness.broker.node_id), BrokerId(99)
+    propose = harness.broker.quorum.propose
+
+    def configure(count: str) -> SetConfigs:
+        configs: dict[str, str | None] = {"min.insync.replicas": count}
+        return SetConfigs(ResourceType.TOPIC, "orders", configs)
+
+    async def scenario() -> None:
+        index = PartitionIndex(0)
+        await propose(configure("2"))
+        await propose(ChangePartition(SHARED_ID, index, isr=(me,)))
+        assert shared.log.high_watermark == 0
+        harness.node._takes_roles = False  # it hears of nothing
+        await propose(ChangePartition(SHARED_ID, index, leader=other, isr=(other,)))
+        await propose(configure("1"))
+        harness.node._takes_roles = True
+        harness.node._on_restored(harness.broker.image)
+        assert shared.log.high_watermark == 0
+        await harness.broker.replicas.settle()
+        assert shared.leader == other
+        assert shared.min_insync_replicas == 1
+        assert shared.log.high_watermark == 0
 
     harness.run(scenario())
