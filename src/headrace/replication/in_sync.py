@@ -66,6 +66,9 @@ class _Follower:
 
     def fetched(self, position: Position, end_offset: int, now_ms: int) -> None:
         offset = position.end_offset
+        if self.position.broker_epoch not in (UNKNOWN, position.broker_epoch):
+            # How quick its former life was says nothing of this one.
+            self.caught_up_ms, self.leader_end_offset = None, UNKNOWN
         if offset >= end_offset:
             self.caught_up_ms = now_ms
         elif offset >= self.leader_end_offset > UNKNOWN:

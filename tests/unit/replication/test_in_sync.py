@@ -294,3 +294,17 @@ def test_whatever_happens_committed_records_are_with_every_member(seed: int) -> 
         for member in leader.row.isr:
             assert member == ME or ends[member] >= leader.high_watermark, (seed, member)
         assert len(proposed) <= 200
+
+
+def test_a_new_life_that_is_far_behind_does_not_hold_the_watermark() -> None:
+    """That its former life was quick a moment ago does not say that it joins soon."""
+    leader = Leader(end_offset=10)
+    leader.fetch(A, 10)
+    leader.fetch(B, 10)
+    leader.apply((ME, A))
+    leader.end_offset, leader.now_ms = 5000, 200
+    leader.epochs[B] = 20
+    position = Position(20, 10, 0)
+    leader.in_sync.fetched(B, position, end_offset=5000, now_ms=200)
+    leader.fetch(A, 5000)
+    assert leader.high_watermark == 5000
