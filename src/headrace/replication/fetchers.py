@@ -12,6 +12,7 @@ leader or leader epoch changes: what is in flight for the former epoch does not 
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 from zlib import crc32
@@ -34,6 +35,8 @@ from headrace.replication.partition import Partition
 
 PURPOSE: Final = "replication"
 """The lines to other brokers have this name and a number."""
+MOVED_A_TURN: Final = 500
+"""How many partitions go to another fetcher in one turn of the loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class Fetchers:
         self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
         self.count = settings[config.NUM_REPLICA_FETCHERS]
         """How many fetchers share the partitions of one leader."""
+        self._unmoved: deque[Partition] = deque()
+        """Partitions to be distributed anew."""
         self._is_closed = False
         settings.on_changed.append(self._on_settings_changed)
 
@@ -155,9 +160,22 @@ class Fetchers:
         if count == self.count or self._is_closed:
             return
         self.count = count
-        for partition in tuple(self._followed):
-            self.on_following(partition)
-        for key in [key for key in self._fetchers if key[1] >= count]:
+        if not self._unmoved:
+            asyncio.get_running_loop().call_soon(self._move_some)
+        self._unmoved = deque(self._followed)
+
+    def _move_some(self) -> None:
+        """Give some partitions to the fetchers that they belong to now."""
+        if self._is_closed:
+            return
+        for _ in range(min(len(self._unmoved), MOVED_A_TURN)):
+            partition = self._unmoved.popleft()
+            if partition in self._followed:
+                self.on_following(partition)
+        if self._unmoved:
+            asyncio.get_running_loop().call_soon(self._move_some)
+            return
+        for key in [key for key in self._fetchers if key[1] >= self.count]:
             self._fetchers.pop(key).close()
 
     async def abandon(self, log: Log) -> None:

@@ -12,7 +12,8 @@ from headrace.errors import ErrorCode
 from headrace.log.cutting import delete_records
 from headrace.log.errors import ReadOnlyLog
 from headrace.log.settings import LogSettings
-from headrace.replication import fetcher
+from headrace.replication import fetcher, fetchers
+from headrace.replication.partition import Partition
 from headrace.wire.messages.fetch_request import FetchPartition
 from tests.unit.log.logs import append, records_of, values_of
 from tests.unit.replication.followers import A, B, Loop, Node, in_virtual_time, until
@@ -699,6 +700,7 @@ def test_another_number_of_fetchers_distributes_the_partitions_anew() -> None:
         sizes = sorted(len(each.members) for each in node.fetchers._fetchers.values())
         assert sizes == [2, 3, 3]
         node.settings.change({"num.replica.fetchers": "1"}, {})
+        await asyncio.sleep(1)
         assert [len(each.members) for each in node.fetchers._fetchers.values()] == [8]
         await node.fetchers.stop()
 
@@ -795,6 +797,37 @@ def test_a_question_for_the_range_of_a_log_that_fails_in_any_way_is_asked_again(
         node.leader.before_answer.append(fail_next)
         node.follow()
         await until(lambda: node.log().end_offset == 10)
+        await node.fetchers.stop()
+
+    in_virtual_time(main())
+
+
+def test_many_partitions_go_to_other_fetchers_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetchers, "MOVED_A_TURN", 2)
+    moved: list[int] = []
+
+    async def main() -> None:
+        node = Node(num_replica_fetchers="3")
+        for index in range(9):
+            node.leader.lead(index)
+            node.follow(index=index)
+        follow = node.fetchers.on_following
+
+        def on_following(partition: Partition) -> None:
+            moved.append(partition.index)
+            follow(partition)
+
+        monkeypatch.setattr(node.fetchers, "on_following", on_following)
+        node.settings.change({"num.replica.fetchers": "2"}, {})
+        assert len(moved) <= 2
+        await asyncio.sleep(0)
+        node.settings.change({"num.replica.fetchers": "1"}, {})  # before it was done
+        for index in range(9):
+            node.leader.led[index].append(b"a")
+        await until(lambda: all(node.log(index).end_offset == 1 for index in range(9)))
+        assert len(node.fetchers._fetchers) == 1
         await node.fetchers.stop()
 
     in_virtual_time(main())
