@@ -28,6 +28,9 @@ CHANGES_MAX: Final = 200
 """The most changes of a proposal: applying one blocks the loop until it is done."""
 PARTITIONS_A_TURN: Final = 200
 """How many partitions are looked at for followers that lag in one turn of the loop."""
+WATCH_SECONDS_MIN: Final = 0.02
+WATCH_SECONDS_MAX: Final = 5.0
+"""How often partitions are looked at."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
 
@@ -106,7 +109,7 @@ class IsrChanges:
 
     async def _watch(self, partitions: Callable[[], Iterable[Partition]]) -> None:
         while True:
-            await asyncio.sleep(max(self.lag_ms_max, 1) / 2000)
+            await asyncio.sleep(_bounded(self.lag_ms_max / 2000))
             for number, partition in enumerate(tuple(partitions()), 1):
                 partition.drop_lagging()
                 if number % PARTITIONS_A_TURN == 0:
@@ -155,6 +158,14 @@ class IsrChanges:
             else:
                 logger.info("%s: its ISR stays: %s", partition.name, error)
                 partition.refuse_isr(change)
+
+
+def _bounded(seconds: float) -> float:
+    """Return how long to wait before followers are looked at, whatever they may lag.
+
+    One that was about to join and is fenced holds the high watermark until then.
+    """
+    return min(max(seconds, WATCH_SECONDS_MIN), WATCH_SECONDS_MAX)
 
 
 def _entry(partition: Partition, change: IsrChange) -> CatalogDdl:

@@ -181,9 +181,16 @@ class ReplicaSession:
         self._stale_count = 0
 
     def _leave(self, partition: Partition) -> None:
-        if self._by_partition.pop(partition, None) is not None:
-            partition.followers.pop(self, None)
-            partition.fetch_waiters.pop(self._watermarks, None)
+        followed = self._by_partition.pop(partition, None)
+        if followed is not None:
+            self._take_leave(followed, partition)
+
+    def _take_leave(self, followed: FollowedPartition, partition: Partition) -> None:
+        partition.followers.pop(self, None)
+        partition.fetch_waiters.pop(self._watermarks, None)
+        if not followed.is_due and not followed.has_diverged:
+            # It has all that there is, until somebody appends: it is not late when it is back.
+            partition.on_unchanged(self.follower.node, self.used_ms)
 
     # What partitions say
 
@@ -239,8 +246,7 @@ class ReplicaSession:
         for _ in range(min(len(self._by_partition), RELEASED_A_TURN)):
             partition, followed = self._by_partition.popitem()
             followed.partition = None
-            partition.followers.pop(self, None)
-            partition.fetch_waiters.pop(self._watermarks, None)
+            self._take_leave(followed, partition)
         return not self._by_partition
 
 

@@ -468,6 +468,19 @@ def test_a_session_ends_with_its_connection(world: World) -> None:
     assert len(world.harness.broker.replica_sessions) == 0
 
 
+def test_a_follower_whose_connection_ends_was_not_late_before(world: World) -> None:
+    """Partitions that it did not name for an hour are as good as those that it did."""
+    world.follower.fetch({0: 0})
+    session = session_of(world.follower)
+    session.used_ms += 3_600_000
+
+    async def hang_up() -> None:
+        world.follower.peer.close("gone")
+
+    world.harness.run(hang_up())
+    assert world.partition().in_sync.caught_up_ms(OTHER) == session.used_ms
+
+
 def test_a_connection_has_one_session(world: World) -> None:
     for _ in range(3):
         world.follower.fetch({0: 0}, session_epoch=0, session_id=0)
