@@ -103,7 +103,8 @@ class Running:
     def wait_for(self, is_so: Callable[[], bool], what: str, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while not is_so():
-            assert self._process.poll() is None, f"it ended before {what}: {self._end()}"
+            has_ended = self._process.poll() is not None
+            assert not has_ended or is_so(), f"it ended before {what}: {self._end()}"
             assert time.monotonic() < deadline, f"waited {seconds} s for {what}: {self._end()}"
             time.sleep(0.02)  # polls, up to the deadline
 
