@@ -190,7 +190,7 @@ def test_what_the_verifiable_producer_was_acknowledged_survives_killed_leaders(
     cluster.create(topic, *THREE)
     config = tmp_path / "producer.properties"
     config.write_text("enable.idempotence=true\nretries=2147483647\n")
-    arguments = ("--topic", topic, "--acks", "-1", "--throughput", "500")
+    arguments = ("--topic", topic, "--acks", "-1", "--throughput", "500", "--repeating-keys", "30")
     with running_tool(
         f"{TOOLS}.VerifiableProducer", *cluster.where, *arguments, "--command-config", str(config)
     ) as tool:
