@@ -26,6 +26,8 @@ class Leader:
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
+        assert harness.node._parts is not None
+        harness.node._parts.isr_changes.close()  # it looks at all partitions now and then
         self.epoch = register_broker(harness, NODE)
         self.followers: dict[int, Follower] = {}
 

@@ -39,6 +39,7 @@ def add_partitions(node: Harness, count: int) -> None:
             is_leader=True,
             isr=(BrokerId(1),),
             min_insync_replicas=1,
+            replicas=(1,),
             leader=BrokerId(1),
             log=log,
         )

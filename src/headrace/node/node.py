@@ -274,7 +274,7 @@ class Node:
         self.traffic.on_room_changed = self._limit_fetches
         await self._serve(parts.broker)
         await self._enter(cluster, parts.broker)
-        parts.isr_changes.start(lambda: parts.broker.replicas)
+        parts.isr_changes.start()
         self.upkeep = Upkeep(parts.broker, self.traffic)
         self.upkeep.start()
         self._loop_watch.start()

@@ -7,7 +7,7 @@ the partition counts with both ISRs.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
@@ -60,6 +60,8 @@ class IsrChanges:
         self._quorum = quorum
         self._lag_ms_max = lag_ms_max
         self._counters = counters
+        self.led: dict[Partition, None] = {}
+        """The partitions that have followers here."""
         self._wanted: dict[Partition, IsrChange] = {}
         self._proposing: asyncio.Task[None] | None = None
         self._tasks = Tasks()
@@ -100,17 +102,17 @@ class IsrChanges:
 
     # Tasks
 
-    def start(self, partitions: Callable[[], Iterable[Partition]]) -> None:
+    def start(self) -> None:
         """Watch over followers that lag."""
-        self._tasks.start(self._watch(partitions))
+        self._tasks.start(self._watch())
 
     def close(self) -> None:
         self._tasks.cancel()
 
-    async def _watch(self, partitions: Callable[[], Iterable[Partition]]) -> None:
+    async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_bounded(self.lag_ms_max / 2000))
-            for number, partition in enumerate(tuple(partitions()), 1):
+            for number, partition in enumerate(tuple(self.led), 1):
                 partition.drop_lagging()
                 if number % PARTITIONS_A_TURN == 0:
                     await asyncio.sleep(0)

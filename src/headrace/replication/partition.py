@@ -60,6 +60,9 @@ class ProduceWaiter(Protocol):
 class Surroundings(Protocol):
     """What a leader asks about its followers, and where its ISR changes."""
 
+    led: "dict[Partition, None]"
+    """The partitions that have followers here."""
+
     @property
     def lag_ms_max(self) -> int: ...
 
@@ -168,7 +171,7 @@ class Partition:
             return
         self.leader, self.leader_epoch = row.leader, row.leader_epoch
         self.is_leader = row.leader == node_id
-        self.in_sync = None
+        self._leave_followers()
         if self.is_leader:
             self.log.begin_leader_epoch(row.leader_epoch)
             if len(row.replicas) > 1:
@@ -177,6 +180,7 @@ class Partition:
         self.tell_of_change()
 
     def _begin_in_sync(self, row: PartitionRow) -> InSync:
+        self._around.led[self] = None
         return InSync(
             row.leader, row, start_offset=self.log.end_offset, now_ms=self._around.now_ms()
         )
@@ -185,7 +189,11 @@ class Partition:
         """Stop serving: the partition moves away or is deleted. Call `tell_of_change` next."""
         self.is_leader = False
         self.leader = NO_LEADER
+        self._leave_followers()
+
+    def _leave_followers(self) -> None:
         self.in_sync = None
+        self._around.led.pop(self, None)
 
     def tell_of_change(self) -> None:
         """Wake all waiters of this partition."""

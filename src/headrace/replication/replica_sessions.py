@@ -27,7 +27,7 @@ from headrace.replication.partition import Partition
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest
 
 UNKNOWN: Final = -1
-RELEASED_A_TURN: Final = 1000
+RELEASED_A_TURN: Final = 500
 """How many partitions of a session that ended are left in one turn of the loop."""
 STALE_MIN: Final = 64
 """How many forgotten partitions the queue holds at least before it is cleaned."""

@@ -166,7 +166,8 @@ def test_who_may_be_in_sync() -> None:
 def test_partitions_are_looked_at_for_followers_that_lag() -> None:
     async def main() -> None:
         world, led = World(), Led(0)
-        world.changes.start(lambda: [cast(Partition, led)])
+        world.changes.led[cast(Partition, led)] = None
+        world.changes.start()
         async with asyncio.timeout(20):
             while led.looks < 2:
                 await asyncio.sleep(0.001)  # polls, up to the deadline

@@ -29,6 +29,7 @@ class Around:
         self.epochs = {ME: 11, A: 12, B: 13}
         self.fenced: set[BrokerId] = set()
         self.proposed: list[IsrChange] = []
+        self.led: dict[Partition, None] = {}
         self.work: list[Callable[[], int]] = []
         """What is left for later turns."""
 
@@ -267,6 +268,16 @@ def test_a_fetch_that_comes_after_the_leadership_went_counts_for_nothing(replica
     replica.fetch(A, end)
     replica.fetch(B, end)
     assert replica.log.high_watermark == 0
+
+
+def test_followers_are_watched_while_there_are_any(replica: Replica) -> None:
+    partition = replica.lead()
+    assert partition in replica.around.led
+    replica.become(leader=A, isr=(ME, A, B))
+    assert not replica.around.led
+    replica.lead()
+    partition.stop()
+    assert not replica.around.led
 
 
 def test_what_followers_had_before_does_not_count_in_the_next_epoch(replica: Replica) -> None:
