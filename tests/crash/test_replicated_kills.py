@@ -12,6 +12,9 @@ from headrace.errors import HeadraceError
 from tests.crash.replicated_producers import Load, producers, values_by_partition
 from tests.process_cluster import ProcessCluster, wait_for
 
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Clients of others leave sockets to the collector, which may find them during another test."""
+
 TOPIC = "orders"
 PARTITIONS = 3
 REPLICATED = {

@@ -46,6 +46,7 @@ CHECKED_TOGETHER = {
     "max.connections.per.ip.overrides",
     "metrics",
     "offsets.topic.compression.codec",
+    "replica.selector.class",
     "share.coordinator.state.topic.compression.codec",
 }
 """What Kafka checks with a resource's other configs; the tests of those have it."""

@@ -250,10 +250,7 @@ def fence_whom_probes_do_not_reach(patch: Patch) -> None:
     def on_swim_event(self: Cluster, event: swim_events.Event) -> None:
         real(self, event)
         if isinstance(event, swim_events.Unreachable) and self.controller is not None:
-            session = self.controller.sessions._sessions.get(event.node)
-            if self.controller.is_active and session is not None:
-                self.controller._stopping.add(event.node)
-                self.controller._kicked.set()
+            self.controller.gone(event.node)
 
     patch.setattr(Cluster, "_on_swim_event", on_swim_event)
 

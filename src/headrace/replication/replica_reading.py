@@ -164,6 +164,8 @@ class ReplicaReader:
         code = partition.check_leader_epoch(epoch) if epoch >= 0 else ErrorCode.NONE
         if code == ErrorCode.NONE:
             code = partition.check_follower(*self._session.follower)
+            if code == ErrorCode.UNKNOWN_LEADER_EPOCH and epoch < 0:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if code != ErrorCode.NONE:
             return code
         log, offset = partition.log, followed.fetch_offset

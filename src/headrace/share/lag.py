@@ -58,8 +58,7 @@ def share_lag(
         if found is None:
             return UNKNOWN_LAG
         end_offset = found
-    # A new leader may not know yet how much is committed.
-    return max(end_offset - start_offset - complete_count, 0)
+    return end_offset - start_offset - complete_count
 
 
 def reads_committed(image: Image, group_id: str) -> bool:

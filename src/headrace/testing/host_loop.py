@@ -5,6 +5,7 @@ that a loop reaches the outside by is the host's: time, threads, streams and dat
 """
 
 import asyncio
+import inspect
 import sys
 import threading
 from asyncio import events
@@ -131,6 +132,13 @@ class HostLoop(asyncio.BaseEventLoop):
 
 def _close(coroutine: Any) -> None:
     """Close a coroutine of a program that is gone, which may want to wait for something first."""
+    if inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
+        for value in tuple(coroutine.cr_frame.f_locals.values()):
+            if (
+                inspect.iscoroutine(value)
+                and inspect.getcoroutinestate(value) == inspect.CORO_CREATED
+            ):
+                value.close()  # nobody has begun to wait for it
     for _ in range(CLOSE_ATTEMPTS_MAX):
         chain = [coroutine]
         while (inner := getattr(chain[-1], "cr_await", None)) is not None:
