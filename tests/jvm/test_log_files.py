@@ -386,7 +386,7 @@ def goes_on_after_another(epochs: LeaderEpochs, operation: list[Any]) -> bool:
         return False
     _, epoch, offset = operation
     known = {entry.epoch: entry.start_offset for entry in epochs.entries()}
-    return epoch != epochs.latest_epoch and known.get(epoch, offset) < offset
+    return bool(epoch != epochs.latest_epoch and known.get(epoch, offset) < offset)
 
 
 def test_leader_epochs_are_kept_as_kafka_keeps_them(files: LogFileOracle) -> None:
