@@ -10,6 +10,9 @@ from headrace.testing.cluster import TestCluster
 COUNT = 1500
 """Several times what one node may ask of another at once."""
 
+SLOW_HEARTBEATS = {"broker.session.timeout.ms": "10000", "broker.heartbeat.interval.ms": "500"}
+"""A heartbeat fails that is not answered within its interval, on a busy machine too."""
+
 
 def topic(number: int) -> CreateTopic:
     partition = Assignment((BrokerId(1),), (BrokerId(1),), BrokerId(1))
@@ -22,7 +25,7 @@ async def create_all(quorum: MetadataQuorum) -> None:
 
 def test_changes_leave_room_for_heartbeats() -> None:
     """A node that sends many changes is heard from, and so is not fenced."""
-    with TestCluster(nodes=3, settings={"broker.session.timeout.ms": "10000"}) as cluster:
+    with TestCluster(nodes=3, settings=SLOW_HEARTBEATS) as cluster:
         controller = cluster.controller
         number = next(each for each in cluster.nodes if each != controller)
         node = cluster.nodes[number]

@@ -8,6 +8,7 @@ no coordinator knows of any more, in Kafka too.
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -293,5 +294,5 @@ class MigrationModel(RuleBasedStateMachine):
         return found
 
 
-TestMigration = MigrationModel.TestCase
+TestMigration = pytest.mark.timeout(600)(MigrationModel.TestCase)
 TestMigration.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
