@@ -12,6 +12,7 @@ from typing import Final
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.compaction_files import delete_segment
 from headrace.log.disk import Disk, folder_of
+from headrace.log.errors import ReadOnlyLog
 from headrace.log.log import Log
 from headrace.log.segment import DELETED_SUFFIX
 from headrace.log.truncating import Cut, begin_restart, begin_truncation
@@ -53,6 +54,8 @@ def delete_records(log: Log, offset: int) -> int:
     -1 means the high watermark. Raise OFFSET_OUT_OF_RANGE beyond it. Not durable before the next
     checkpoint of the directory. If there are many segments, retention deletes the files later.
     """
+    if log.is_being_cut:  # a thread works on its files
+        raise ReadOnlyLog(log.folder, str(log.failure))
     if offset == -1:
         offset = log.high_watermark
     if not 0 <= offset <= log.high_watermark:

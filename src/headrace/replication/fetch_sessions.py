@@ -7,7 +7,7 @@ that is idle, or smaller than it. Followers have sessions of their own (`replica
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID, TopicId, TopicName
@@ -96,6 +96,29 @@ class FetchSession:
             self.partitions[key] = wanted
 
 
+class Session(Protocol):
+    """A session of a consumer or of a follower."""
+
+    id: int
+    epoch: int
+    uses_topic_ids: bool
+
+
+def check_next(session: Session, request: FetchRequest, version: int) -> None:
+    """Raise KafkaError unless a request is the next one of a session."""
+    if session.epoch != request.session_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+            f"fetch session {session.id} expects epoch {session.epoch}, "
+            f"not {request.session_epoch}",
+        )
+    if session.uses_topic_ids != (version >= FIRST_WITH_TOPIC_IDS):
+        raise KafkaError(
+            ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+            f"fetch session {session.id} was opened by a version with other topic keys",
+        )
+
+
 class FetchSessions:
     """All sessions of a node, bounded."""
 
@@ -134,17 +157,7 @@ class FetchSessions:
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                 f"there is no fetch session {request.session_id}",
             )
-        if session.epoch != request.session_epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"fetch session {session.id} expects epoch {session.epoch}, "
-                f"not {request.session_epoch}",
-            )
-        if session.uses_topic_ids != (version >= FIRST_WITH_TOPIC_IDS):
-            raise KafkaError(
-                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                f"fetch session {session.id} was opened by a version with other topic keys",
-            )
+        check_next(session, request, version)
         size = len(session.partitions)
         session.change(request, asked)
         if len(session.partitions) < size:

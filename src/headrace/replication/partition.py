@@ -282,8 +282,11 @@ class Partition:
             self._advance()  # one that was about to join may not be any more
 
     def give_up(self) -> None:
-        """Ask that another replica leads: this one's disk is full, or fails."""
-        if self.in_sync is not None:
+        """Ask that another replica leads: this one's disk is full, or fails.
+
+        Not while its log is being cut, as that is over soon.
+        """
+        if self.in_sync is not None and not self.log.is_being_cut:
             change = self.in_sync.plan_resignation(self.replicas, self._around.epoch_of)
             if change is not None:
                 logger.warning(

@@ -21,6 +21,7 @@ from headrace.replication.fetch_sessions import (
     FIRST_WITH_TOPIC_IDS,
     NO_SESSION,
     Key,
+    check_next,
     next_epoch,
 )
 from headrace.replication.partition import Partition
@@ -332,17 +333,7 @@ class ReplicaSessions:
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                 f"node {follower.node} has no fetch session {request.session_id}",
             )
-        if session.epoch != request.session_epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"fetch session {session.id} expects epoch {session.epoch}, "
-                f"not {request.session_epoch}",
-            )
-        if session.uses_topic_ids != (version >= FIRST_WITH_TOPIC_IDS):
-            raise KafkaError(
-                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                f"fetch session {session.id} was opened by a version with other topic keys",
-            )
+        check_next(session, request, version)
         if session.fetch is not None:  # from another connection
             session.fetch.on_ended(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         session.epoch = next_epoch(session.epoch)

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.log.cutting import delete_records
 from headrace.log.settings import LogSettings
+from headrace.log.truncating import begin_truncation
 from headrace.loop.counters import Counters
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.records.control import build_end_transaction_marker
@@ -353,6 +355,24 @@ def test_a_leader_whose_disk_is_full_asks_another_one_to_lead(replica: Replica) 
         replica.append()
     assert len(replica.around.proposed) == 1
     assert partition.is_leader, "until the metadata log says otherwise"
+
+
+def test_a_leader_whose_log_is_being_cut_stays_the_leader(replica: Replica) -> None:
+    """It takes records as soon as its files are in line."""
+    replica.lead(ME)
+    for _ in range(3):
+        replica.append(needs_replicas=False)
+    cut = begin_truncation(replica.log, 1)
+    assert cut is not None
+    replica.lead()
+    with pytest.raises(KafkaError):
+        replica.append()
+    with pytest.raises(KafkaError):
+        delete_records(replica.log, 0)
+    assert not replica.around.proposed
+    cut.run()
+    cut.finish()
+    assert replica.append() == 2
 
 
 def test_with_flush_messages_a_leaders_records_are_committed_once_it_has_synced_them() -> None:
