@@ -1,16 +1,17 @@
-"""Settings that ask for protection: encryption, authentication, authorization.
+"""Settings that ask for protection that a node does not have.
 
-A node has none of it yet. A user who sets one of these believes that something is protected, so a
-node refuses them all by name rather than serve everyone unprotected. A value that is the default,
-or empty, asks for nothing and is accepted: Kafka's own example files have such lines.
+A user who sets one of these believes that something is protected, so a node refuses them all by
+name rather than serve everyone unprotected. A value that is the default, or empty, asks for nothing
+and is accepted: Kafka's own example files have such lines. What a node does have is in `security`,
+and `security_checks` refuses what of it would protect nothing.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from headrace.config import broker
-from headrace.config.registry import find_setting
+from headrace.config import broker, security
+from headrace.config.registry import find_setting, is_of_listener
 from headrace.config.setting import InvalidSetting
 from headrace.config.values import shorten, split
 
@@ -39,6 +40,12 @@ _PROTECTING: Final = re.compile(
     rf"(?:(?:{_FAMILIES})\..*|(?:{'|'.join(map(re.escape, _NAMES))})\W*)",
     re.IGNORECASE | re.DOTALL,
 )
+_SECRET: Final = re.compile(
+    r"passw(?:or)?d|passphrase|secret|token|credential|jaas|(?:private|access|api|account)[\W_]?key"
+    r"|(?:^|[\W_])key\W*$|(?:^|[\W_])pwd(?:[\W_]|$)",
+    re.IGNORECASE,
+)
+"""What names of secrets have in them, Kafka's and those of its plugins."""
 _NAMING_LISTENERS: Final = (broker.INTER_BROKER_LISTENER_NAME.name, "controller.listener.names")
 
 
@@ -49,6 +56,15 @@ def protects(name: str) -> bool:
     characters around a name that no name has are passed over: whoever reads it does not see them.
     """
     return _PROTECTING.fullmatch(name) is not None
+
+
+def names_unknown_secret(name: str) -> bool:
+    """Return whether a name that nobody knows is that of a secret, by its words.
+
+    Kafka keeps such values encrypted for plugins; here nothing reads them, and they would stand in
+    the metadata log as they are.
+    """
+    return _SECRET.search(name) is not None and find_setting(name) is None
 
 
 def asks_for_protection(name: str, text: str) -> bool:
@@ -62,22 +78,28 @@ def asks_for_protection(name: str, text: str) -> bool:
         return True
 
 
+def acts(name: str) -> bool:
+    """Return whether a setting that protects does so here."""
+    return name in security.ACTING or is_of_listener(name)
+
+
 def refuse_protection(given: Mapping[str, tuple[str, str]]) -> None:
-    """Raise InvalidSetting if any setting asks for protection; one message names all of them.
+    """Raise InvalidSetting if any setting asks for protection that a node does not have.
+
+    One message names all of them.
 
     `given` has the text of each setting and where it was said.
     """
     offending = [
         f"{shorten(name)} ({where})"
         for name, (text, where) in sorted(given.items())
-        if asks_for_protection(name, text)
+        if asks_for_protection(name, text) and not acts(name)
     ]
-    offending += _secured_listeners(given)
+    offending += _secured_nodes(given)
     if offending:
         raise InvalidSetting(
-            f"a node has no encryption, authentication or authorization yet and does not start "
-            f"with settings that ask for it: {', '.join(offending)}; take them out, use "
-            f"{PLAINTEXT} listeners, and keep strangers away from its ports"
+            "a node does not start with settings that ask for protection that it does not have: "
+            f"{', '.join(offending)}; take them out (docs/security.md says what there is)"
         )
 
 
@@ -95,29 +117,14 @@ def read_protocol_map(text: str) -> dict[str, str]:
     return protocols
 
 
-def _secured_listeners(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Yield each setting that has, or names, a listener that is not PLAINTEXT.
-
-    The map may say that SSL is SSL, as its default does, if no listener has that name.
-    """
+def _secured_nodes(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Yield each setting that would have nodes speak another protocol than PLAINTEXT."""
     setting = broker.LISTENER_SECURITY_PROTOCOL_MAP
-    text, where = given.get(setting.name, (setting.default, ""))
+    text, _ = given.get(setting.name, (setting.default, ""))
     protocols = read_protocol_map(text)
-    for name, protocol in protocols.items():
-        if protocol not in (PLAINTEXT, name):
-            yield f"{setting.name}={name}:{protocol} ({where})"
-
-    def is_secured(listener: str) -> bool:
-        protocol = protocols.get(listener.upper(), listener.upper())
-        return protocol in SECURITY_PROTOCOLS and protocol != PLAINTEXT
-
-    for each in (broker.LISTENERS, broker.ADVERTISED_LISTENERS):
-        text, where = given.get(each.name, ("", ""))
-        for listener in split(text.strip()):
-            if is_secured(listener.partition("://")[0]):
-                yield f"{each.name}={shorten(listener)} ({where})"
     for name in _NAMING_LISTENERS:
         text, where = given.get(name, ("", ""))
         for listener in split(text.strip()):
-            if is_secured(listener):
+            protocol = protocols.get(listener.upper(), listener.upper())
+            if protocol in SECURITY_PROTOCOLS and protocol != PLAINTEXT:
                 yield f"{name}={shorten(listener)} ({where})"

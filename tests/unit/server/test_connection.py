@@ -619,6 +619,24 @@ def test_room_that_was_kept_for_a_lost_connection_is_given_back() -> None:
     assert world.traffic.in_flight_bytes == 0
 
 
+def test_no_room_is_kept_for_a_client_that_is_held_back() -> None:
+    world = World(queued_bytes_max=1)
+    held, other = world.connect(), world.connect()
+    data = held.ask(ApiVersionsRequest())
+    held.send(data[:10])
+    other.send(other.ask(ApiVersionsRequest()))
+    assert other.answers() == []
+    held.connection.hold()
+    assert held.wire.is_paused
+    assert [number for number, _ in other.answers()] == [1]
+    assert world.traffic.in_flight_bytes == 0
+    held.connection.unmute()
+    assert world.traffic.in_flight_bytes == len(data) - 4
+    held.send(data[10:])
+    assert [number for number, _ in held.answers()] == [1]
+    assert world.traffic.in_flight_bytes == 0
+
+
 def test_the_bytes_of_a_lost_connection_are_given_back() -> None:
     world = World(queued_bytes_max=1)
     first, second = world.connect(), world.connect()

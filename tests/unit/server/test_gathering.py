@@ -1,5 +1,6 @@
 """Answers that are put together from those of several shards."""
 
+import weakref
 from functools import partial
 from typing import Any
 
@@ -35,3 +36,31 @@ def test_a_response_that_cannot_be_sent_fails_for_all_that_it_is_about(
         tell(told(partial(gathering.take, position), "x"))
     assert responses == [[ErrorCode.UNKNOWN_SERVER_ERROR] * 2]
     assert "too long a text" in caplog.text
+
+
+def test_an_error_holds_nothing_of_what_was_done_for_its_name() -> None:
+    """A hundred thousand tracebacks took the garbage collector longer with each."""
+
+    class Held:
+        pass
+
+    def fail() -> None:
+        held.append(Held())
+        local = held[0]
+        assert local is not None
+        try:
+            raise KeyError(1)
+        except KeyError:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "there is none")  # noqa: B904
+
+    held: list[Held] = []
+    responses: list[Any] = []
+    gathering = Gathering(2, responses.append)
+    try:
+        fail()
+    except KafkaError as error:
+        gathering.take(0, error)
+    gone = weakref.ref(held.pop())
+    assert gone() is None
+    gathering.take(1, "b")
+    assert [type(each) for each in responses[0]] == [KafkaError, str]

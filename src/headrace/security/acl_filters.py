@@ -1,0 +1,123 @@
+"""ACLs as requests have them: checked before they are stored, and found by filters. Pure."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from headrace.errors import HeadraceError
+from headrace.metadata.image import Image
+from headrace.metadata.state import Acl, AclPattern
+from headrace.security.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
+
+NAME_CHARACTERS_MAX: Final = 1024
+"""The length of a resource's name, a principal and a host."""
+
+
+class InvalidAcl(HeadraceError):
+    """An ACL, or a filter, that means nothing."""
+
+
+def acl_of(row: Any) -> Acl:
+    """Return the ACL that a row of CreateAcls describes; InvalidAcl if it cannot be one."""
+    resource = _code(Resource, row.resource_type, "resource type")
+    pattern = _code(Pattern, row.resource_pattern_type, "pattern type")
+    operation = _code(Operation, row.operation, "operation")
+    permission = _code(Permission, row.permission_type, "permission type")
+    if resource in (Resource.UNKNOWN, Resource.ANY):
+        raise InvalidAcl("Invalid resource type")
+    if pattern not in (Pattern.LITERAL, Pattern.PREFIXED):
+        raise InvalidAcl("Invalid pattern type")
+    if permission not in (Permission.ALLOW, Permission.DENY):
+        raise InvalidAcl("Invalid permission type")
+    if resource is Resource.CLUSTER and row.resource_name != CLUSTER_NAME:
+        raise InvalidAcl(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not row.resource_name:
+        raise InvalidAcl("Invalid empty resource name")
+    if operation in (Operation.UNKNOWN, Operation.ANY):
+        raise InvalidAcl("Invalid operation")
+    kind, colon, name = row.principal.partition(":")
+    if not (kind and colon and name):
+        raise InvalidAcl(
+            f"Could not parse principal from `{row.principal[:100]}` (no colon is present "
+            "separating the principal type from the principal name)"
+        )
+    if not row.host:
+        raise InvalidAcl("Invalid empty host")
+    texts = (row.resource_name, row.principal, row.host)
+    if max(map(len, texts)) > NAME_CHARACTERS_MAX:
+        raise InvalidAcl(f"a name of an ACL has at most {NAME_CHARACTERS_MAX} characters")
+    return Acl(
+        AclPattern(int(resource), int(pattern), row.resource_name),
+        row.principal,
+        row.host,
+        int(operation),
+        int(permission),
+    )
+
+
+class AclFilter(NamedTuple):
+    """Which ACLs are meant; None and the codes of ANY mean all."""
+
+    resource: int
+    name: str | None
+    pattern: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission: int
+
+    @classmethod
+    def of(cls, row: Any) -> "AclFilter":
+        """Return the filter of a request; InvalidAcl if it has a code that nobody knows."""
+        made = cls(
+            _code(Resource, row.resource_type_filter, "resource type"),
+            row.resource_name_filter,
+            _code(Pattern, row.pattern_type_filter, "pattern type"),
+            row.principal_filter,
+            row.host_filter,
+            _code(Operation, row.operation, "operation"),
+            _code(Permission, row.permission_type, "permission type"),
+        )
+        if 0 in (made.resource, made.pattern, made.operation, made.permission):
+            raise InvalidAcl("the filter contains UNKNOWN elements")
+        return made
+
+    def find(self, image: Image) -> Iterator[Acl]:
+        """Yield the ACLs that match."""
+        for pattern, acls in image.state.acls.items():
+            if self._matches_pattern(pattern):
+                yield from (acl for acl in acls if self._matches_entry(acl))
+
+    def _matches_pattern(self, pattern: AclPattern) -> bool:
+        if self.resource not in (Resource.ANY, pattern.resource_type):
+            return False
+        if self.pattern in (Pattern.LITERAL, Pattern.PREFIXED):
+            if self.pattern != pattern.pattern_type:
+                return False
+            return self.name is None or self.name == pattern.name
+        if self.name is None or self.pattern == Pattern.ANY:
+            return self.name is None or self.name == pattern.name
+        if pattern.pattern_type == Pattern.LITERAL:
+            return pattern.name in (self.name, WILDCARD)
+        return self.name.startswith(pattern.name)
+
+    def _matches_entry(self, acl: Acl) -> bool:
+        return (
+            self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+
+def _code(kind: Any, code: int, what: str) -> Any:
+    try:
+        return kind(code)
+    except ValueError:
+        raise InvalidAcl(f"there is no {what} {code}") from None

@@ -1,0 +1,99 @@
+"""Which limit holds for a client: Kafka's order of precedence. Pure.
+
+The most specific quota that has the limit holds alone. Where it is on a user, all of the user's
+clients share it; where it is on a client id, all users of that id do; a default is one for each
+user or client id that has none of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from headrace.metadata.state import QuotaEntity
+from headrace.security.quotas.entities import CLIENT_ID, OF_CLIENTS, USER
+
+_DEFAULT: Final = None
+_ABSENT: Final = ""
+"""In place of a name: the entity is not about that type. No name is empty."""
+
+_Place = tuple[str | None, str | None]
+"""A user and a client id; each a name, the default or absent."""
+
+
+class Found(NamedTuple):
+    """A limit, and who shares it: a user, a client id or both. The other is empty."""
+
+    limit: float
+    user: str
+    client_id: str
+
+
+class ClientLimits:
+    """The limits of all users and client ids."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, dict[_Place, float]] = {key: {} for key in OF_CLIENTS}
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._by_key.values())
+
+    def change(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
+        """Put what an entity has now in place of what it had."""
+        names = dict(entity)
+        place = names.get(USER, _ABSENT), names.get(CLIENT_ID, _ABSENT)
+        for key, places in self._by_key.items():
+            if key in limits:
+                places[place] = limits[key]
+            else:
+                places.pop(place, None)
+
+    def add_all(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Add the limits of many entities of which none has any here; addresses are left out."""
+        by_key = self._by_key
+        for entity, limits in quotas.items():
+            kind, name = entity[0]
+            if len(entity) == 2:  # a client id and a user, in their order
+                place = entity[1][1], name
+            elif kind == USER:
+                place = name, _ABSENT
+            elif kind == CLIENT_ID:
+                place = _ABSENT, name
+            else:
+                continue
+            for key, limit in limits.items():
+                if key in by_key:
+                    by_key[key][place] = limit
+
+    def find(self, key: str, user: str, client_id: str) -> Found | None:
+        """Return the limit of a client, None if it has none."""
+        places = self._by_key[key]
+        if not places:
+            return None
+        for place in _places(user, client_id):
+            limit = places.get(place)
+            if limit is not None:
+                return Found(
+                    limit,
+                    _ABSENT if place[0] == _ABSENT else user,
+                    _ABSENT if place[1] == _ABSENT else client_id,
+                )
+        return None
+
+
+def _places(user: str, client_id: str) -> list[_Place]:
+    """Return where a client's limit may be, the most specific first.
+
+    A client without an id is limited by its user's quotas only.
+    """
+    if not client_id:
+        return [(user, _ABSENT), (_DEFAULT, _ABSENT)]
+    return [
+        (user, client_id),
+        (user, _DEFAULT),
+        (user, _ABSENT),
+        (_DEFAULT, client_id),
+        (_DEFAULT, _DEFAULT),
+        (_DEFAULT, _ABSENT),
+        (_ABSENT, client_id),
+        (_ABSENT, _DEFAULT),
+    ]
