@@ -34,9 +34,9 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._bounds = Bounds()
         if options.pushes_filters is None:
-            self.pushFilters = _PushesWhenAsked(self._bounds)  # type: ignore[method-assign]
+            self.pushFilters = PushesWhenAsked(self._bounds)  # type: ignore[method-assign]
         elif not options.pushes_filters:
-            self.pushFilters = _PushesNothing()  # type: ignore[method-assign]
+            self.pushFilters = PushesNothing()  # type: ignore[method-assign]
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's
         """Accept filters on topics, partitions and offsets; filters on time only set the start."""
@@ -91,7 +91,7 @@ async def _extent(cluster: Cluster, found: Found, options: ReadOptions) -> tuple
     return start, stop
 
 
-class _PushesWhenAsked:
+class PushesWhenAsked:
     """A pushFilters that Spark calls when its switch is on, and does not miss when it is off.
 
     A reader that has the method is refused by Spark unless spark.sql.python.filterPushdown.enabled
@@ -107,7 +107,7 @@ class _PushesWhenAsked:
         return take(filters, self._bounds)
 
 
-class _PushesNothing:
+class PushesNothing:
     """Leaves every filter to Spark."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)

@@ -110,7 +110,7 @@ async def resolve(
     if isinstance(bound, AtEnd):
         return await ends(cluster, partitions, bound.end, options)
     if isinstance(bound, AtOffsets):
-        _check_covered(bound.offsets, partitions, f"{name}Offsets")
+        check_covered(bound.offsets, partitions, f"{name}Offsets")
         offsets = dict(bound.offsets)
         for end in (EARLIEST, LATEST):
             open_ones = [each for each in partitions if offsets[each] == end]
@@ -119,7 +119,7 @@ async def resolve(
     times = bound.times
     if bound.everywhere is not None:
         times = dict.fromkeys(partitions, bound.everywhere)
-    _check_covered(times, partitions, f"{name}OffsetsByTimestamp")
+    check_covered(times, partitions, f"{name}OffsetsByTimestamp")
     found = await offsets_at(cluster, times, options)
     late = [each for each, offset in found.items() if offset < 0]
     if late and is_start and not options.late_start_is_end:
@@ -138,7 +138,7 @@ async def offsets_at(
     return {partition: each.offset for partition, each in values_of(found).items()}
 
 
-def _check_covered(
+def check_covered(
     given: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
 ) -> None:
     """Check that exactly all partitions are given: a missing one would have no start."""

@@ -11,7 +11,9 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from headrace.client.addresses import parse_bootstrap
-from headrace.client.errors import InvalidAddress
+from headrace.client.errors import InvalidAddress, InvalidSecurity
+from headrace.client.security.names import SECURITY_NAMES, is_security_name, why_refused
+from headrace.client.security.settings import ClientSecurity
 from headrace.client.settings import ClientSettings
 from headrace.errors import HeadraceError
 
@@ -23,8 +25,8 @@ CLIENT_NAMES: Final = (
     "kafka.request.timeout.ms",
     "kafka.retry.backoff.max.ms",
     "kafka.retry.backoff.ms",
-    "kafka.security.protocol",
     "kafka.socket.connection.setup.timeout.ms",
+    *(f"kafka.{name}" for name in SECURITY_NAMES),
 )
 """What every source and sink takes, for its connections."""
 
@@ -70,6 +72,9 @@ class Options:
             key = name.lower()
             if key in reasons:
                 raise InvalidOption(f"option {reasons[key][0]!r}: {reasons[key][1]}")
+            kafka_name = key.removeprefix("kafka.")
+            if key not in spelled and kafka_name != key and is_security_name(kafka_name):
+                raise InvalidOption(f"option {name!r}: {why_refused(kafka_name)}")
             if key not in spelled:
                 raise InvalidOption(_unknown(name, spelled, purpose))
             self._values[key] = str(value)
@@ -82,6 +87,11 @@ class Options:
         """Return a value, stripped; None if it was not given."""
         value = self._values.get(name.lower())
         return None if value is None else value.strip()
+
+    def starting_with(self, prefix: str, names: Iterable[str]) -> dict[str, str]:
+        """Return the values of these names, as they are, by their names after a prefix."""
+        given = ((name, self._values.get(f"{prefix}{name}")) for name in names)
+        return {name: value for name, value in given if value is not None}
 
     def required(self, name: str, hint: str) -> str:
         """Return a required value."""
@@ -170,11 +180,10 @@ def connecting(options: Options) -> Connecting:
         parse_bootstrap(bootstrap)
     except InvalidAddress as error:
         raise InvalidOption(f"option 'kafka.bootstrap.servers': {error}") from None
-    protocol = (options.text("kafka.security.protocol") or "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise InvalidOption(
-            f"option 'kafka.security.protocol' is {protocol!r}; only PLAINTEXT is spoken here"
-        )
+    try:
+        security = ClientSecurity.of(options.starting_with("kafka.", SECURITY_NAMES))
+    except InvalidSecurity as error:
+        raise InvalidOption(f"options 'kafka.*': {error}") from None
     defaults = ClientSettings()
     return Connecting(
         bootstrap=bootstrap,
@@ -194,6 +203,7 @@ def connecting(options: Options) -> Connecting:
         metadata_max_age_ms=options.whole(
             "kafka.metadata.max.age.ms", defaults.metadata_max_age_ms
         ),
+        security=security,
     )
 
 

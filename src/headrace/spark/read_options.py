@@ -103,7 +103,12 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Check the options of a batch read."""
-    options = Options(given, BATCH_NAMES, "a batch read", {**REFUSED, **_REFUSED_IN_BATCH})
+    options = Options(given, BATCH_NAMES, "a batch read", {**REFUSED, **REFUSED_IN_BATCH})
+    return _options(options, *batch_bounds(options))
+
+
+def batch_bounds(options: Options) -> tuple[Bound, Bound]:
+    """Return where a batch read begins and ends."""
     start, end = _start(options, EARLIEST), _end(options)
     if isinstance(start, AtEnd) and start.end == LATEST:
         raise InvalidOption("option 'startingOffsets': a batch from 'latest' on would be empty")
@@ -112,7 +117,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "option 'startingOffsets': -1 is the end, from which a batch would be empty; -2 or an "
             "offset is where to begin"
         )
-    return _options(options, start, end)
+    return start, end
 
 
 def stream_options(given: Mapping[str, str]) -> ReadOptions:
@@ -159,7 +164,7 @@ def _options(options: Options, start: Bound, end: Bound) -> ReadOptions:
     pushdown = options.text("filterPushdown")
     return ReadOptions(
         connecting=connecting(options),
-        subscription=_subscription(options),
+        subscription=subscription_of(options),
         start=start,
         end=end,
         columns=columns_of(options),
@@ -179,12 +184,13 @@ def _options(options: Options, start: Bound, end: Bound) -> ReadOptions:
     )
 
 
-def _subscription(options: Options) -> Subscription:
-    given = [name for name in _SUBSCRIPTIONS if options.has(name)]
+def subscription_of(options: Options) -> Subscription:
+    """Return what a user wants to read."""
+    given = [name for name in SUBSCRIPTIONS if options.has(name)]
     if len(given) != 1:
         named = f"{' and '.join(given)} are given" if given else "none is"
         raise InvalidOption(
-            f"one of {', '.join(_SUBSCRIPTIONS)} says what to read; {named}: give exactly one"
+            f"one of {', '.join(SUBSCRIPTIONS)} says what to read; {named}: give exactly one"
         )
     if given == ["assign"]:
         stored = options.json_object("assign", '{"orders": [0, 1]}') or {}
@@ -248,11 +254,11 @@ def _offsets(options: Options, name: str) -> dict[TopicPartition, int] | None:
         raise InvalidOption(f"option {name!r}: {error}") from None
 
 
-_SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _BOTH: Final = (
     *CLIENT_NAMES,
     *IDLE_CLIENT_NAMES,
-    *_SUBSCRIPTIONS,
+    *SUBSCRIPTIONS,
     "columns",
     "failOnDataLoss",
     "includeHeaders",
@@ -308,7 +314,7 @@ REFUSED: Final = {
     "kafka.value.serializer": _FIXED,
     "path": "load() takes no path; 'subscribe' names topics",
 }
-_REFUSED_IN_BATCH: Final = dict.fromkeys(
+REFUSED_IN_BATCH: Final = dict.fromkeys(
     ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
     "it is for streams; 'endingOffsets' bounds a batch read",
 )

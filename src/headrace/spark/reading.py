@@ -65,19 +65,21 @@ def read_range(
                 return
             if chunk is None:
                 return
-            for records in _decode(chunk, wanted, limits, on_unreadable):
+            for records in decode_chunk(chunk, wanted, limits, on_unreadable):
                 if records.num_rows:
                     yield shape.rows(records)
     finally:
         blocking.run(fetch.close())
 
 
-def _decode(
+def decode_chunk(
     chunk: Chunk,
     wanted: Range,
     limits: FetchLimits,
-    on_unreadable: Callable[[Unreadable], None],
+    on_unreadable: Callable[[Unreadable], None] = fail,
 ) -> list[pa.RecordBatch]:
+    """Return the wanted records of a chunk; batches that cannot be read go to `on_unreadable`."""
+
     def decode(records: ReadableBuffer) -> pa.RecordBatch:
         return to_arrow(
             records,

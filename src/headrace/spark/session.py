@@ -14,6 +14,9 @@ from headrace.spark.java import java_home
 from headrace.spark.python import worker_python
 from headrace.spark.share.source import ShareDataSource
 from headrace.spark.source import HeadraceDataSource
+from headrace.spark.system.source import SystemDataSource
+from headrace.spark.tables.source import TableDataSource
+from headrace.spark.tier.source import TierDataSource
 
 REMOTE: Final = "sc://"
 """How the address of a server of Spark Connect begins."""
@@ -54,7 +57,8 @@ def session(
     register(spark)
     if banner:
         print(f"headrace {__version__}: Spark {spark.version} on {master}")
-        print('formats "headrace", "headrace-share"; read with spark.read.format("headrace")')
+        formats = ", ".join(f'"{each.name()}"' for each in SOURCES)
+        print(f'formats {formats}; read with spark.read.format("headrace")')
     return spark
 
 
@@ -101,4 +105,10 @@ def register(spark: SparkSession) -> SparkSession:
     return spark
 
 
-SOURCES: Final = (HeadraceDataSource, ShareDataSource)
+SOURCES: Final = (
+    HeadraceDataSource,
+    ShareDataSource,
+    TierDataSource,
+    TableDataSource,
+    SystemDataSource,
+)

@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 
 from headrace.spark.options import InvalidOption, Options, connecting
@@ -46,7 +48,9 @@ def test_an_option_that_is_like_no_other_points_to_the_page() -> None:
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"kafka.isolation.level": "none"}, "read_committed, read_uncommitted"),
         ({"kafka.bootstrap.servers": "host:port"}, "the port must be a number"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "only PLAINTEXT"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
+        ({"kafka.sasl.kerberos.service.name": "kafka"}, "Kerberos"),
+        ({"kafka.ssl.truststore.location": "x"}, "security.protocol=SSL"),
         ({"columns": "key,vlaue"}, "names 'vlaue'"),
         ({"maxOffsetsPerTrigger": "5"}, "it is for streams"),
         ({"path": "orders"}, "takes no path"),
@@ -55,6 +59,23 @@ def test_an_option_that_is_like_no_other_points_to_the_page() -> None:
 def test_a_batch_read_says_what_is_wrong(more: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         read_options({**GIVEN, **more})
+
+
+def test_security_is_that_of_the_client_and_hides_its_secrets() -> None:
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.SASL.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="ann" password=" canary-8 ";'
+        ),
+    }
+    read = read_options({**GIVEN, **given})
+    sasl = read.connecting.security.sasl
+    assert sasl is not None
+    assert (sasl.username, sasl.password.reveal()) == ("ann", " canary-8 ")
+    assert "canary" not in repr(read)
+    assert pickle.loads(pickle.dumps(read)) == read
 
 
 def test_what_is_read_must_be_said() -> None:

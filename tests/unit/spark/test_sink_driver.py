@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from headrace.client.security.settings import ClientSecurity
 from headrace.spark.options import Connecting
 from headrace.spark.sink.driver import (
     CLUSTERS_FOLDER,
@@ -22,6 +23,22 @@ def test_clusters_are_noted_once_as_they_are(tmp_path: Path) -> None:
         HERE.bootstrap: HERE,
         THERE.bootstrap: THERE,
     }
+
+
+def test_a_secured_cluster_is_noted_for_this_user_only(tmp_path: Path) -> None:
+    security = ClientSecurity.of(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ann",
+            "sasl.password": "secret",
+            "ssl.ca.location": "ca.pem",
+        }
+    )
+    secured = Connecting(bootstrap="127.0.0.1:9093", security=security)
+    note_cluster(secured, {CLUSTERS_FOLDER: str(tmp_path)})
+    assert noted_clusters(tmp_path) == [secured]
+    assert {note.stat().st_mode & 0o777 for note in tmp_path.iterdir()} == {0o600}
 
 
 def test_where_nobody_asks_nothing_is_noted(tmp_path: Path) -> None:

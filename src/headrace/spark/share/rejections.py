@@ -21,6 +21,7 @@ from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.producer import Producer
+from headrace.client.security.settings import SecurityLike
 from headrace.client.share.session import SharedPartition
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
@@ -44,7 +45,9 @@ class InvalidRejection(HeadraceError, ValueError):
     """Rows that do not say which records they are."""
 
 
-def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
+def reject(
+    rows: DataFrame, *, bootstrap: str, group: str, security: SecurityLike | None = None
+) -> int:
     """Reject records, instead of accepting them, when the micro-batch that read them is durable.
 
         def work(batch, batch_id):
@@ -54,7 +57,7 @@ def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
     For `foreachBatch` of a stream of `format("headrace-share")`: the rows need its columns topic,
     partition and offset. Returns the number of rows. A rejected record is not delivered again; if
     the group has a dead-letter topic, it goes there. Records stay rejected if the batch fails
-    afterwards and runs again.
+    afterwards and runs again. `security` is that of every client: Kafka's names and values.
     """
     missing = [name for name in _COLUMNS if name not in rows.columns]
     if missing:
@@ -70,15 +73,15 @@ def reject(rows: DataFrame, *, bootstrap: str, group: str) -> int:
             partition: merged((offset, offset) for offset in each)
             for partition, each in offsets.items()
         }
-        asyncio.run(_send_by_name(bootstrap, group, ranges))
+        asyncio.run(_send_by_name(Cluster(bootstrap, security=security), group, ranges))
     return sum(map(len, offsets.values()))
 
 
 async def _send_by_name(
-    bootstrap: str, group: str, ranges: Mapping[TopicPartition, Sequence[Interval]]
+    cluster: Cluster, group: str, ranges: Mapping[TopicPartition, Sequence[Interval]]
 ) -> None:
     """Write rejections of the topics that have these names now; one that is gone needs none."""
-    async with Cluster(bootstrap) as cluster:
+    async with cluster:
         named: dict[SharedPartition, Sequence[Interval]] = {}
         for (topic, partition), each in ranges.items():
             try:

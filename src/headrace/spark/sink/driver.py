@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.sasl.secret import Secret
 from headrace.spark.options import Connecting
 
 FOLDERS: Final = "SPARK_LOCAL_DIRS"
@@ -30,15 +31,20 @@ def driver_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def note_cluster(connecting: Connecting, environment: Mapping[str, str] = os.environ) -> None:
-    """Leave word that a query of this driver writes to a cluster."""
+    """Leave word that a query of this driver writes to a cluster.
+
+    With what it takes to connect, passwords included: only this user can read the folder and the
+    note, and the folder goes with the user's process.
+    """
     folder = environment.get(CLUSTERS_FOLDER)
     if not folder:
         return
-    text = msgspec.json.encode(connecting)
+    text = msgspec.json.encode(connecting, enc_hook=_revealed)
     note = Path(folder, sha256(text).hexdigest()[:_NAME_LENGTH])
     with contextlib.suppress(OSError):  # then nobody looks after what Spark keeps from the sink
         if not note.exists():
             scratch = note.with_name(f".{note.name}.{os.getpid()}")
+            scratch.touch(mode=0o600)
             scratch.write_bytes(text)
             scratch.replace(note)
 
@@ -49,5 +55,18 @@ def noted_clusters(folder: Path) -> list[Connecting]:
     with contextlib.suppress(OSError):
         for note in sorted(folder.glob("[!.]*")):
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                found.append(msgspec.json.decode(note.read_bytes(), type=Connecting))
+                text = note.read_bytes()
+                found.append(msgspec.json.decode(text, type=Connecting, dec_hook=_hidden))
     return found
+
+
+def _revealed(value: object) -> str:
+    if not isinstance(value, Secret):
+        raise NotImplementedError(f"{type(value).__name__} cannot be noted")
+    return value.reveal()
+
+
+def _hidden(kind: type, value: object) -> object:
+    if kind is not Secret:
+        raise NotImplementedError(f"{kind.__name__} is never noted")
+    return Secret(str(value))

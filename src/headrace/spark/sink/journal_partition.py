@@ -14,12 +14,12 @@ import msgspec
 from headrace.client.cluster import MOVED, Cluster
 from headrace.client.errors import NotReachable, refusal
 from headrace.client.fetched import ConsumedRecord
-from headrace.client.partitioner import murmur2
 from headrace.client.retrying import Retries
 from headrace.client.topics import NewTopic, TopicPartition, create_topics
 from headrace.errors import ErrorCode, KafkaError
 from headrace.records.builder import BatchBuilder
 from headrace.records.compression import Compression
+from headrace.records.murmur2 import murmur2
 from headrace.spark.sink.decisions import Claim, Decision, History, Stop, Token
 from headrace.spark.topic_tail import TopicTail
 from headrace.wire.messages.produce_request import (

@@ -1,0 +1,325 @@
+"""Is the table what the topic says? Row by row, as tasks over ranges of offsets.
+
+Each task reads a range from the log, decodes it as a writer would, and compares it with the table's
+rows and dead letters of that range. Records that retention has removed cannot be compared: how many
+rows the table has of them is said.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from headrace.spark.planning import Range
+from headrace.spark.tables.administration import Where, find_table, read_options_of, store_options
+from headrace.spark.tables.commits import Head
+from headrace.spark.tables.definition import LETTERS, METADATA, Definition, Mode, OnViolation
+from headrace.spark.tables.engine import Engine
+from headrace.spark.tables.running import TableRun
+from headrace.spark.tables.stored_rows import read_stored
+from headrace.spark.tables.table_store import LiveFile
+from headrace.spark.tables.task import Job, RangeTask, records_of
+from headrace.spark.tables.upserts import last_rows
+
+RANGE_RECORDS: Final = 200_000
+"""How many offsets a task compares; of an upserted table it is a partition, for its keys."""
+OFFSETS_SHOWN_MAX: Final = 100
+"""How many offsets of each kind a range reports."""
+
+
+class RangeReport(msgspec.Struct, kw_only=True):
+    """What a task found."""
+
+    partition: int
+    start: int
+    stop: int
+    log_rows: int = 0
+    table_rows: int = 0
+    log_dead: int = 0
+    table_dead: int = 0
+    log_hash: str = ""
+    table_hash: str = ""
+    missing: list[int] = []
+    """Offsets of rows, or dead letters, that the table lacks."""
+    surplus: list[int] = []
+    """Offsets that the table has and should not, or has twice."""
+    different: list[int] = []
+    """Offsets whose rows differ."""
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.missing or self.surplus or self.different)
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compared, and with which result."""
+
+    ranges: list[RangeReport]
+    unverifiable: dict[int, tuple[int, int]]
+    """Offsets of partitions that the table has, and the log not any more."""
+
+    @property
+    def is_equal(self) -> bool:
+        return all(each.is_equal for each in self.ranges)
+
+
+class VerifyTask(msgspec.Struct, frozen=True):
+    """A range, and the files that may have its rows and dead letters."""
+
+    job: Job
+    range: Range
+    files: list[LiveFile]
+    letters: list[LiveFile]
+
+
+def verify_table(bootstrap: Where, name: str, engine: Engine) -> Verification:
+    """Compare a table with its topic, up to where the table is."""
+    definition = find_table(bootstrap, name)
+    if definition.on_violation is OnViolation.FAIL or definition.fails_on_bad_record:
+        definition = msgspec.structs.replace(
+            definition, on_violation=OnViolation.DEAD_LETTER, fails_on_bad_record=False
+        )
+    options = read_options_of(bootstrap, definition.topic)
+    run = TableRun(definition, options, store_options(definition), engine)
+    try:
+        state = run.topic_state()
+        head = run.rows.head()
+        letters_head = run.letters.head()
+        job = run.job()
+        rows, letters = run.rows.files(), run.letters.files()
+        ranges, gone = _ranges(definition, head, dict(state.earliest), run.topic_id)
+        tasks = [
+            VerifyTask(
+                job,
+                each,
+                _within(rows, each, ("_partition", "_offset")),
+                _within(letters, each, ("partition", "offset")),
+            )
+            for each in ranges
+        ]
+        reports = engine.run(verify_range, tasks)
+        reports += _strays(run, engine, job, head, letters_head)
+        return Verification(ranges=reports, unverifiable=gone)
+    finally:
+        run.close()
+
+
+class StrayTask(msgspec.Struct, frozen=True):
+    """A file that may have rows outside of the offsets that the table says it has."""
+
+    job: Job
+    file: LiveFile
+    names: tuple[str, str]
+    """Its columns with the partition and the offset."""
+    covered: dict[int, tuple[int, int]]
+
+
+def _strays(
+    run: TableRun, engine: Engine, job: Job, head: Head, letters: Head
+) -> list[RangeReport]:
+    """Return reports of what is outside of the offsets that are in the table, if there is any."""
+    covered = {each: (head.begins.get(each, 0), stop) for each, stop in head.offsets.items()}
+    # Dead letters are committed before the rows they were among, so they may be ahead.
+    ahead = {
+        each: (
+            min(covered.get(each, (begin,))[0], begin),
+            max(covered.get(each, (0, 0))[1], letters.offsets.get(each, 0)),
+        )
+        for each, begin in letters.begins.items()
+    }
+    wheres = (
+        (run.rows.files(), ("_partition", "_offset"), covered),
+        (run.letters.files(), ("partition", "offset"), covered | ahead),
+    )
+    tasks = [
+        StrayTask(job, file, names, places)
+        for files, names, places in wheres
+        for file in files
+        if not _is_inside(file, names, places)
+    ]
+    found: dict[int, list[int]] = {}
+    for strays in engine.run(find_strays, tasks):
+        for partition, offset in strays:
+            found.setdefault(partition, []).append(offset)
+    return [
+        RangeReport(
+            partition=each,
+            start=min(offsets),
+            stop=max(offsets) + 1,
+            table_rows=len(offsets),
+            surplus=sorted(offsets)[:OFFSETS_SHOWN_MAX],
+        )
+        for each, offsets in sorted(found.items())
+    ]
+
+
+def _is_inside(
+    file: LiveFile, names: tuple[str, str], covered: Mapping[int, tuple[int, int]]
+) -> bool:
+    """Return whether all of a file's rows are surely within the covered offsets."""
+    if names[0] not in file.bounds or names[1] not in file.bounds:
+        return False
+    low, high = file.bounds[names[0]]
+    first, last = file.bounds[names[1]]
+    return high - low < len(covered) and all(
+        each in covered and covered[each][0] <= first and last < covered[each][1]
+        for each in range(low, high + 1)
+    )
+
+
+def find_strays(task: StrayTask) -> list[tuple[int, int]]:
+    """Return partition and offset of the rows that are outside of what is covered."""
+    schema = task.job.table_schema() if task.names[0] in METADATA.names else LETTERS
+    work = RangeTask(task.job)
+    partition, offset = task.names
+    rows = read_stored(work.blocking, task.file, schema, columns=[partition, offset])
+    names = rows.to_pylist()
+    places = [
+        tuple(-1 if row[name] is None else int(row[name]) for name in task.names) for row in names
+    ]
+    return [
+        (each, at)
+        for each, at in places
+        if not task.covered.get(each, (0, 0))[0] <= at < task.covered.get(each, (0, 0))[1]
+    ]
+
+
+def verify_range(task: VerifyTask) -> RangeReport:
+    """Compare one range."""
+    wanted = task.range
+    report = RangeReport(partition=wanted.partition, start=wanted.start, stop=wanted.stop)
+    work = RangeTask(task.job)
+    schema = task.job.table_schema()
+    expected, bad = _expected(task, work, schema)
+    stored = _stored(work, task.files, schema, ("_partition", "_offset"), wanted)
+    found = pa.concat_tables([schema.empty_table(), *stored])
+    if task.job.definition.mode is Mode.UPSERT:
+        offsets: Any = found.column("_offset")
+        found = found.filter(pc.greater_equal(offsets, pa.scalar(wanted.start, pa.int64())))
+    letters: list[Any] = [
+        offset
+        for each in _stored(work, task.letters, LETTERS, ("partition", "offset"), wanted)
+        for offset in each.column("offset").to_pylist()
+    ]
+    report.log_rows, report.table_rows = expected.num_rows, found.num_rows
+    report.log_dead, report.table_dead = len(bad), len(letters)
+    _compare(report, expected.sort_by("_offset"), found.sort_by("_offset"))
+    report.missing = sorted({*report.missing, *set(bad).difference(letters)})[:OFFSETS_SHOWN_MAX]
+    doubled = {each for each, count in Counter(letters).items() if count > 1}
+    report.surplus = sorted({*report.surplus, *set(letters).difference(bad), *doubled})[
+        :OFFSETS_SHOWN_MAX
+    ]
+    return report
+
+
+def _expected(task: VerifyTask, work: RangeTask, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+    """Return the rows that a range should be, and the offsets of its dead letters."""
+    job, is_upsert = task.job, task.job.definition.mode is Mode.UPSERT
+    rows = [schema.empty_table()]
+    bad: list[Any] = []
+    gone: dict[bytes, int] = {}
+    with records_of(job, task.range) as chunks:
+        for records in chunks:
+            part = records
+            if is_upsert:
+                keys, values = part.column("key"), part.column("value")
+                bad += part.filter(keys.is_null()).column("offset").to_pylist()
+                dead = part.filter(pc.and_(values.is_null(), keys.is_valid()))
+                gone |= {
+                    row["key"]: row["offset"] for row in dead.select(["key", "offset"]).to_pylist()
+                }
+                part = part.filter(pc.and_(values.is_valid(), keys.is_valid()))
+            decoded, refused, _ = work.decode(part)
+            rows.append(decoded)
+            offsets = part.column("offset")
+            bad += [offsets[each.row].as_py() for each in refused]
+    whole = pa.concat_tables(rows)
+    return (last_rows(whole, gone) if is_upsert else whole), bad
+
+
+def _compare(report: RangeReport, expected: pa.Table, found: pa.Table) -> None:
+    expected, found = _numbered(expected), _numbered(found)
+    report.log_hash = _hash(expected)
+    if found.equals(expected):
+        report.table_hash = report.log_hash
+        return
+    report.table_hash = _hash(found)
+    if report.table_hash == report.log_hash:
+        return  # the same rows; Arrow says that no NaN equals another
+    wanted = {row["_offset"]: repr(row) for row in expected.to_pylist()}
+    there: dict[int, str] = {}
+    surplus: set[int] = set()
+    for row in found.to_pylist():
+        offset = row["_offset"]
+        if offset in there or offset not in wanted:
+            surplus.add(offset)
+        there[offset] = repr(row)
+    report.missing = sorted(set(wanted).difference(there))[:OFFSETS_SHOWN_MAX]
+    report.surplus = sorted(surplus)[:OFFSETS_SHOWN_MAX]
+    report.different = sorted(
+        offset for offset, text in wanted.items() if there.get(offset, text) != text
+    )[:OFFSETS_SHOWN_MAX]
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    """Return rows with times as numbers: Python's end with the year 9999."""
+    for index, each in enumerate(rows.schema):
+        if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type):
+            kind = pa.int64() if pa.types.is_timestamp(each.type) else pa.int32()
+            rows = rows.set_column(index, each.name, rows.column(index).cast(kind))
+    return rows
+
+
+def _hash(rows: pa.Table) -> str:
+    digest = xxhash.xxh3_128()
+    for batch in rows.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            digest.update(repr(row).encode())
+    return digest.hexdigest()
+
+
+def _stored(
+    work: RangeTask,
+    files: Iterable[LiveFile],
+    schema: pa.Schema,
+    names: tuple[str, str],
+    wanted: Range,
+) -> list[pa.Table]:
+    partition, offset = names
+    filters = (
+        (pc.field(partition) == wanted.partition)
+        & (pc.field(offset) >= wanted.start)
+        & (pc.field(offset) < wanted.stop)
+    )
+    return [read_stored(work.blocking, each, schema, filters=filters) for each in files]
+
+
+def _ranges(
+    definition: Definition, head: Head, earliest: dict[int, int], topic_id: bytes
+) -> tuple[list[Range], dict[int, tuple[int, int]]]:
+    found: list[Range] = []
+    gone: dict[int, tuple[int, int]] = {}
+    size = None if definition.mode is Mode.UPSERT else RANGE_RECORDS
+    for each, stop in sorted(head.offsets.items()):
+        begin = head.begins.get(each, 0)
+        start = max(begin, earliest.get(each, 0))
+        if start > begin:
+            gone[each] = (begin, min(start, stop))
+        step = size or max(1, stop - start)
+        for at in range(start, stop, step):
+            found.append(Range(definition.topic, each, at, min(at + step, stop), topic_id))
+    return found, gone
+
+
+def _within(files: list[LiveFile], wanted: Range, names: tuple[str, str]) -> list[LiveFile]:
+    found = []
+    for each in files:
+        low, high = each.bounds.get(names[0], (wanted.partition, wanted.partition))
+        first, last = each.bounds.get(names[1], (wanted.start, wanted.stop))
+        if low <= wanted.partition <= high and first < wanted.stop and last >= wanted.start:
+            found.append(each)
+    return found
