@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.offset_reset import Move, Target, parse_wanted
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, report, usage_error
@@ -95,7 +96,7 @@ def describe_each(
 
     async def work() -> Outcomes[str, GroupDescription]:
         outcomes: Outcomes[str, GroupDescription] = {}
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             for name in names:
                 try:
                     outcomes[name] = await describe(admin.cluster, name)

@@ -1,10 +1,15 @@
-"""`headrace cluster`: the nodes, their quorum, join tokens, and nodes that are gone for good."""
+"""`headrace cluster`: nodes, their quorum, moves, join tokens, and nodes that are gone for good."""
 
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
+from headrace.cli.client_config import client_settings
+from headrace.cli.cluster_backup import backup, restore
+from headrace.cli.cluster_ca import ca
+from headrace.cli.decommission import decommission
+from headrace.cli.moves import moves
 from headrace.cli.node_calls import (
     NodeCalls,
     Views,
@@ -15,11 +20,20 @@ from headrace.cli.node_calls import (
     secret_option,
 )
 from headrace.cli.node_views import cluster_id, link_rows, print_views, view_rows
-from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
+from headrace.cli.options import (
+    CommandGroup,
+    FilePath,
+    bootstrap_option,
+    json_option,
+    yes_option,
+)
 from headrace.cli.output import print_json, print_table
+from headrace.cli.passwords import password_option, read_password
+from headrace.cli.rebalance import rebalance
 from headrace.cli.running import complete, make_sure
 from headrace.cli.streams import say
 from headrace.cli.tokens import token
+from headrace.cli.upgrade import upgrade
 from headrace.client.admin import Admin
 from headrace.client.errors import NotReachable, UnsupportedApi
 from headrace.client.nodes import ClusterDescription, QuorumDescription
@@ -31,7 +45,39 @@ def cluster() -> None:
     """Inspect the cluster as a whole, let nodes in, and remove them."""
 
 
+cluster.add_command(moves)
 cluster.add_command(token)
+cluster.add_command(ca)
+cluster.add_command(backup)
+cluster.add_command(restore)
+cluster.add_command(decommission)
+cluster.add_command(rebalance)
+cluster.add_command(upgrade)
+
+
+@cluster.command("init-admin")
+@click.argument("user", metavar="USER", help="The name, without User: before it.")
+@click.option(
+    "--data",
+    type=FilePath(),
+    required=True,
+    help="The data folder of a node (log.dirs), which need not exist yet.",
+)
+@password_option
+@json_option
+def init_admin(user: str, *, data: Path, password_file: Path | None, as_json: bool) -> None:
+    """Make the first user, or give one another password, with the next start of a node.
+
+    Writes a file into the node's folder, from which it takes the user into the metadata log. Name
+    the user in super.users if the cluster has an authorizer.
+    """
+    from headrace.node.first_users import write_first_user  # noqa: PLC0415  only here
+
+    path = write_first_user(data, user, read_password(password_file, user))
+    if as_json:
+        print_json({"user": user, "file": str(path)})
+    else:
+        say(f"the node takes user {user} from {path} when it starts next")
 
 
 @cluster.command()
@@ -51,7 +97,7 @@ def describe(
     is_node_given = ctx.get_parameter_source("node") is not ParameterSource.DEFAULT
 
     async def ask_clients() -> tuple[ClusterDescription, QuorumDescription | None]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             described = await admin.describe_cluster()
             try:
                 return described, await admin.describe_quorum()
@@ -133,38 +179,6 @@ def _print_described(described: ClusterDescription, quorum: QuorumDescription | 
 
 
 @cluster.command()
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@json_option
-@bootstrap_option
-def upgrade(*, dry_run: bool, as_json: bool, bootstrap: str) -> None:
-    """Let the cluster use what its software can do, once every node is upgraded.
-
-    Raises each feature to the highest level of the node that is asked. Refused if another node
-    cannot work at it; afterwards older software cannot join.
-    """
-
-    async def work() -> dict[str, tuple[int, int]]:
-        async with Admin(bootstrap) as admin:
-            raised = {
-                name: (feature.finalized, feature.supported_max)
-                for name, feature in (await admin.describe_features()).items()
-                if feature.finalized < feature.supported_max
-            }
-            levels = {name: level for name, (_, level) in raised.items()}
-            if levels:
-                await admin.update_features(levels, validate_only=dry_run)
-        return raised
-
-    raised = complete(work())
-    if as_json:
-        print_json([{"feature": name, "from": low, "to": to} for name, (low, to) in raised.items()])
-    elif not raised:
-        say("nothing to upgrade: every feature is at the highest level of this software")
-    else:
-        print_table(("feature", "from", "to"), [(name, *levels) for name, levels in raised.items()])
-
-
-@cluster.command()
 @click.argument("node", type=click.IntRange(min=0))
 @yes_option
 @json_option
@@ -178,7 +192,7 @@ def remove(node: int, *, yes: bool, as_json: bool, bootstrap: str) -> None:
     make_sure(f"Remove node {node} from the cluster for good?", is_sure=yes)
 
     async def work() -> None:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             await admin.unregister_broker(node)
 
     complete(work())

@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.options import (
     CommandGroup,
     bootstrap_option,
@@ -65,7 +66,7 @@ def describe(
     resource = _resource(kind, name)
 
     async def work() -> list[Config]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             outcomes = await admin.describe_configs(
                 [resource], names=keys or None, with_documentation=docs
             )
@@ -113,7 +114,7 @@ def set_(
     values = parse_pairs(pairs, "KEY=VALUE")
 
     async def work() -> None:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             await admin.alter_configs(
                 resource,
                 set=None if append else values,
@@ -145,7 +146,7 @@ def unset(
     resource = _resource(kind, name)
 
     async def work() -> None:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             await admin.alter_configs(resource, unset=keys, validate_only=dry_run)
 
     complete(work())

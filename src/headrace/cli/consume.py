@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.record_format import (
     DEFAULT_FORMAT,
@@ -77,7 +78,9 @@ def consume(  # noqa: PLR0913  an option each
     async def work() -> None:
         reset = Start.BEGINNING if start is Start.BEGINNING else None
         chosen = partitions or None
-        async with Consumer(bootstrap, read_committed=committed, reset=reset) as consumer:
+        async with Consumer(
+            bootstrap, client_settings(), read_committed=committed, reset=reset
+        ) as consumer:
             if timestamp_ms is not None:
                 await consumer.assign_from_time(topic, timestamp_ms, chosen, until_end=not follow)
             elif start < Start.BEGINNING:

@@ -2,6 +2,7 @@
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, usage_error
@@ -48,7 +49,7 @@ def replay_dead_letters(
     group_id = group or f"replay-{topic}"
 
     async def work() -> Replayed:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await replay(
                 admin.cluster, topic, group_id, to=to, limit=limit, is_executed=execute
             )

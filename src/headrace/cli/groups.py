@@ -12,6 +12,7 @@ from headrace.cli.any_group import (
     report_moves,
     reset_options,
 )
+from headrace.cli.client_config import client_settings
 from headrace.cli.group_explanation import explain as explain_group
 from headrace.cli.group_history import GroupHistory, read_history
 from headrace.cli.offset_reset import Move, Target, plan_reset
@@ -51,7 +52,7 @@ def list_(states: tuple[str, ...], kinds: tuple[str, ...], as_json: bool, bootst
     """List groups."""
 
     async def work() -> list[ListedGroup]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await list_groups(admin.cluster, states, kinds)
 
     found = complete(work())
@@ -102,7 +103,7 @@ def explain(name: str, as_json: bool, bootstrap: str) -> None:
     """Explain why a group is rebalancing, which members are late, and since when."""
 
     async def work() -> tuple[GroupDescription, GroupHistory]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             described = await describe_group(admin.cluster, name)
             return described, await read_history(admin.cluster, name)
 
@@ -122,7 +123,7 @@ def offsets(name: str, as_json: bool, bootstrap: str) -> None:
     """Show a group's committed offsets, the partitions' ends, and its lag."""
 
     async def work() -> list[dict[str, object]]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             try:
                 described = await describe_group(admin.cluster, name)
             except KafkaError as error:
@@ -159,7 +160,7 @@ def reset_offsets(
     """Reset the offsets of a group without members. Without --execute, only show the effect."""
 
     async def work() -> list[Move]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             if execute:
                 await _refuse_if_in_use(admin, name)
             committed = await fetch_offsets(admin.cluster, name)
@@ -186,7 +187,7 @@ def delete(
     make_sure(f"Delete {', '.join(names)} with all offsets?", is_sure=yes)
 
     async def work() -> Outcomes[str, None]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await delete_groups(admin.cluster, names)
 
     outcomes = complete(work())

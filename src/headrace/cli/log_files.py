@@ -10,7 +10,8 @@ from headrace.log.checkpoints import parse_epochs, parse_partition_metadata
 from headrace.log.errors import CorruptLog
 from headrace.log.producer_snapshots import decode_snapshot
 from headrace.log.segment import OFFSET_ENTRY, TIME_ENTRY
-from headrace.log.transactions import check_index, read_entries
+from headrace.log.transactions import check_index
+from headrace.records.aborted import read_entries
 from headrace.records.control import ControlType, read_control
 from headrace.records.errors import CorruptBatch
 from headrace.records.header import HEADER_BYTES, BatchHeader, check_crc, read_header

@@ -22,6 +22,7 @@ from headrace.cluster.address_book import parse_address
 from headrace.cluster.transport.calls import CallError, CallFailed
 from headrace.cluster.transport.hello import OPERATOR, Identity
 from headrace.cluster.transport.links import Links
+from headrace.cluster.transport.refusals import Reason
 from headrace.cluster.words import OPERATE
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.surroundings import new_uuid
@@ -80,23 +81,26 @@ class NodeCalls:
     """Connections to node ports, one for each call."""
 
     def __init__(self, secret: bytes | None) -> None:
-        identity = Identity(OPERATOR, new_uuid().bytes, 1)
-        self._links = Links(identity, secret=secret, address_of=lambda node: None)
+        self._secret = secret
+        self._identity = Identity(OPERATOR, new_uuid().bytes, 1)
+        self._links = Links(self._identity, secret=secret, address_of=lambda node: None)
+        self._under_tls: Links | None = None
+        """For nodes that speak TLS, once one has said so."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self._links.close()
+        if self._under_tls is not None:
+            await self._under_tls.close()
 
     async def ask(
         self, address: str, request: words.Request, timeout_ms: int = TIMEOUT_MS
     ) -> words.Response:
         """Return what the node at an address responds; NotReachable without, or KafkaError."""
         try:
-            _, payload = await self._links.call_address(
-                parse_address(address), words.encode(request), timeout_ms, kind=OPERATE
-            )
+            payload = await self._call(address, words.encode(request), timeout_ms)
             response = words.decode_response(payload)
         except CallFailed as error:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{address}: {error.reason}") from None
@@ -109,12 +113,40 @@ class NodeCalls:
             raise KafkaError(ErrorCode(response.code), response.message)
         return response
 
-    async def ask_any(self, addresses: Iterable[str], request: words.Request) -> words.Response:
+    async def _call(self, address: str, payload: bytes, timeout_ms: int) -> bytes:
+        """Return a response, in plain text or under TLS, as the node speaks.
+
+        Nobody in between can choose for both: what each side proves says how it hears the other.
+        """
+        place = parse_address(address)
+        if self._under_tls is None:
+            try:
+                _, response = await self._links.call_address(
+                    place, payload, timeout_ms, kind=OPERATE
+                )
+                return response
+            except CallError as error:
+                if error.refused is None or error.refused.reason is not Reason.TLS_EXPECTED:
+                    raise
+            from headrace.cluster.encryption.node_tls import OperatorTls  # noqa: PLC0415  50 ms
+
+            self._under_tls = Links(
+                self._identity,
+                secret=self._secret,
+                address_of=lambda node: None,
+                tls=OperatorTls(),
+            )
+        _, response = await self._under_tls.call_address(place, payload, timeout_ms, kind=OPERATE)
+        return response
+
+    async def ask_any(
+        self, addresses: Iterable[str], request: words.Request, timeout_ms: int = TIMEOUT_MS
+    ) -> words.Response:
         """Return the response of the first node of a list that can be reached."""
         failed: NotReachable | None = None
         for address in addresses:
             try:
-                return await self.ask(address, request)
+                return await self.ask(address, request, timeout_ms)
             except NotReachable as error:
                 failed = failed or error
         assert failed is not None, "there is at least one address"

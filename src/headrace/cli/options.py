@@ -6,19 +6,12 @@ from typing import Any, Final
 
 import click
 
+from headrace.cli.client_config import bootstrap_options
 from headrace.cli.running import usage_error
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-
-bootstrap_option: Final = click.option(
-    "--bootstrap",
-    "-b",
-    metavar="HOST:PORT",
-    default=DEFAULT_BOOTSTRAP,
-    envvar="HEADRACE_BOOTSTRAP",
-    show_envvar=True,
-    help="A node of the cluster; comma-separated for several.",
-)
+bootstrap_option: Final = bootstrap_options("--config", "--command-config")
+bootstrap_beside_config: Final = bootstrap_options("--command-config")
+"""The same for commands whose `--config` is that of a topic."""
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only check.")
 yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

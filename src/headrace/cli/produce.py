@@ -9,6 +9,7 @@ from typing import Final, Literal, cast
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.lines import STDIN, read_lines
 from headrace.cli.options import FilePath, bootstrap_option, json_option, parse_pairs
 from headrace.cli.output import print_json
@@ -77,7 +78,9 @@ def produce(  # noqa: PLR0913  an option each
     async def work() -> int:
         count = 0
         level = cast(Literal["all", 0, 1], "all" if acks in ("all", "-1") else int(acks))
-        async with Producer(bootstrap, acks=level, compression=codec) as producer:
+        async with Producer(
+            bootstrap, client_settings(), acks=level, compression=codec
+        ) as producer:
             with _progress(paths) as advance:
                 async for lines in read_lines(paths):
                     for line in lines:

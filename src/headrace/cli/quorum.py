@@ -1,4 +1,4 @@
-"""`headrace quorum`: the nodes that agree on the metadata log."""
+"""`headrace quorum`: the nodes that agree on the metadata log, and how many they are."""
 
 from pathlib import Path
 
@@ -17,13 +17,18 @@ from headrace.cli.node_calls import (
 from headrace.cli.options import CommandGroup, json_option
 from headrace.cli.output import print_json
 from headrace.cli.quorum_explanation import explain as explain_views
+from headrace.cli.quorum_voters import replace, resize
 from headrace.cli.running import EXIT_REFUSED, complete
 from headrace.cli.streams import say
 
 
 @click.group(cls=CommandGroup)
 def quorum() -> None:
-    """Inspect the metadata quorum."""
+    """Inspect the metadata quorum, and change who votes."""
+
+
+quorum.add_command(resize)
+quorum.add_command(replace)
 
 
 @quorum.command()

@@ -78,7 +78,8 @@ def complain(error: HeadraceError, about: str = "") -> None:
     """Print one line about an error; `about` names its subject if the error does not."""
     text = str(error)
     if isinstance(error, KafkaError):
-        text = f"{error.message.rstrip('.')} ({error.code.name})"
+        is_coded = text.startswith(error.code.name)  # a failure of TLS has no code of Kafka's
+        text = error.message.rstrip(".") + (f" ({error.code.name})" if is_coded else "")
         if error.code in _WAYS_OUT:
             text = f"{text}; {_WAYS_OUT[error.code]}"
     if about and about not in text:
@@ -105,11 +106,15 @@ def usage_error(message: str) -> NoReturn:
 
 def exit_code(error: HeadraceError) -> int:
     """Return the exit code of an error."""
-    from headrace.client.errors import InvalidAddress, NotReachable  # noqa: PLC0415  not for all
+    from headrace.client.errors import (  # noqa: PLC0415  not for all
+        InvalidAddress,
+        InvalidSecurity,
+        NotReachable,
+    )
 
     if isinstance(error, NotReachable):
         return EXIT_NOT_REACHABLE
-    return EXIT_USAGE if isinstance(error, InvalidAddress) else EXIT_REFUSED
+    return EXIT_USAGE if isinstance(error, InvalidAddress | InvalidSecurity) else EXIT_REFUSED
 
 
 def leave_quietly() -> NoReturn:

@@ -10,6 +10,7 @@ from headrace.cli.any_group import (
     report_moves,
     reset_options,
 )
+from headrace.cli.client_config import client_settings
 from headrace.cli.dead_letter_replay import replay_dead_letters
 from headrace.cli.offset_reset import Move, Target, plan_reset
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
@@ -46,7 +47,7 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """List share groups."""
 
     async def work() -> list[ListedGroup]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await list_groups(admin.cluster, states, ["share"])
 
     columns = ("group", "state", "coordinator")
@@ -81,7 +82,7 @@ def offsets(name: str, as_json: bool, bootstrap: str) -> None:
     """Show a group's start offsets, the partitions' ends, and its lag."""
 
     async def work() -> list[dict[str, object]]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             await describe_share_group(admin.cluster, name)
             starts = await describe_share_offsets(admin.cluster, name)
             refused.update({str(key): row for key, row in starts.items()})
@@ -118,7 +119,7 @@ def reset(
     """
 
     async def work() -> list[Move]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             group = await _find_group(admin, name)
             if group is not None and execute:
                 group.check_empty()
@@ -160,7 +161,7 @@ def delete(
 
     async def work() -> Outcomes[str, None]:
         outcomes: Outcomes[str, None] = {}
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             for name in names:
                 try:
                     outcomes |= await _delete(admin, name, topics)

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.record_format import (
     DEFAULT_FORMAT,
@@ -77,6 +78,7 @@ def consume(
             mode=AcknowledgementMode.EXPLICIT,
             max_poll_records=min(count or POLL_RECORDS_MAX, POLL_RECORDS_MAX),
             acquire_mode=AcquireMode.RECORD_LIMIT,
+            settings=client_settings(),
         ) as consumer:
             await _print_records(consumer, formatted, _TYPES[kind], count, timeout_ms)
 

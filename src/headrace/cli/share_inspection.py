@@ -2,12 +2,13 @@
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete
 from headrace.cli.streams import say
-from headrace.client.addresses import Address
 from headrace.client.cluster import Cluster
+from headrace.client.node_pages import Pages, pages_at
 from headrace.client.share.inspection import (
     InspectedPartition,
     Inspection,
@@ -25,7 +26,8 @@ from headrace.client.share.inspection import (
     metavar="HOST:PORT",
     envvar="HEADRACE_HTTP",
     show_envvar=True,
-    help="The HTTP port of one node.  [default: those of the nodes that lead the topic]",
+    help="The HTTP port of one node; https://HOST:PORT with TLS.  "
+    "[default: those of the nodes that lead the topic]",
 )
 @json_option
 @bootstrap_option
@@ -35,14 +37,14 @@ def inspect(group: str, topic: str, *, http: str | None, as_json: bool, bootstra
     Only Headrace nodes provide this, each for the partitions that it leads.
     """
     if http is not None:
-        found = inspect_queue(http, group, topic)
+        found = inspect_queue(pages_at(http, client_settings().security), group, topic)
     else:
 
-        async def work() -> list[Address]:
-            async with Cluster(bootstrap) as cluster:
+        async def work() -> list[Pages]:
+            async with Cluster(bootstrap, client_settings()) as cluster:
                 return await find_pages(cluster, topic)
 
-        found = merge([inspect_queue(str(page), group, topic) for page in complete(work())])
+        found = merge([inspect_queue(page, group, topic) for page in complete(work())])
     if as_json:
         print_json(found)
     else:

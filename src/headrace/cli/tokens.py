@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,11 @@ def token() -> None:
 def create(
     *, node_id: int, expires: str, as_json: bool, node: str, secret_file: Path | None
 ) -> None:
-    """Print a token with which one node joins, once."""
+    """Print a token with which one node joins, once, and the pin of the CA that it is to trust.
+
+    All lines go into the file that headrace.join.token.file names. There is a pin where nodes speak
+    TLS to each other.
+    """
     from headrace.cluster.tokens import create_token, read_token  # noqa: PLC0415  only here
 
     secret = read_secret_file(secret_file)
@@ -62,26 +67,38 @@ def create(
             "--secret-file: a token is signed with the secret of the cluster, name its file"
         )
     now_ms = int(time.time() * 1000)
-    expires_at_s = now_ms // 1000 + _seconds(expires)
-    text = create_token(secret, node_id, expires_at_s)
-    token_hash = read_token(text, secret, now_ms).token_hash
+    wanted_s = now_ms // 1000 + _seconds(expires)
 
-    async def work() -> None:
+    async def work() -> tuple[words.Response, str, bytes, int]:
+        nodes = parse_nodes(node)
         async with NodeCalls(secret) as calls:
-            await calls.ask_any(parse_nodes(node), words.RegisterToken(token_hash, expires_at_s))
+            listed = await calls.ask_any(nodes, words.ListTokens())
+            rows = listed.tokens if isinstance(listed, words.Tokens) else ()
+            known = {row.token_hash for row in rows}
+            # Tokens of a node that end in the same second are the same token.
+            for expires_at_s in count(wanted_s):
+                text = create_token(secret, node_id, expires_at_s)
+                token_hash = read_token(text, secret, now_ms).token_hash
+                if token_hash not in known:
+                    break
+            done = await calls.ask_any(nodes, words.RegisterToken(token_hash, expires_at_s))
+            return done, text, token_hash, expires_at_s
 
-    complete(work())
+    done, text, token_hash, expires_at_s = complete(work())
+    pins = done.pins if isinstance(done, words.Done) else ()
     if as_json:
         print_json(
             {
                 "token": text,
+                "ca_pins": list(pins),
                 "hash": token_hash.hex(),
                 "node_id": node_id,
                 "expires_at_ms": expires_at_s * 1000,
             }
         )
     else:
-        say(text)
+        for line in (text, *pins):
+            say(line)
 
 
 @token.command("list")

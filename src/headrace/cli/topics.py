@@ -4,8 +4,10 @@ from typing import Final
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.options import (
     CommandGroup,
+    bootstrap_beside_config,
     bootstrap_option,
     dry_run_option,
     json_option,
@@ -55,7 +57,7 @@ def topics() -> None:
 @click.option("--if-not-exists", is_flag=True, help="Ignore topics that exist already.")
 @dry_run_option
 @json_option
-@bootstrap_option
+@bootstrap_beside_config
 def create(
     names: tuple[str, ...],
     *,
@@ -72,7 +74,7 @@ def create(
     new = [NewTopic(name, partitions, replication_factor, configs) for name in names]
 
     async def work() -> Outcomes[str, CreatedTopic]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await admin.create_topics(new, validate_only=dry_run)
 
     outcomes = complete(work())
@@ -101,7 +103,7 @@ def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
     """List topics."""
 
     async def work() -> list[Topic]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await admin.list_topics(with_internal=internal)
 
     found = complete(work())
@@ -133,7 +135,7 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show partitions, leaders, replicas, start and end offsets, and explicit configs."""
 
     async def work() -> list[dict[str, object]]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             outcomes = await admin.describe_topics(names)
             found = [topic for topic in outcomes.values() if isinstance(topic, Topic)]
             described = [await _described(admin, topic) for topic in found]
@@ -157,7 +159,7 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 @click.option("--unset", metavar="KEY", multiple=True, help="Reset to the default.")
 @dry_run_option
 @json_option
-@bootstrap_option
+@bootstrap_beside_config
 def alter(
     name: str,
     *,
@@ -174,7 +176,7 @@ def alter(
         usage_error("nothing to alter: give --partitions, --config or --unset")
 
     async def work() -> None:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             if changed or unset:
                 resource = Resource(ResourceType.TOPIC, name)
                 await admin.alter_configs(resource, set=changed, unset=unset, validate_only=dry_run)
@@ -201,7 +203,7 @@ def delete(
     make_sure(f"Delete {', '.join(names)} with all records?", is_sure=yes)
 
     async def work() -> Outcomes[str, None]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await admin.delete_topics(names)
 
     outcomes = complete(work())

@@ -4,6 +4,7 @@ import time
 
 import click
 
+from headrace.cli.client_config import client_settings
 from headrace.cli.options import CommandGroup, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, make_sure, usage_error
@@ -28,7 +29,7 @@ def list_(states: tuple[str, ...], open_for: int | None, as_json: bool, bootstra
     """List transactional ids and the state of their transactions."""
 
     async def work() -> list[ListedTransaction]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             return await admin.list_transactions(states, open_for)
 
     found = complete(work())
@@ -49,7 +50,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
     """Show a transaction: its start time, its partitions and their first offsets."""
 
     async def work() -> tuple[TransactionDescription, dict[TopicPartition, int]]:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             described = await admin.describe_transaction(transactional_id)
             outcomes = await admin.describe_producers(described.partitions)
         starts = {
@@ -112,7 +113,7 @@ def abort(
     make_sure(f"Abort the transaction of {about}?", is_sure=yes)
 
     async def work() -> None:
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, client_settings()) as admin:
             if transactional_id is not None:
                 await admin.abort_transaction(transactional_id)
             elif hanging is not None and producer_id is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.web.server import WebServer
 
 EXIT_CANNOT_START = 1
-NODES_MAX = 9
+NODES_MAX = 64
 """The most nodes of --nodes."""
 
 
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--nodes",
     type=click.IntRange(1, NODES_MAX),
-    help="Start a cluster of so many nodes on this machine, on ports 100 apart.",
+    help="Start so many nodes on this machine, on ports 100 apart; with --seeds they join others.",
 )
 @click.option("--set", "pairs", multiple=True, help="key=value, by Kafka's names; repeatable.")
 def up(  # noqa: PLR0917  one for each option
@@ -163,11 +163,19 @@ async def _end_start(node: "Node", starting: "asyncio.Future[bool]") -> None:
 
 async def _serve(node: "Node", stopping: asyncio.Event) -> None:
     """Announce the ports, and serve until the node is to stop or fails."""
+    from headrace.node.apis import load_handlers  # noqa: PLC0415  loaded with the node
+
     for listener in node.listeners:
         _announce(f"listening on {listener.host}:{listener.port} ({listener.name})")
     _announce(f"node port {node.node_port}")
+    # A first OffsetCommit would import for a tenth of a second, while all other clients wait.
+    asyncio.get_running_loop().run_in_executor(None, load_handlers)
     failure = await _wait_for_end(node, stopping)
     await node.stop()
+    if node.decommissioned.is_set():
+        from headrace.cli.several_nodes import DECOMMISSIONED  # noqa: PLC0415  rare
+
+        _announce(f"node {node.node_id} {DECOMMISSIONED}: it can be switched off")
     if failure is not None:
         raise NodeFailed(f"the metadata log has failed, so the node has stopped: {failure}")
 
@@ -199,13 +207,15 @@ def _announce(text: str) -> None:
 
 
 async def _wait_for_end(node: "Node", stopping: asyncio.Event) -> str | None:
-    """Return when the node is told to stop, or with the error if it cannot continue."""
+    """Return when the node is told to stop or has left, or with the error if it cannot go on."""
     told = asyncio.ensure_future(stopping.wait())
+    left = asyncio.ensure_future(node.decommissioned.wait())
     failed = asyncio.ensure_future(node.broker.quorum.driver.wait_stopped())
-    await asyncio.wait({told, failed}, return_when=asyncio.FIRST_COMPLETED)
-    failure = failed.result() if failed.done() and not told.done() else None
-    told.cancel()
-    failed.cancel()
+    await asyncio.wait({told, left, failed}, return_when=asyncio.FIRST_COMPLETED)
+    is_wanted = told.done() or left.done()
+    failure = failed.result() if failed.done() and not is_wanted else None
+    for each in (told, left, failed):
+        each.cancel()
     return failure
 
 

@@ -22,6 +22,10 @@ from headrace import config
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook, parse_address
 from headrace.cluster.controller import Controller
+from headrace.cluster.encryption.authority_keys import AuthorityKeys
+from headrace.cluster.encryption.care import CertificateCare, no_certificate, sign_itself
+from headrace.cluster.encryption.enrolment import Enroller, Enrolment
+from headrace.cluster.encryption.node_tls import NodeTls
 from headrace.cluster.forwarding import Forwarding
 from headrace.cluster.joining import CannotJoin, Joining
 from headrace.cluster.link_log import LinkLog
@@ -30,7 +34,7 @@ from headrace.cluster.operator import Operator
 from headrace.cluster.partition_care import CareSettings
 from headrace.cluster.presence import Presence
 from headrace.cluster.quorum_members import QuorumMembers
-from headrace.cluster.registrar import Admission
+from headrace.cluster.registrar import Admission, is_registered
 from headrace.cluster.swim import events as swim_events
 from headrace.cluster.swim.sealing import Sealer
 from headrace.cluster.swim.settings import swim_settings
@@ -45,7 +49,9 @@ from headrace.config import Settings
 from headrace.ids import BrokerId
 from headrace.log.disk import Disk
 from headrace.metadata.applier import Outcome
+from headrace.metadata.image import Image
 from headrace.metadata.quorum import FOLDER, MetadataQuorum
+from headrace.metadata.state import NodeState, ResourceType
 from headrace.raft.errors import RaftError
 from headrace.raft.membership import Membership
 from headrace.raft.messages import (
@@ -60,6 +66,8 @@ from headrace.raft.storage import SNAPSHOT_FILE
 from headrace.surroundings import new_random
 
 REGISTER_TIMEOUT_MS: Final = 10_000
+RETRY_SECONDS: Final = 0.5
+"""How soon a node that lost its certificate asks again for one."""
 
 _COUNTED: Final = (PreVoteAnswer, VoteAnswer, AppendAccepted, HeartbeatAnswer, SnapshotProgress)
 """What makes up a majority."""
@@ -70,7 +78,7 @@ logger = logging.getLogger(__name__)
 class Cluster:
     """The other nodes, from the view of one."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a node has before its cluster
         self,
         identity: Identity,
         settings: Settings,
@@ -79,16 +87,33 @@ class Cluster:
         secret: bytes | None,
         now_ms: Callable[[], int],
         needs_tokens: bool = False,
+        tls: NodeTls | None = None,
+        token: str = "",
         on_client: OnClient | None = None,
         on_superseded: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`now_ms` is the wall clock; with `needs_tokens` a node that is no seed joins with one."""
+        """`now_ms` is the wall clock; with `needs_tokens` a node that is no seed joins with one.
+
+        With `tls` nodes speak TLS to each other; `token` is what a new one asks with.
+        """
+        self._tls = tls
+        self._token = token
+        self._keys = None if tls is None else AuthorityKeys(disk)
+        self.certificates: CertificateCare | None = None
+        """What is done for certificates, where nodes speak TLS."""
         self._settings = settings
         self._now_ms = now_ms
         self._needs_tokens = needs_tokens
         self._secret = secret
         self._disk = disk
         self._on_superseded = on_superseded
+        self.on_decommissioned: Callable[[], None] = lambda: None
+        """Called when this node has left the cluster."""
+        self.on_trust: Callable[[], None] = lambda: None
+        """Called when this node trusts other CAs than before."""
+        self._own_state: NodeState | None = None
+        self._folders: dict[int, bytes] = {}
+        """The nodes of the image, and their data folders."""
         self._seeds = settings[config.SEEDS] or settings[config.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS]
         self.addresses = AddressBook(disk)
         self.links = Links(
@@ -99,7 +124,9 @@ class Cluster:
             on_event=self._on_link_event,
             on_client=on_client,
             settings=transport_settings(settings),
+            tls=tls,
         )
+        self.links.may_act = self._may_act
         self.raft = RaftTransport(self.links, self._on_raft_message)
         self.forwarding = Forwarding(self.links)
         self.operator = Operator(
@@ -122,7 +149,7 @@ class Cluster:
         self.leader_changes = 0
         """How often this node heard of another leader of the metadata log."""
         self._last_leader: BrokerId | None = None
-        self.links.serve(words.ASK, self._on_ask)
+        self.links.serve(words.ASK, self._on_ask, for_newcomers=True)
         self.operator.serve()
 
     @property
@@ -152,12 +179,13 @@ class Cluster:
         Waits until there is a cluster; CannotJoin if it refuses this node.
         """
         if self._has_log():
+            await self._certify_again()
             return None
         if not self._seeds:
             self._is_founding = True
             return Membership((self.node,))
         joining = self._joining = Joining(
-            self.links, self._seeds, self.address, self._note_founding
+            self.links, self._seeds, self.address, self._note_founding, self._enrolment()
         )
         registered = await joining.run(register)
         if registered is None:
@@ -169,18 +197,20 @@ class Cluster:
         """Take part in a quorum that has started."""
         settings = self._settings
         self._quorum = quorum
-        self.forwarding.serve(quorum)
+        admission = Admission(
+            self._now_ms, self._secret if self._needs_tokens else None, self._seeds
+        )
+        self.forwarding.serve(quorum, self._is_registered)
         self.controller = Controller(
             quorum,
             self.links,
             self.addresses,
             session_timeout_ms=settings[config.BROKER_SESSION_TIMEOUT_MS],
             heartbeat_interval_ms=settings[config.BROKER_HEARTBEAT_INTERVAL_MS],
-            voters_max=settings[config.VOTERS_MAX],
-            admission=Admission(
-                self._now_ms, self._secret if self._needs_tokens else None, self._seeds
-            ),
+            voters_max=self._voters_max,
+            admission=admission,
             care=CareSettings.of(settings),
+            token_check_seconds=settings[config.DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS] / 1000,
         )
         self.presence = Presence(
             quorum,
@@ -201,7 +231,8 @@ class Cluster:
         )
         self.controller.serve()
         self.members.serve()
-        self.operator.attach(quorum, self.controller)
+        self._care_for_certificates(quorum, admission)
+        self.operator.attach(quorum, self.controller, self.members, self.certificates)
         quorum.driver.on_leadership.append(self._connect)
         quorum.driver.on_leadership.append(self._note_leader)
         self._connect()
@@ -212,7 +243,17 @@ class Cluster:
         CannotJoin if it was removed from its cluster.
         """
         assert self._looking is not None
+        assert self._quorum is not None
+        if self._tls is not None and not self._tls.is_certified:
+            members = self._quorum.driver.state.membership.members
+            if members and members != (self.node,):
+                raise CannotJoin(no_certificate(self.node))
         await self._looking.wait_for_leader()
+
+    async def certify(self) -> None:
+        """Return when this node has a certificate, if it needs one; CannotJoin if it gets none."""
+        if self.certificates is not None:
+            await self.certificates.settle()
 
     def explain_waiting(self) -> str:
         """Return what this node waits for before it serves, nothing if it does."""
@@ -268,6 +309,8 @@ class Cluster:
         assert self.presence is not None
         assert self._looking is not None
         self.presence.start()
+        if self.certificates is not None:
+            self.certificates.start()
         self._looking.watch(self._on_superseded)
         await self.presence.wait_unfenced()
         self._is_entered = True
@@ -298,17 +341,44 @@ class Cluster:
         nodes = image.state.nodes
         if nodes:
             brokers = image.state.brokers.values()
-            self.addresses.put_folders(
-                {each.broker_id: each.log_dirs[0] for each in brokers if each.log_dirs}
-            )
+            folders: dict[int, bytes] = {
+                each.broker_id: each.log_dirs[0] for each in brokers if each.log_dirs
+            }
+            self.addresses.put_folders(folders)
+            self._drop_former(folders)
             for node in self.addresses.put({each.node_id: each.addr for each in nodes.values()}):
                 self.links.address_changed(node)
         self._connect()
         self._allow_swim()
+        self._note_own_state(image)
         if self.presence is not None:
             self.presence.note_image()
         if self.controller is not None:
             self.controller.note_image()
+        self.note_trust()
+
+    def note_trust(self) -> None:
+        """Trust the CAs of the image soon, once that is durable."""
+        if self.certificates is not None:
+            self.certificates.note_image()
+
+    def _note_own_state(self, image: Image) -> None:
+        """Say in the log that this node is to leave, or stays; stop it when it has left."""
+        row = image.node(self.node)
+        former, self._own_state = self._own_state, None if row is None else row.state
+        if former is self._own_state:
+            return
+        if self._own_state is NodeState.DRAINING:
+            logger.warning(
+                "this node is being decommissioned: its %d replicas move to other nodes, and then "
+                "it stops",
+                image.replica_count(self.node),
+            )
+        elif self._own_state is NodeState.DECOMMISSIONED:
+            logger.warning("this node was decommissioned: it has nothing any more, and stops")
+            self.on_decommissioned()
+        elif former is NodeState.DRAINING and row is not None:
+            logger.warning("this node stays: its decommissioning was cancelled")
 
     def note_outcome(self, outcome: Outcome) -> None:
         """Follow what an entry has changed."""
@@ -341,6 +411,8 @@ class Cluster:
         self.crash()
         if self._looking is not None:
             await self._looking.stop()
+        if self.certificates is not None:
+            await self.certificates.stop()
         await self.links.close(drain_ms=100)
         await self.addresses.close()
 
@@ -350,6 +422,8 @@ class Cluster:
             self._looking.close()
         if self.presence is not None:
             self.presence.close()
+        if self.certificates is not None:
+            self.certificates.close()
         if self.controller is not None:
             self.controller.close()
         self.forwarding.close()
@@ -369,7 +443,8 @@ class Cluster:
             raise InvalidPayload(f"a {type(asked).__name__} in place of an Ask")
         sender = call.sender
         is_known = self._folder_of(sender.node) == sender.folder_id
-        if asked.address and self._is_member(sender):
+        # Without a certificate it may be any node that knows the secret.
+        if asked.address and call.is_certified and self._is_member(sender):
             self._learn(sender.node, asked.address)
         response: words.Response
         cluster_id = self.links.identity.cluster_id
@@ -423,12 +498,73 @@ class Cluster:
 
     # Inside
 
+    def _enrolment(self) -> Enrolment | None:
+        """Return how this node gets a certificate, None if it needs none."""
+        if self._tls is None:
+            return None
+        return Enrolment(self.links, self._tls, self.address, self._token)
+
+    async def _certify_again(self) -> None:
+        """Get a certificate for a node that is of a cluster already, and has none that is valid.
+
+        One that can sign for itself does so. Else it needs a token; without it, whether it may go
+        on is known when its log is read.
+        """
+        enrolment = self._enrolment()
+        if enrolment is None or not enrolment.is_needed or self._tls is None:
+            return
+        assert self._keys is not None
+        days = self._settings[config.NODE_CERTIFICATE_DAYS]
+        if sign_itself(self._tls, self._keys, days) or not enrolment.has_token:
+            return
+        self._tls.set_aside()
+        told = ""
+        while True:
+            known = {self.addresses.text(node) for node in self.addresses.nodes}
+            problem = await enrolment.obtain(sorted({*known, *self._seeds} - {"", self.address}))
+            if not problem:
+                return
+            if problem != told:
+                told = problem
+                logger.warning("this node has no certificate yet: %s", problem)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _care_for_certificates(self, quorum: MetadataQuorum, admission: Admission) -> None:
+        enrolment = self._enrolment()
+        if self._tls is None or enrolment is None or self._keys is None:
+            return
+        assert self.controller is not None
+        days = self._settings[config.NODE_CERTIFICATE_DAYS]
+        self.certificates = CertificateCare(
+            quorum,
+            self.links,
+            self._tls,
+            keys=self._keys,
+            enrolment=enrolment,
+            enroller=Enroller(quorum, admission, self._tls, days=days),
+            days=days,
+            is_controller=lambda: self.is_controller,
+            redirect=self.controller.redirection,
+        )
+        self.certificates.on_trust = self.on_trust
+        self.certificates.serve()
+
     def _note_leader(self) -> None:
         assert self._quorum is not None
         leader = self._quorum.driver.state.leader
         if leader is not None and leader != self._last_leader:
             self._last_leader = leader
             self.leader_changes += 1
+
+    def _voters_max(self) -> int:
+        """Return how many nodes vote by themselves, as the cluster or this node has it."""
+        name = config.VOTERS_MAX.name
+        assert self._quorum is not None, "a controller has one"
+        for resource in (str(self.node), ""):
+            text = self._quorum.image.configs(ResourceType.BROKER, resource).get(name)
+            if text is not None:
+                return config.VOTERS_MAX.parse(text)
+        return self._settings[config.VOTERS_MAX]
 
     def _has_log(self) -> bool:
         """Return whether this node is of a cluster already, or has begun to found one."""
@@ -452,6 +588,35 @@ class Cluster:
             own = self.links.identity.cluster_id
             return own != "" and peer.cluster_id == own and bool(self.addresses.text(peer.node))
         return folder == peer.folder_id
+
+    def _is_registered(self, peer: Identity) -> bool:
+        """Return whether the image has a node with its folder; it can be known under TLS only."""
+        if self._tls is None or self._quorum is None:
+            return True
+        return is_registered(self._quorum.image, peer.node, peer.folder_id)
+
+    def _may_act(self, peer: Identity) -> bool:
+        """Return whether to listen to a node that has shown its certificate.
+
+        A removed node keeps that until it ends. The controller has all that is committed, so it
+        listens to nobody else than the nodes of its image. Another node may lag: it may not know
+        yet who votes and leads now, and without those it would never hear of it.
+        """
+        if self._quorum is None or self._is_registered(peer):
+            return True
+        if self.is_controller or self._folder_of(peer.node) is not None:
+            return False
+        state = self._quorum.driver.state
+        return state.leader in (None, peer.node) or peer.node in state.membership.members
+
+    def _drop_former(self, folders: dict[int, bytes]) -> None:
+        """End connections with nodes that are not registered any more."""
+        former, self._folders = self._folders, folders
+        if self._tls is None:
+            return
+        for node, folder in former.items():
+            if folders.get(node) != folder:
+                self.links.drop_life(BrokerId(node), folder)
 
     def _take_registered(self, registered: words.Registered) -> None:
         self.addresses.put(registered.nodes)

@@ -8,7 +8,7 @@ decides it proposes: a controller that has been replaced proposes in vain.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
-from headrace.cluster.expiry import is_anything_over
+from headrace.cluster.expiry import is_any_token_over, is_anything_over
 from headrace.cluster.partition_care import CareSettings, PartitionCare
 from headrace.cluster.plans import ddl_entry, propose_all, propose_plan
 from headrace.cluster.registrar import Admission, Registrar
@@ -27,8 +27,8 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
 from headrace.metadata.applier import Outcome
-from headrace.metadata.ddl import ChangeBroker, Ddl, Expire
-from headrace.metadata.entries import PromoteToVoter, TopologyChange
+from headrace.metadata.ddl import ChangeBroker, Ddl, Expire, UnregisterBroker
+from headrace.metadata.entries import Entry, Leave, PromoteToVoter, TopologyChange
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import Broker, NodeState
@@ -44,7 +44,9 @@ from headrace.replication.elections import (
 RETRY_SECONDS: Final = 0.1
 """When a change that the quorum did not take is tried again."""
 EXPIRE_SECONDS: Final = 60.0
-"""How often leases and tokens are looked through for those that have ended."""
+"""How often leases and join tokens are looked through for those that have ended."""
+TOKEN_CHECK_SECONDS_MIN: Final = 0.1
+"""The shortest time between looks at delegation tokens, whatever the settings say."""
 
 W = TypeVar("W", words.Register, words.Heartbeat)
 
@@ -54,7 +56,7 @@ logger = logging.getLogger(__name__)
 class Controller:
     """The controller's part of a node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what its duties need
         self,
         quorum: MetadataQuorum,
         links: Links,
@@ -62,20 +64,24 @@ class Controller:
         *,
         session_timeout_ms: int,
         heartbeat_interval_ms: int,
-        voters_max: int,
+        voters_max: Callable[[], int],
         admission: Admission,
         care: CareSettings = CareSettings(),  # noqa: B008  frozen
+        token_check_seconds: float = EXPIRE_SECONDS,
     ) -> None:
         self._quorum = quorum
         self._driver = quorum.driver
         self._links = links
         self._addresses = addresses
         self._voters_max = voters_max
-        self._care = PartitionCare(quorum, care)
+        self._care = PartitionCare(quorum, care, admission.now_ms)
         self._registrar = Registrar(quorum, admission, self._care.allows_unclean)
         self._wall_clock_ms = admission.now_ms
         self._expire_at = 0.0
-        """When to look for leases and tokens that have ended, by the loop's clock."""
+        """When to look for leases and join tokens that have ended, by the loop's clock."""
+        self._token_check_seconds = max(token_check_seconds, TOKEN_CHECK_SECONDS_MIN)
+        self._tokens_expire_at = 0.0
+        """When to look for delegation tokens that have ended."""
         self.sessions = Sessions(timeout_ms=session_timeout_ms, grace_ms=heartbeat_interval_ms * 2)
         """Of every other broker; up to date while this node is the controller."""
         self._term: int | None = None
@@ -97,7 +103,7 @@ class Controller:
 
     def serve(self) -> None:
         """Take the calls of other nodes, and follow the leadership."""
-        self._links.serve(words.REGISTER, self._on_register)
+        self._links.serve(words.REGISTER, self._on_register, for_unregistered=True)
         self._links.serve(words.HEARTBEAT, self._on_heartbeat)
         self._driver.on_leadership.append(self._note_leadership)
         self._note_leadership()
@@ -137,7 +143,7 @@ class Controller:
     ) -> words.Response:
         """Put a node that starts into the metadata log, or say who can or why not."""
         if not self.is_active:
-            return self._redirection()
+            return self.redirection()
         registered = await self._registrar.register(node, folder, wanted)
         if isinstance(registered, words.Registered):
             if node != self._driver.node:
@@ -148,7 +154,7 @@ class Controller:
     def heard(self, node: BrokerId, heartbeat: words.Heartbeat) -> words.Response:
         """Renew the session of a node, and say what this controller holds of it."""
         if not self.is_active:
-            return self._redirection()
+            return self.redirection()
         epoch = heartbeat.broker_epoch
         broker = self._quorum.image.broker(node)
         if broker is None or broker.broker_epoch != epoch:
@@ -199,7 +205,8 @@ class Controller:
         heartbeat = _decode(call, words.Heartbeat)
         call.answer(words.encode(self.heard(call.sender.node, heartbeat)))
 
-    def _redirection(self) -> words.Response:
+    def redirection(self) -> words.Response:
+        """Return where the controller is, for a call that only it can answer."""
         leader = self._driver.state.leader
         address = self._addresses.text(leader)
         if leader is None or leader == self._driver.node or not address:
@@ -240,6 +247,7 @@ class Controller:
             self._fence,
             self._unfence,
             self._look_after_partitions,
+            self._see_off,
             self._tend_members,
             self._expire,
         ]
@@ -278,7 +286,8 @@ class Controller:
     async def _pause(self, is_done: bool) -> None:
         """Wait until there is something to do."""
         now = asyncio.get_running_loop().time()
-        seconds = min(max(0.0, self._expire_at - now), self._care.seconds_left(now))
+        looks_at = min(self._expire_at, self._tokens_expire_at)
+        seconds = min(max(0.0, looks_at - now), self._care.seconds_left(now))
         if not is_done:
             seconds = min(seconds, RETRY_SECONDS)
         deadline_ms = self.sessions.deadline_ms()
@@ -361,6 +370,21 @@ class Controller:
     async def _look_after_partitions(self) -> bool:
         return await self._care.run(asyncio.get_running_loop().time())
 
+    async def _see_off(self) -> bool:
+        """Remove nodes that were decommissioned and have stopped; their ids are free then."""
+        image = self._quorum.image
+        for row in tuple(image.state.nodes.values()):
+            broker = image.broker(BrokerId(row.node_id))
+            is_down = broker is None or broker.is_fenced
+            if row.state is NodeState.DECOMMISSIONED and is_down:
+                changes: list[Entry] = []
+                if broker is not None:
+                    changes.append(ddl_entry(UnregisterBroker(broker.broker_id)))
+                changes.append(TopologyChange(Leave(row.node_id)))
+                await propose_all(self._quorum, changes)
+                logger.info("node %d has left the cluster", row.node_id)
+        return True
+
     async def _tend_members(self) -> bool:
         """Give nodes their seats in the quorum, one after the other; True if all have theirs."""
         try:
@@ -396,10 +420,19 @@ class Controller:
     async def _expire(self) -> bool:
         """Forget leases and tokens that have ended, if it is time to look for them."""
         now = asyncio.get_running_loop().time()
-        if now >= self._expire_at:
-            self._expire_at = now + EXPIRE_SECONDS  # also if it fails: nobody waits for it
-            wall_clock_ms = self._wall_clock_ms()
-            if is_anything_over(self._quorum.image, wall_clock_ms):
+        looks, looks_at_tokens = now >= self._expire_at, now >= self._tokens_expire_at
+        # Set also if it fails: nobody waits for it.
+        if looks:
+            self._expire_at = now + EXPIRE_SECONDS
+        if looks_at_tokens:
+            self._tokens_expire_at = now + self._token_check_seconds
+        image, wall_clock_ms = self._quorum.image, self._wall_clock_ms()
+        if (looks and is_anything_over(image, wall_clock_ms)) or (
+            looks_at_tokens and is_any_token_over(image, wall_clock_ms)
+        ):
+            await propose_all(self._quorum, [ddl_entry(Expire(wall_clock_ms))])
+            # One entry drops a bounded number of delegation tokens.
+            while is_any_token_over(self._quorum.image, wall_clock_ms):
                 await propose_all(self._quorum, [ddl_entry(Expire(wall_clock_ms))])
         return True
 
@@ -420,7 +453,7 @@ class Controller:
         if row is None or broker is None or broker.is_fenced:
             return False
         if row.state is NodeState.LEARNER:
-            return len(members.voters) < self._voters_max
+            return len(members.voters) < self._voters_max()
         return row.state is NodeState.ACTIVE and node in image.state.metadata_group.members
 
     def _lost_its_vote(self, node: BrokerId) -> bool:

@@ -1,16 +1,19 @@
 """Proposals from a node that does not lead to the one that does: entries are sent, not requests."""
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
 from headrace.cluster import words
 from headrace.cluster.transport.calls import CallError, IncomingCall, InvalidPayload
+from headrace.cluster.transport.hello import Identity
 from headrace.cluster.transport.links import Links
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
 from headrace.metadata.applier import check_entry
+from headrace.metadata.entries import CaTrustChange
 from headrace.metadata.errors import InvalidEntry
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.raft.errors import (
@@ -31,6 +34,7 @@ class Forwarding:
         self._tasks = Tasks()
         # The others wait: a leader that is asked too much at once would not hear heartbeats.
         self._room = asyncio.Semaphore(max(1, links.settings.calls_in_flight_max // 2))
+        self._may_propose: Callable[[Identity], bool] = lambda peer: True
         self.sent = 0
         """Proposals that were sent to a leader."""
         self.failed = 0
@@ -83,8 +87,11 @@ class Forwarding:
             case _:
                 raise ForwardUncertain(leader, f"an unexpected {type(response).__name__}")
 
-    def serve(self, quorum: MetadataQuorum) -> None:
-        """Take the proposals of other nodes from now on."""
+    def serve(
+        self, quorum: MetadataQuorum, may_propose: Callable[[Identity], bool] = lambda peer: True
+    ) -> None:
+        """Take the proposals of other nodes from now on, if they are of the cluster."""
+        self._may_propose = may_propose
         self._links.serve(words.PROPOSE, lambda call: self._take(quorum, call))
 
     def close(self) -> None:
@@ -102,11 +109,23 @@ class Forwarding:
                 words.encode(words.Failed(ErrorCode.NOT_CONTROLLER, reason, may_retry=True))
             )
             return
+        if not self._may_propose(call.sender):
+            reason = f"node {call.sender.node} is not registered"
+            call.answer(
+                words.encode(words.Failed(ErrorCode.NOT_CONTROLLER, reason, may_retry=True))
+            )
+            return
         try:
-            check_entry(data)
+            steps = check_entry(data)
         except InvalidEntry as error:
             reason = f"an entry that this node cannot read: {error}"
             failed = words.Failed(ErrorCode.UNSUPPORTED_VERSION, reason)
+            call.answer(words.encode(failed))
+            return
+        if any(isinstance(step, CaTrustChange) for step in steps):
+            # Whom all nodes trust is for the controller alone to change, which knows why.
+            reason = "only the controller itself proposes whom nodes trust"
+            failed = words.Failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, reason)
             call.answer(words.encode(failed))
             return
         self._tasks.start(_propose(quorum, data, call))

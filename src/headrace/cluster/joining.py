@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -28,13 +28,29 @@ class CannotJoin(HeadraceError):
     """A cluster that does not take this node."""
 
 
+class AsksForCertificate(Protocol):
+    """How a node gets its certificate, where nodes need one (`encryption.enrolment`)."""
+
+    @property
+    def is_needed(self) -> bool: ...
+
+    async def obtain(self, addresses: Iterable[str]) -> str:
+        """Return why there is no certificate yet, nothing if there is one."""
+
+
 class Joining:
     """The first steps of a new node."""
 
     def __init__(
-        self, links: Links, seeds: tuple[str, ...], address: str, on_found: Callable[[], None]
+        self,
+        links: Links,
+        seeds: tuple[str, ...],
+        address: str,
+        on_found: Callable[[], None],
+        enrolment: AsksForCertificate | None = None,
     ) -> None:
         """`on_found` is called before this node decides to found a cluster."""
+        self._enrolment = enrolment
         self._links = links
         self._seeds = seeds
         self._address = address
@@ -104,6 +120,12 @@ class Joining:
     async def _join(
         self, addresses: Iterable[str], register: words.Register
     ) -> words.Registered | None:
+        addresses = tuple(addresses)
+        if self._enrolment is not None and self._enrolment.is_needed:
+            problem = await self._enrolment.obtain(addresses)
+            if problem:
+                self._tell(f"the cluster gives this node no certificate yet: {problem}")
+                return None
         for address in addresses:
             response = await self._register_at(address, register)
             match response:

@@ -1,23 +1,28 @@
-"""Calls of operators to a node: how it sees the cluster, and the join tokens.
+"""Calls of operators to a node: how it sees the cluster, join tokens, moves, nodes that leave.
 
     operator = Operator(links, addresses, now_ms=clock.now_ms, explain_waiting=..., has_secret=True)
     operator.serve()                            # from the start: a node that waits says why
-    operator.attach(quorum, controller)         # once there is a metadata log
+    operator.attach(quorum, controller, members)    # once there is a metadata log
     operator.swim = shell
 
-A view is this node's own: it asks nobody, so it is there however broken the cluster is. Tokens go
-through the metadata log, on whichever node they are asked for.
+A view is this node's own: it asks nobody, so it is there however broken the cluster is. All else
+goes through the metadata log, on whichever node it is asked for.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from headrace import __version__
 from headrace.cluster import operator_words as words
 from headrace.cluster.address_book import AddressBook
 from headrace.cluster.controller import Controller
-from headrace.cluster.plans import propose_all
+from headrace.cluster.departures import Departures
+from headrace.cluster.encryption.care import CertificateCare
+from headrace.cluster.operator_moves import abort_moves, list_moves
+from headrace.cluster.placement_lease import PlacementLease
+from headrace.cluster.quorum_members import QuorumMembers
 from headrace.cluster.swim.shell import SwimShell
 from headrace.cluster.tokens import register_token, revoke
 from headrace.cluster.transport.calls import IncomingCall, InvalidPayload
@@ -27,17 +32,35 @@ from headrace.cluster.words import OPERATE
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
+from headrace.metadata.entries import Batch
 from headrace.metadata.image import Image
 from headrace.metadata.join_tokens import JoinClaim
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.raft.errors import NotLeader, ReadDropped
 from headrace.raft.state import Role
+from headrace.replication.replicas import Replicas
+
+logger = logging.getLogger(__name__)
 
 WAIT_SECONDS_MAX: Final = 5.0
 """How long a call waits for a leader of the metadata log."""
+BACKUP_SECONDS_MAX: Final = 280.0
+"""How long a backup or a restore may take."""
+VOTER_MS_MAX: Final = 4000
+"""How long a call waits for a change of voters; whoever calls may call again."""
 RETRY_SECONDS: Final = 0.05
 TOKENS_MAX: Final = 10_000
 """The most tokens that are listed, those that expire last."""
+
+
+class Backups(Protocol):
+    """Backups of the metadata, in gzip (`headrace.node.backups`)."""
+
+    async def take(self) -> bytes: ...
+
+    async def restore(
+        self, data: bytes, is_dry_run: bool, without_configs: tuple[str, ...]
+    ) -> words.BackupRestored: ...
 
 
 class Operator:
@@ -61,16 +84,36 @@ class Operator:
         self.address = ""
         """Of this node's node port."""
         self.swim: SwimShell | None = None
+        self.replicas: Replicas | None = None
+        """The partitions of this node, once it has opened them."""
+        self.backups: Backups | None = None
+        self.on_command: Callable[[words.Request, KafkaError | None], None] = (
+            lambda request, error: None
+        )
+        """Hears what was commanded, and whether it was refused."""
+        """Backups of the metadata, once this node serves clients."""
         self._quorum: MetadataQuorum | None = None
         self._controller: Controller | None = None
+        self._departures: Departures | None = None
+        self._placement: PlacementLease | None = None
+        self._certificates: CertificateCare | None = None
         self._tasks = Tasks()
 
     def serve(self) -> None:
         self._links.serve(OPERATE, self._on_call, for_operators=True)
 
-    def attach(self, quorum: MetadataQuorum, controller: Controller) -> None:
+    def attach(
+        self,
+        quorum: MetadataQuorum,
+        controller: Controller,
+        members: QuorumMembers,
+        certificates: CertificateCare | None = None,
+    ) -> None:
         """Take part in the metadata log from now on."""
+        self._certificates = certificates
         self._quorum, self._controller = quorum, controller
+        self._departures = Departures(quorum, members)
+        self._placement = PlacementLease(quorum, self._now_ms)
 
     def close(self) -> None:
         self._tasks.cancel()
@@ -116,14 +159,19 @@ class Operator:
             raise InvalidPayload(str(error)) from None
         if isinstance(request, words.ViewNode):
             call.answer(words.encode(self.view()))
+        elif isinstance(request, words.ListMoves) and self._quorum is not None:
+            node, image = self._links.identity.node, self._quorum.image
+            call.answer(words.encode(list_moves(node, image, self.replicas)))
         else:
             self._tasks.start(self._answer(call, request))
 
     async def _answer(self, call: IncomingCall, request: words.Request) -> None:
         response: words.Response
         try:
-            async with asyncio.timeout(WAIT_SECONDS_MAX):
+            is_long = isinstance(request, words.TakeBackup | words.RestoreBackup)
+            async with asyncio.timeout(BACKUP_SECONDS_MAX if is_long else WAIT_SECONDS_MAX):
                 response = await self._handle(request)
+            self.on_command(request, None)
         except TimeoutError:
             why = " ".join(self._quorum.explain()) if self._quorum is not None else ""
             response = words.Refused(
@@ -131,29 +179,91 @@ class Operator:
             )
         except KafkaError as error:
             response = words.Refused(error.code, error.message)
+            self.on_command(request, error)
         except asyncio.CancelledError:
             call.fail("the node is stopping")
             raise
+        except Exception as error:  # whoever asked would wait for nothing
+            logger.exception("%s of an operator has failed", type(request).__name__)
+            response = words.Refused(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{type(request).__name__} has failed: {type(error).__name__}: {error}; the log of "
+                f"node {self._links.identity.node} says more",
+            )
         call.answer(words.encode(response))
 
-    async def _handle(self, request: words.Request) -> words.Response:
+    async def _handle(self, request: words.Request) -> words.Response:  # noqa: PLR0911  a table
         quorum = self._quorum
         if quorum is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, self._explain_waiting() or "not ready yet")
         image = await _read(quorum)
+        if isinstance(request, words.StartLeaving | words.KeepNode | words.FinishLeaving):
+            return await self._change_node(image, request)
+        if isinstance(request, words.HoldPlacement | words.ReleasePlacement):
+            return await self._lease(image, request)
+        if isinstance(request, words.ShowCa | words.RotateCa):
+            return await self._show_ca(request)
         match request:
             case words.RegisterToken(token_hash, expires_at_s):
                 self._check_secret()
                 claim = JoinClaim(words.NOBODY, expires_at_s, token_hash)
-                await propose_all(quorum, [register_token(claim, self._now_ms())])
-                return words.Done(token_hash)
+                await quorum.propose(register_token(claim, self._now_ms()))
+                pins = () if self._certificates is None else self._certificates.pins()
+                return words.Done(token_hash, pins)
             case words.RevokeToken(prefix, expires_at_s):
                 self._check_secret()
                 claim = _find(image, prefix, expires_at_s)
-                await propose_all(quorum, revoke(image, claim, self._now_ms()))
+                if steps := revoke(image, claim, self._now_ms()):
+                    await quorum.propose(Batch(tuple(steps)))
                 return words.Done(claim.token_hash)
+            case words.AbortMoves():
+                return await abort_moves(quorum, image, request)
+            case words.TakeBackup():
+                return words.BackupTaken(await self._find_backups().take())
+            case words.RestoreBackup(data, is_dry_run, without_configs):
+                return await self._find_backups().restore(data, is_dry_run, without_configs)
             case _:
                 return words.Tokens(_list_tokens(image))
+
+    def _find_backups(self) -> Backups:
+        if self.backups is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, self._explain_waiting() or "not ready yet")
+        return self.backups
+
+    async def _change_node(
+        self, image: Image, request: words.StartLeaving | words.KeepNode | words.FinishLeaving
+    ) -> words.Response:
+        assert self._departures is not None
+        node = BrokerId(request.node)
+        match request:
+            case words.StartLeaving(is_dead=is_dead):
+                await self._departures.start(image, node, is_dead=is_dead)
+            case words.KeepNode():
+                await self._departures.cancel(image, node)
+            case words.FinishLeaving():
+                await self._departures.finish(image, node, VOTER_MS_MAX)
+        return words.Accepted()
+
+    async def _show_ca(self, request: words.ShowCa | words.RotateCa) -> words.Response:
+        if self._certificates is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "the nodes of this cluster speak in plain text to each other (headrace.node.tls), "
+                "so there is no CA",
+            )
+        if isinstance(request, words.RotateCa):
+            return await self._certificates.rotate()
+        return await self._certificates.show()
+
+    async def _lease(
+        self, image: Image, request: words.HoldPlacement | words.ReleasePlacement
+    ) -> words.Response:
+        assert self._placement is not None
+        if isinstance(request, words.ReleasePlacement):
+            await self._placement.release(image, request.version)
+            return words.Accepted()
+        held = await self._placement.hold(image, request.version, takes_over=request.takes_over)
+        return words.Held(held.version, held.lease_ms)
 
     def _check_secret(self) -> None:
         if not self._has_secret:
@@ -181,6 +291,7 @@ class Operator:
                 broker is not None,
                 broker is not None and broker.is_fenced,
                 broker is not None and broker.is_shutting_down,
+                0 if image is None else image.replica_count(BrokerId(row.node_id)),
             )
         return tuple(row for _, row in sorted(rows.items()))
 

@@ -1,16 +1,17 @@
 """What the controller does for partitions besides electing when brokers go and come.
 
-It ends reassignments whose replicas have caught up, lets preferred replicas lead again, elects
-unclean leaders where that is allowed, and raises internal topics to their configured replication
-factor when there are brokers for it. It puts its min.insync.replicas into the metadata log where
-there is none: only what all nodes agree on tells who is eligible to lead (KIP-966, as in Kafka).
+It journals reassignments and ends those whose replicas have caught up, lets preferred replicas lead
+again, lets others lead what a node leads that is to leave the cluster, elects unclean leaders where
+that is allowed, and raises internal topics to their configured replication factor when there are
+brokers for it. It puts its min.insync.replicas into the metadata log where there is none: only what
+all nodes agree on tells who is eligible to lead (KIP-966, as in Kafka).
 
 Most of it is caused by an entry of the metadata log: `note` says of each what is due then, so that
 the cost is that of what changed. The rest has its interval. A new controller looks at everything
 once, as nobody knows what the former one had yet to do.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -18,24 +19,29 @@ from msgspec import Struct
 from headrace import config
 from headrace.cluster.plans import propose_plan
 from headrace.config import Settings
-from headrace.ids import PartitionIndex, TopicName
+from headrace.ids import BrokerId, PartitionIndex, TopicName
 from headrace.metadata.applier import Outcome
 from headrace.metadata.ddl import Ddl, SetConfigs
 from headrace.metadata.eligible import ALL_BROKERS, MIN_INSYNC_REPLICAS
+from headrace.metadata.entries import Entry
 from headrace.metadata.events import (
     BrokerChanged,
     BrokerRegistered,
     ConfigsChanged,
     Event,
     LeaderChanged,
+    MigrationAborted,
+    MigrationAdvanced,
+    NodeChanged,
     ReplicasChanged,
     TopicCreated,
 )
 from headrace.metadata.image import Image, Slot
 from headrace.metadata.quorum import MetadataQuorum
-from headrace.metadata.state import ResourceType
-from headrace.replication.elections import plan_preferred, plan_unclean
-from headrace.replication.moves import is_moving, plan_moves
+from headrace.metadata.state import NodeState, ResourceType
+from headrace.replication.elections import Changes, plan_handover, plan_preferred, plan_unclean
+from headrace.replication.move_journal import plan_journal
+from headrace.replication.moves import is_moving
 from headrace.replication.raising import Wanted, plan_min_isr, plan_replicas
 
 UNCLEAN: Final = config.UNCLEAN_LEADER_ELECTION_ENABLE.name
@@ -75,6 +81,10 @@ class CareSettings(Struct, frozen=True):
                     settings[config.SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR],
                     settings[config.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR],
                 ),
+                TopicName("__remote_log_metadata"): Wanted(
+                    settings[config.RLMM_TOPIC_REPLICATION_FACTOR],
+                    settings[config.RLMM_TOPIC_MIN_ISR],
+                ),
             },
             settings[config.MIN_INSYNC_REPLICAS],
         )
@@ -83,11 +93,21 @@ class CareSettings(Struct, frozen=True):
 class PartitionCare:
     """The part of a controller that looks after partitions."""
 
-    def __init__(self, quorum: MetadataQuorum, settings: CareSettings) -> None:
+    def __init__(
+        self, quorum: MetadataQuorum, settings: CareSettings, now_ms: Callable[[], int]
+    ) -> None:
+        """`now_ms` is the wall clock."""
         self._quorum = quorum
         self._settings = settings
+        self._now_ms = now_ms
         self._moved: dict[tuple[TopicName, PartitionIndex], None] = {}
-        """Partitions on the move that have changed."""
+        """Partitions on the move, or just arrived, that have changed."""
+        self._is_all_moved = False
+        """Whether to look at everything that is on the move."""
+        self._led_by_leaving: dict[tuple[TopicName, PartitionIndex], None] = {}
+        """Partitions that others may lead now."""
+        self._leaving: set[BrokerId] = set()
+        """Nodes that have just begun to leave."""
         self._must_agree = False
         self._must_raise = False
         self._must_elect = False
@@ -96,8 +116,12 @@ class PartitionCare:
 
     def begin(self, now: float) -> None:
         """Look at everything: this node is the controller from now on."""
+        self._moved = {}
+        self._is_all_moved = True
         image = self._quorum.image
-        self._moved = {(slot.topic.name, slot.partition): None for slot in image.moving()}
+        self._leaving = {
+            BrokerId(node) for node in image.state.nodes if image.is_leaving(BrokerId(node))
+        }
         self._must_agree = self._must_raise = self._must_elect = True
         self._unclean_at = now + self._settings.unclean_seconds
         self._rebalance_at = now + self._settings.rebalance_seconds
@@ -132,7 +156,8 @@ class PartitionCare:
     async def run(self, now: float) -> bool:
         """Do what is due; return whether nothing is left to be done."""
         is_done = await self._agree()
-        is_done &= await self._finish_moves()
+        is_done &= await self._move()
+        is_done &= await self._hand_over()
         is_done &= await self._raise()
         is_done &= await self._elect(now)
         return is_done & await self._rebalance(now)
@@ -143,22 +168,42 @@ class PartitionCare:
                 LeaderChanged(name=name, partition=index)
                 | ReplicasChanged(name=name, partition=index)
             ):
-                row = self._quorum.image.partition(name, index)
-                if row is not None and is_moving(row):
-                    self._moved[name, index] = None
-                elif name in self._settings.internal_topics:
-                    self._must_raise = True
-                else:
-                    return False
+                return self._note_partition(name, index)
+            case MigrationAdvanced(vshard=vshard):
+                self._note_moved(vshard)
+            case MigrationAborted(vshard=vshard):
+                self._note_moved(vshard)
+                self._must_elect = True  # it may have left a partition without a leader
+            case NodeChanged(node_id=node_id, state=NodeState.DRAINING):
+                self._leaving.add(BrokerId(node_id))
             case BrokerChanged() | BrokerRegistered():
                 self._must_raise = True
+                self._is_all_moved = True  # one that is back may take over
             case TopicCreated(name=name) if name in self._settings.internal_topics:
                 self._must_raise = True
             case ConfigsChanged(names=names) if UNCLEAN in names:
                 self._must_elect = True
+            case ConfigsChanged(names=names) if config.VOTERS_MAX.name in names:
+                pass  # the controller may have votes to give
             case _:
                 return False
         return True
+
+    def _note_partition(self, name: TopicName, index: PartitionIndex) -> bool:
+        image = self._quorum.image
+        row = image.partition(name, index)
+        is_due = False
+        if row is not None and (
+            is_moving(row) or image.migration_of_vshard(row.vshard_id) is not None
+        ):
+            self._moved[name, index] = None
+            is_due = True
+        elif name in self._settings.internal_topics:
+            self._must_raise = is_due = True
+        if row is not None and len(row.isr) > 1 and image.is_leaving(row.leader):
+            self._led_by_leaving[name, index] = None
+            is_due = True
+        return is_due
 
     async def _agree(self) -> bool:
         """Let all nodes go by one min.insync.replicas, if this one asks for more than the default.
@@ -178,15 +223,44 @@ class PartitionCare:
         self._must_agree = not is_done
         return is_done
 
-    async def _finish_moves(self) -> bool:
+    def _note_moved(self, vshard: int) -> None:
+        slot = self._quorum.image.slot(vshard)
+        if slot is not None:
+            self._moved[slot.topic.name, slot.partition] = None
+
+    async def _move(self) -> bool:
+        """Bring moves further; what that changes is noted, and looked at again."""
         moved, self._moved = self._moved, {}
-        if not moved:
+        is_all, self._is_all_moved = self._is_all_moved, False
+        if not moved and not is_all:
             return True
-        is_done = await propose_plan(
-            self._quorum, lambda image: plan_moves(image, _slots(image, moved))
-        )
+
+        def plan(image: Image) -> Iterable[Entry | Ddl | None]:
+            slots = _moving(image) if is_all else _slots(image, moved)
+            return plan_journal(image, slots, self._now_ms())
+
+        is_done = await propose_plan(self._quorum, plan)
         if not is_done:
             self._moved = {**moved, **self._moved}
+            self._is_all_moved |= is_all
+        return is_done
+
+    async def _hand_over(self) -> bool:
+        """Let others lead what nodes lead that are to leave, where others are in sync."""
+        led, self._led_by_leaving = self._led_by_leaving, {}
+        leaving, self._leaving = self._leaving, set()
+        if not led and not leaving:
+            return True
+
+        def plan(image: Image) -> Changes:
+            yield from plan_handover(image, _slots(image, led))
+            for node in leaving:
+                yield from plan_handover(image, image.partitions_of(node))
+
+        is_done = await propose_plan(self._quorum, plan)
+        if not is_done:
+            self._led_by_leaving = {**led, **self._led_by_leaving}
+            self._leaving |= leaving
         return is_done
 
     async def _raise(self) -> bool:
@@ -217,6 +291,15 @@ class PartitionCare:
             return True
         self._rebalance_at = now + self._settings.rebalance_seconds
         return await propose_plan(self._quorum, plan_preferred)
+
+
+def _moving(image: Image) -> Iterator[Slot]:
+    """Yield the partitions that are on the move, and those whose journal is still open."""
+    yield from image.moving()
+    for row in tuple(image.state.migrations.values()):
+        slot = image.slot(row.vshard)
+        if slot is not None and not is_moving(slot.topic.partitions[slot.partition]):
+            yield slot
 
 
 def _slots(image: Image, moved: Mapping[tuple[TopicName, PartitionIndex], None]) -> list[Slot]:

@@ -18,6 +18,7 @@ from headrace import config
 from headrace.client.addresses import Address
 from headrace.client.connection import Connection, open_connection
 from headrace.client.errors import NotReachable, UnsupportedApi
+from headrace.client.security.settings import PLAINTEXT, ClientSecurity
 from headrace.client.settings import ClientSettings
 from headrace.config import AnySettings
 from headrace.errors import KafkaError
@@ -39,13 +40,25 @@ class _Registration(NamedTuple):
 
     address: Address
     broker_epoch: int
+    folders: tuple[bytes, ...]
+    """The ids of its data folders, one of which its certificate names."""
 
 
 class BrokerPeers:
     """Lines to the brokers of the image."""
 
-    def __init__(self, settings: AnySettings, image_of: Callable[[], Image]) -> None:
-        self._listener: str = settings[config.INTER_BROKER_LISTENER_NAME] or ""
+    def __init__(
+        self,
+        settings: AnySettings,
+        image_of: Callable[[], Image],
+        *,
+        listener: str | None = None,
+        security: ClientSecurity = PLAINTEXT,
+    ) -> None:
+        """`listener` is for nodes only; without one, any listener will do."""
+        self._is_for_nodes = listener is not None
+        self._listener: str = listener or settings[config.INTER_BROKER_LISTENER_NAME] or ""
+        self._security = security
         self._client_id = f"headrace-node-{settings[config.NODE_ID]}"
         self._request_timeout_ms: int = settings[config.REQUEST_TIMEOUT_MS]
         self._image_of = image_of
@@ -72,6 +85,7 @@ class BrokerPeers:
                 client_id=f"{self._client_id}-{purpose}",
                 request_timeout_ms=request_timeout_ms or self._request_timeout_ms,
                 receive_buffer_bytes=receive_buffer_bytes,
+                security=self._security,
             )
             found = self._lines[purpose] = PeerLine(client, self._registration)
         return found
@@ -104,8 +118,14 @@ class BrokerPeers:
         if broker is None or not is_up or not broker.endpoints:
             raise NotReachable(f"node {node_id} is not up")
         named = [each for each in broker.endpoints if each.listener == self._listener]
+        if not named and self._is_for_nodes:
+            raise NotReachable(
+                f"node {node_id} has no listener {self._listener}: are its settings of listeners "
+                "and authorizer those of this node?"
+            )
         endpoint = (named or broker.endpoints)[0]
-        return _Registration(Address(endpoint.host, endpoint.port), broker.broker_epoch)
+        address = Address(endpoint.host, endpoint.port)
+        return _Registration(address, broker.broker_epoch, tuple(broker.log_dirs))
 
 
 class PeerLine:
@@ -167,6 +187,7 @@ class _Peer:
         self, node_id: BrokerId, registration: _Registration, client: ClientSettings
     ) -> None:
         self.name = f"node {node_id} at {registration.address}"
+        self._node_id = node_id
         self.registration = registration
         self.pending_count = 0
         self._client = client
@@ -212,9 +233,25 @@ class _Peer:
 
     async def _open(self) -> Connection:
         try:
-            return await open_connection(self.registration.address, self._client)
+            connection = await open_connection(self.registration.address, self._client)
         except KafkaError as error:
             raise NotReachable(f"{self.name} refuses the connection: {error}") from error
+        tls = self._client.security.tls
+        if tls is not None and tls.context is not None and not self._is_meant(connection):
+            connection.close()
+            raise NotReachable(f"{self.name} has the certificate of another node")
+        return connection
+
+    def _is_meant(self, connection: Connection) -> bool:
+        """Return whether the certificate at the other end is for the node that is registered."""
+        from headrace.security.node_certificates import node_of  # noqa: PLC0415  under TLS only
+
+        name = node_of(connection.certificate)
+        return (
+            name is not None
+            and name.node == self._node_id
+            and name.folder_id in self.registration.folders
+        )
 
     async def _opened(self, opening: "asyncio.Task[Connection]") -> Connection:
         try:

@@ -21,7 +21,7 @@ PLANS_MAX: Final = 10
 LOOKED_AT_MAX: Final = 200
 """How many partitions a plan looks at before others on the loop have a turn."""
 
-Plan = Callable[[Image], Iterable[Ddl | None]]
+Plan = Callable[[Image], Iterable[Entry | Ddl | None]]
 """What is to change in an image; None where there was something to look at, but not to change."""
 
 
@@ -47,7 +47,7 @@ async def propose_plan(quorum: MetadataQuorum, plan: Plan) -> bool:
         entries: list[Entry] = []
         for number, change in enumerate(plan(quorum.image), 1):
             if change is not None:
-                entries.append(ddl_entry(change))
+                entries.append(ddl_entry(change) if isinstance(change, Ddl) else change)
             if len(entries) == ENTRY_CHANGES_MAX:
                 is_refused |= await _is_any_refused(quorum, entries)
                 entries = []

@@ -75,6 +75,8 @@ class Presence:
         if not self._is_started:
             return
         broker = self._broker()
+        if broker is None and self._is_stopping:
+            return  # it was decommissioned, and is removed as soon as it has taken leave
         if broker is None:
             self.close()
             self._on_superseded(

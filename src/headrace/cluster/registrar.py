@@ -83,7 +83,7 @@ class Registrar:
         ddl = _read(wanted, node, folder)
         former = quorum.image.broker(node)
         if former is not None and former.log_dirs and folder not in former.log_dirs:
-            raise _wiped(node)
+            raise wiped(node)
         _check_may_join(quorum.image, node, wanted.address)
         _check_version(quorum.image, node, ddl)
         claim = await self._take_token(node, wanted)
@@ -155,6 +155,12 @@ class Registrar:
         return claim
 
 
+def is_registered(image: Image, node: BrokerId, folder: bytes) -> bool:
+    """Return whether a node is of the cluster, and this is its data folder."""
+    broker = image.broker(node)
+    return broker is not None and folder in broker.log_dirs
+
+
 def _check_may_join(image: Image, node: BrokerId, address: str) -> None:
     """Raise KafkaError if a node's Join would be refused: its other entries would be applied."""
     if not is_address(address):
@@ -194,7 +200,8 @@ def _read(wanted: words.Register, node: BrokerId, folder: bytes) -> RegisterBrok
     return ddl
 
 
-def _wiped(node: BrokerId) -> KafkaError:
+def wiped(node: BrokerId) -> KafkaError:
+    """Return the refusal of a node that comes with another data folder than the one it had."""
     return KafkaError(
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         f"node {node} is known with another data folder: if that one is lost, remove the node from "

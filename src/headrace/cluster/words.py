@@ -19,6 +19,13 @@ ASK: Final = 70
 """What a node is: the first question of one that starts."""
 DESCRIBE_QUORUM: Final = 71
 """How far the members of the metadata log are; only the leader knows."""
+ENROL: Final = 72
+"""A certificate for a node: the first one, by secret and token, or the next one, by the last."""
+CERTIFICATES: Final = 73
+"""What a node has and trusts; only nodes with a certificate may ask."""
+RENEW: Final = 74
+CA_KEY: Final = 75
+"""The key of a CA, among nodes that vote."""
 
 OPERATE: Final = 80
 """What an operator asks of a node: see `operator_words`."""
@@ -26,6 +33,8 @@ OPERATE: Final = 80
 _Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Address = Annotated[str, Meta(max_length=300)]
 _Text = Annotated[str, Meta(max_length=2000)]
+_Certificate = Annotated[bytes, Meta(max_length=8192)]
+_Fingerprint = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
 class _Word(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -147,8 +156,79 @@ class Quorum(_Word, frozen=True):
     members: tuple[QuorumMember, ...]
 
 
-Request = Ask | Register | Heartbeat | DescribeQuorum
-Response = Failed | Proposed | Blank | Forming | Member | Registered | Redirected | Heard | Quorum
+class Enrol(_Word, frozen=True):
+    """A node wants a certificate for the key of this request (CSR)."""
+
+    address: _Address
+    """Of its node port."""
+    request: _Certificate
+    token: _Text = ""
+
+
+class Enrolled(_Word, frozen=True):
+    """A certificate, and the CAs of the cluster."""
+
+    certificate: _Certificate
+    authorities: tuple[_Certificate, ...]
+
+
+class DescribeCertificates(_Word, frozen=True):
+    """Say which certificate you have, and whom you trust."""
+
+
+class Certificates(_Word, frozen=True):
+    """What a node has; CAs are named by the SHA-256 of their certificates."""
+
+    trusted: tuple[_Fingerprint, ...]
+    signer: bytes
+    """Of its own certificate."""
+    expires_s: int
+    keys: tuple[_Fingerprint, ...]
+    """The CAs whose keys it has."""
+
+
+class Renew(_Word, frozen=True):
+    """Let yourself have a new certificate, whatever the age of the one that you have."""
+
+
+class Renewing(_Word, frozen=True):
+    """The node asks for a certificate now."""
+
+
+class TakeKey(_Word, frozen=True):
+    """Give me the key of a CA: I vote."""
+
+    fingerprint: _Fingerprint
+
+
+class CaKey(_Word, frozen=True):
+    """The key of a CA, in PEM. It crosses TLS between two nodes that vote, and nothing else."""
+
+    key: _Text
+    certificate: _Certificate
+
+    def __repr__(self) -> str:
+        return "CaKey(hidden)"
+
+
+Request = (
+    Ask | Register | Heartbeat | DescribeQuorum | Enrol | DescribeCertificates | Renew | TakeKey
+)
+Response = (
+    Failed
+    | Proposed
+    | Blank
+    | Forming
+    | Member
+    | Registered
+    | Redirected
+    | Heard
+    | Quorum
+    | Enrolled
+    | Certificates
+    | Renewing
+    | CaKey
+)
 
 encode: Final = msgspec.msgpack.Encoder().encode
 _requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)

@@ -18,8 +18,10 @@ from headrace.metadata import brokers, configs, leases, migrations, rights, topi
 from headrace.metadata.ddl import (
     AddAcls,
     AddPartitions,
+    CancelDecommission,
     ChangeBroker,
     ChangePartition,
+    ChangeTokenExpiry,
     CreateTopic,
     Ddl,
     DeleteTopic,
@@ -68,7 +70,7 @@ from headrace.metadata.image import Image
 from headrace.metadata.routing import change_route
 from headrace.metadata.surrogates import allocate
 from headrace.metadata.token_states import change_token, forget_tokens
-from headrace.metadata.topology import change_topology
+from headrace.metadata.topology import cancel_decommission, change_topology
 from headrace.metadata.trust import change_trust
 
 
@@ -211,9 +213,12 @@ class Applier:
             watchers.outcomes(outcome)
 
 
-def check_entry(data: bytes) -> None:
-    """Raise InvalidEntry if no applier could read an entry: in the log it would stop every node."""
-    _steps(decode_entry(data))
+def check_entry(data: bytes) -> "list[Entry | Ddl]":
+    """Return the steps of an entry; InvalidEntry if no applier could read it.
+
+    In the log it would stop every node.
+    """
+    return _steps(decode_entry(data))
 
 
 def _steps(entry: Entry) -> list[Entry | Ddl]:
@@ -278,6 +283,8 @@ _STEPS: Final[dict[type[Any], Callable[[Image, Any], list[Event]]]] = {
     RemoveScramCredential: rights.remove_scram_credential,
     SetQuota: rights.set_quota,
     SetDelegationToken: rights.set_delegation_token,
+    ChangeTokenExpiry: rights.change_token_expiry,
     RemoveDelegationToken: rights.remove_delegation_token,
+    CancelDecommission: cancel_decommission,
     Expire: _expire,
 }

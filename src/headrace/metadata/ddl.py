@@ -172,13 +172,26 @@ class SetQuota(_Ddl, frozen=True):
 
 
 class SetDelegationToken(_Ddl, frozen=True):
-    """Create a token, or renew the one of that id."""
+    """Create a token, or replace the one of that id."""
 
     token: DelegationToken
 
 
+class ChangeTokenExpiry(_Ddl, frozen=True):
+    """Let a token end at another time. Refused if it is gone: a revoked token stays revoked."""
+
+    token_id: str
+    expiry_ms: Annotated[int, Meta(ge=0)]
+
+
 class RemoveDelegationToken(_Ddl, frozen=True):
     token_id: str
+
+
+class CancelDecommission(_Ddl, frozen=True):
+    """Let a node stay that was to leave; seed 004 has no way back from StartDecommission."""
+
+    node_id: Annotated[int, Meta(ge=0)]
 
 
 class Expire(_Ddl, frozen=True):
@@ -204,7 +217,9 @@ Ddl = (
     | RemoveScramCredential
     | SetQuota
     | SetDelegationToken
+    | ChangeTokenExpiry
     | RemoveDelegationToken
+    | CancelDecommission
     | Expire
 )
 

@@ -156,11 +156,13 @@ class JoinTokenChanged(Struct, frozen=True):
 class MigrationAdvanced(Struct, frozen=True):
     migration_id: str
     phase: Phase
+    vshard: int
 
 
 class MigrationAborted(Struct, frozen=True):
     migration_id: str
     reason: str
+    vshard: int
 
 
 TopologyEvent = NodeChanged | MetadataGroupChanged

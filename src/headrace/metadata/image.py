@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
+from headrace.metadata.acl_index import AclIndex
+from headrace.metadata.credential_shapes import CredentialShapes
 from headrace.metadata.descriptors import DescriptorId, DescriptorLease
 from headrace.metadata.state import (
     METADATA_GROUP,
     NO_LEADER,
     Acl,
-    AclPattern,
     Broker,
     DelegationToken,
     Drain,
@@ -21,6 +22,7 @@ from headrace.metadata.state import (
     JoinTokenState,
     MigrationRow,
     Node,
+    NodeState,
     Partition,
     QuotaEntity,
     ReplicationGroup,
@@ -28,11 +30,6 @@ from headrace.metadata.state import (
     ScramCredential,
     Topic,
 )
-
-LITERAL: Final = 3
-PREFIXED: Final = 4
-"""Kafka's numbers of the pattern types of ACLs."""
-ANY_NAME: Final = "*"
 
 
 class Slot(NamedTuple):
@@ -53,12 +50,13 @@ class Image:
         "_moving",
         "_not_preferred",
         "_partitions_with_elr",
-        "_prefix_lengths",
         "_slots",
         "_topics",
         "_topics_by_id",
         "_vshards_by_broker",
         "_vshards_by_group",
+        "acls",
+        "credential_shapes",
         "state",
     )
 
@@ -75,7 +73,6 @@ class Image:
         self._moving: set[int] = set()
         self._not_preferred: set[int] = set()
         self._partitions_with_elr: dict[TopicName, set[int]] = {}
-        self._prefix_lengths: dict[int, dict[int, int]] = {}
         self._brokers_by_name = {
             broker.node_name: broker for broker in self.state.brokers.values() if broker.node_name
         }
@@ -85,8 +82,8 @@ class Image:
         for topic in self.state.topics.values():
             self._topics_by_id[topic.topic_id] = topic
             self._index_partitions(topic, 0)
-        for pattern in self.state.acls:
-            self._count_prefix(pattern, 1)
+        self.acls: Final = AclIndex(self.state.acls)
+        self.credential_shapes: Final = CredentialShapes(self.state.scram_credentials)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Image) and self.state == other.state
@@ -181,6 +178,11 @@ class Image:
     def node(self, node_id: int) -> Node | None:
         return self.state.nodes.get(node_id)
 
+    def is_leaving(self, broker_id: BrokerId) -> bool:
+        """Return whether a node is to leave the cluster, or has begun to."""
+        node = self.state.nodes.get(broker_id)
+        return node is not None and node.state in _LEAVING
+
     # Brokers, configs, features
 
     def broker(self, broker_id: BrokerId) -> Broker | None:
@@ -211,15 +213,9 @@ class Image:
     # Rights
 
     def acls_for(self, resource_type: int, name: str) -> list[Acl]:
-        """Return the ACLs that match a resource: by name, wildcard and prefix."""
-        acls = self.state.acls
-        found = list(acls.get(AclPattern(resource_type, LITERAL, name), ()))
-        if name != ANY_NAME:
-            found += acls.get(AclPattern(resource_type, LITERAL, ANY_NAME), ())
-        for length in self._prefix_lengths.get(resource_type, ()):
-            if length <= len(name):
-                found += acls.get(AclPattern(resource_type, PREFIXED, name[:length]), ())
-        return found
+        """Return the ACLs that match a resource, which may be very many: for people and tests."""
+        patterns = self.acls.patterns_of(resource_type, name)
+        return [acl for pattern in patterns for acl in self.state.acls[pattern]]
 
     def scram_credential(self, user: str, mechanism: int) -> ScramCredential | None:
         return self.state.scram_credentials.get((user, mechanism))
@@ -316,13 +312,18 @@ class Image:
         if not keep_place:
             del self.state.brokers[broker_id]
 
-    def put_acls(self, pattern: AclPattern, acls: tuple[Acl, ...]) -> None:
-        was_there = pattern in self.state.acls
-        if acls:
-            self.state.acls[pattern] = acls
-        elif was_there:
-            del self.state.acls[pattern]
-        self._count_prefix(pattern, bool(acls) - was_there)
+    def put_scram_credential(self, user: str, mechanism: int, row: ScramCredential) -> None:
+        self.remove_scram_credential(user, mechanism)
+        self.state.scram_credentials[user, mechanism] = row
+        self.credential_shapes.count(mechanism, row, 1)
+
+    def remove_scram_credential(self, user: str, mechanism: int) -> bool:
+        """Remove a credential; return whether there was one."""
+        former = self.state.scram_credentials.pop((user, mechanism), None)
+        if former is None:
+            return False
+        self.credential_shapes.count(mechanism, former, -1)
+        return True
 
     def put_migration(self, migration_id: str, row: MigrationRow) -> None:
         self.state.migrations[migration_id] = row
@@ -377,15 +378,6 @@ class Image:
             counts = self._leader_counts
             counts[partition.leader] = counts.get(partition.leader, 0) + change
 
-    def _count_prefix(self, pattern: AclPattern, change: int) -> None:
-        if pattern.pattern_type != PREFIXED or not change:
-            return
-        lengths = self._prefix_lengths.setdefault(pattern.resource_type, {})
-        length = len(pattern.name)
-        lengths[length] = lengths.get(length, 0) + change
-        if not lengths[length]:
-            del lengths[length]
-
 
 def _put(vshards: set[int], vshard: int, *, is_in: bool) -> None:
     if is_in:
@@ -394,6 +386,7 @@ def _put(vshards: set[int], vshard: int, *, is_in: bool) -> None:
         vshards.discard(vshard)
 
 
+_LEAVING: Final = (NodeState.DRAINING, NodeState.DECOMMISSIONED)
 _NOTHING: Final[Mapping[str, str]] = {}
 _NO_LIMITS: Final[Mapping[str, float]] = {}
 _NO_LEASES: Final[Mapping[int, DescriptorLease]] = {}

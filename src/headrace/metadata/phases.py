@@ -1,7 +1,8 @@
 """The steps of moving a partition and what undoes them, as the log has them (seed 004).
 
-`migrations` applies them. A checkpoint is written before its step is taken, so that a crash at any
-point leaves a row that says what may have happened.
+`migrations` applies them. Up to `LeadershipTransfer` a checkpoint is in the log before its step is
+taken, so that a crash at any point leaves a row that says what may have happened. `Cutover` is in
+the log with the change that it speaks of, behind it.
 """
 
 from enum import Enum
@@ -31,7 +32,7 @@ class Phase(Enum):
 
 
 class AddLearner(Struct, frozen=True):
-    """The target is about to become a learner: the first checkpoint, which says what moves."""
+    """The target becomes a learner: the first checkpoint, which says what moves."""
 
     vshard: UInt32
     source_node: UInt64
@@ -46,10 +47,11 @@ class CatchUp(Struct, frozen=True):
 
     vshard: UInt32
     learner_log_index_at_add: UInt64
+    """Of the metadata log, which has had the target as a learner since then."""
 
 
 class PromoteLearner(Struct, frozen=True):
-    """The target has caught up and becomes a voter."""
+    """The target has caught up and is in the ISR: it votes on what is committed."""
 
     vshard: UInt32
     target_node: UInt64
@@ -57,7 +59,7 @@ class PromoteLearner(Struct, frozen=True):
 
 
 class TransferLeadership(Struct, frozen=True):
-    """The target is about to lead."""
+    """The target, or a replica that stays, is about to lead instead of one that leaves."""
 
     vshard: UInt32
     target_is_voter: bool
@@ -66,7 +68,7 @@ class TransferLeadership(Struct, frozen=True):
 
 
 class Cutover(Struct, frozen=True):
-    """The target leads: from here on there is only forward."""
+    """What was to leave has left: from here on there is only forward."""
 
     vshard: UInt32
     new_leader: UInt64

@@ -2,6 +2,7 @@
 
     (unknown) -- Join --> LEARNER -- PromoteToVoter --> ACTIVE
     ACTIVE, LEARNER -- StartDecommission --> DRAINING -- FinishDecommission --> DECOMMISSIONED
+    DRAINING -- CancelDecommission (a DDL) --> ACTIVE, or LEARNER if it never had a vote
     LEARNER, DECOMMISSIONED, ACTIVE without a vote -- Leave --> (unknown)
 
 An ACTIVE node loses its vote by `RemoveMember` of the metadata group, and is not given one again by
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from headrace.config import INT32_MAX
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId
+from headrace.metadata.ddl import CancelDecommission
 from headrace.metadata.entries import (
     FinishDecommission,
     Join,
@@ -83,6 +85,23 @@ def change_topology(image: Image, change: NodeChange) -> list[Event]:
     else:
         image.state.nodes[node.node_id] = replace(node, state=target)
     return [*events, NodeChanged(node.node_id, target)]
+
+
+def cancel_decommission(image: Image, ddl: CancelDecommission) -> list[Event]:
+    """Let a node stay; refused once it is decommissioned. A vote that it lost stays lost."""
+    node = _require_node(image, ddl)
+    if node.state is NodeState.DECOMMISSIONED:
+        raise refuse(
+            ErrorCode.INVALID_REQUEST,
+            f"node {ddl.node_id} is decommissioned: it is too late to keep it",
+        )
+    if node.state is not NodeState.DRAINING:
+        return []
+    is_learner = ddl.node_id in image.state.metadata_group.learners
+    state = NodeState.LEARNER if is_learner else NodeState.ACTIVE
+    image.state.nodes[ddl.node_id] = replace(node, state=state)
+    image.state.topology_version += 1
+    return [NodeChanged(ddl.node_id, state)]
 
 
 def is_address(text: str) -> bool:
@@ -166,7 +185,7 @@ def _check_has_no_seat(image: Image, node_id: int) -> None:
         )
 
 
-def _require_node(image: Image, change: NodeChange) -> Node:
+def _require_node(image: Image, change: NodeChange | CancelDecommission) -> Node:
     node = image.node(change.node_id)
     if node is None:
         raise refuse(

@@ -5,6 +5,7 @@
     changes = plan_registration(image, broker, was_clean=...)
     changes = plan_unclean(image, allows_unclean)
     changes = plan_preferred(image)
+    changes = plan_handover(image, slots)          # of a node that is to leave the cluster
 
 A plan goes into the log with the entry that caused it (`ChangeBroker`, `RegisterBroker`), and is
 made before that entry is applied: the broker in question counts as gone, or as back, already. Every
@@ -16,8 +17,10 @@ crashed controller left undone is found by planning the fencing of all fenced br
 Two rules make every plan. A partition is led by the first of its preferred replicas that is in the
 ISR and may lead; if there is none, by the first of the ELR that may (KIP-966), which is the ISR
 then. Only if nobody of both may lead, and the topic allows it, is it led by any replica: records
-are lost. With a leader, the ISR has only brokers that may lead; without one it stays as it is: each
-of its members has all that is committed, and any of them may lead when it comes back.
+are lost. A node that is to leave the cluster leads only what nobody else of the ISR may lead.
+
+With a leader, the ISR has only brokers that may lead; without one it stays as it is: each of its
+members has all that is committed, and any of them may lead when it comes back.
 
 The cost is that of the broker's partitions. A plan is lazy: it may be taken in slices while other
 entries are applied. A partition that stays as it is yields None, so that whoever takes the plan can
@@ -65,7 +68,7 @@ def plan_fencing(
         return broker not in gone and is_active(image, broker)
 
     for slot in _partitions_of(image, brokers):
-        yield None if slot is None else _settled(slot, may_lead, allows_unclean)
+        yield None if slot is None else _settled(image, slot, may_lead, allows_unclean)
 
 
 def plan_unfencing(
@@ -79,7 +82,7 @@ def plan_unfencing(
     if image.broker(broker) is None:
         return
     for slot in image.partitions_of(broker):
-        yield _settled(slot, may_lead, allows_unclean)
+        yield _settled(image, slot, may_lead, allows_unclean)
 
 
 def plan_registration(
@@ -104,11 +107,11 @@ def plan_registration(
         row = _row(slot)
         if not was_clean:
             remaining = _without(row, broker)
-            roles = _settle(slot.topic.name, remaining, may_lead, allows_unclean)
+            roles = _settle(image, slot.topic.name, remaining, may_lead, allows_unclean)
             is_candidate = broker in row.isr + row.elr
             yield _change(slot, roles, remaining.isr + remaining.elr if is_candidate else None)
             continue
-        roles = _settle(slot.topic.name, row, may_lead, allows_unclean)
+        roles = _settle(image, slot.topic.name, row, may_lead, allows_unclean)
         goes_on = roles.leader == NO_LEADER and row.leader == broker
         yield None if goes_on else _change(slot, roles)
 
@@ -116,7 +119,7 @@ def plan_registration(
 def plan_unclean(image: Image, allows_unclean: AllowsUnclean) -> Changes:
     """Plan leaders for partitions without one whose topics allow any replica to lead."""
     for slot in image.leaderless():
-        yield _settled(slot, lambda broker: is_active(image, broker), allows_unclean)
+        yield _settled(image, slot, lambda broker: is_active(image, broker), allows_unclean)
 
 
 def plan_preferred(image: Image, slots: Iterable[Slot] | None = None) -> Changes:
@@ -124,7 +127,8 @@ def plan_preferred(image: Image, slots: Iterable[Slot] | None = None) -> Changes
     for slot in image.not_preferred() if slots is None else slots:
         row = _row(slot)
         first = row.replicas[0]
-        if row.leader != first and first in row.isr and is_active(image, first):
+        may_lead = is_active(image, first) and not image.is_leaving(first)
+        if row.leader != first and first in row.isr and may_lead:
             isr = row.isr
             if row.leader == NO_LEADER:
                 isr = tuple(each for each in isr if is_active(image, each))
@@ -133,24 +137,36 @@ def plan_preferred(image: Image, slots: Iterable[Slot] | None = None) -> Changes
             yield None
 
 
+def plan_handover(image: Image, slots: Iterable[Slot]) -> Changes:
+    """Plan that others lead partitions whose leaders are to leave the cluster, where they may."""
+    for slot in slots:
+        if image.is_leaving(_row(slot).leader):
+            yield _settled(image, slot, lambda broker: is_active(image, broker), never)
+        else:
+            yield None
+
+
 def elect(
     image: Image, topic: TopicName, partition: Partition, allows_unclean: AllowsUnclean = never
 ) -> Roles:
     """Return who is to lead a partition and its ISR then, by the rules of every plan."""
-    return _settle(topic, partition, lambda each: is_active(image, each), allows_unclean)
+    return _settle(image, topic, partition, lambda each: is_active(image, each), allows_unclean)
 
 
-def choose_leader(partition: Partition, may_lead: MayLead) -> BrokerId:
+def choose_leader(image: Image, partition: Partition, may_lead: MayLead) -> BrokerId:
     """Return who leads a partition: the present leader if it may, then the ISR, then the ELR.
 
-    NO_LEADER if none of them may. There is no other choice that is sure to lose nothing.
+    Those of the ISR that are to leave the cluster come behind its others. NO_LEADER if none of them
+    may. There is no other choice that is sure to lose nothing.
     """
-    if partition.leader in partition.isr and may_lead(partition.leader):
-        return partition.leader
-    for complete in (partition.isr, partition.elr):
-        for broker in partition.replicas:
-            if broker in complete and may_lead(broker):
-                return broker
+    able = [each for each in partition.replicas if each in partition.isr and may_lead(each)]
+    staying = [each for each in able if not image.is_leaving(each)]
+    for complete in (staying, able):
+        if complete:
+            return partition.leader if partition.leader in complete else complete[0]
+    for broker in partition.replicas:
+        if broker in partition.elr and may_lead(broker):
+            return broker
     return NO_LEADER
 
 
@@ -161,9 +177,13 @@ def is_active(image: Image, broker: BrokerId) -> bool:
 
 
 def _settle(
-    topic: TopicName, partition: Partition, may_lead: MayLead, allows_unclean: AllowsUnclean
+    image: Image,
+    topic: TopicName,
+    partition: Partition,
+    may_lead: MayLead,
+    allows_unclean: AllowsUnclean,
 ) -> Roles:
-    leader = choose_leader(partition, may_lead)
+    leader = choose_leader(image, partition, may_lead)
     if leader in partition.isr:
         return Roles(leader, tuple(broker for broker in partition.isr if may_lead(broker)))
     if leader == NO_LEADER and allows_unclean(topic):
@@ -174,9 +194,9 @@ def _settle(
 
 
 def _settled(
-    slot: Slot, may_lead: MayLead, allows_unclean: AllowsUnclean
+    image: Image, slot: Slot, may_lead: MayLead, allows_unclean: AllowsUnclean
 ) -> ChangePartition | None:
-    return _change(slot, _settle(slot.topic.name, _row(slot), may_lead, allows_unclean))
+    return _change(slot, _settle(image, slot.topic.name, _row(slot), may_lead, allows_unclean))
 
 
 def _without(row: Partition, broker: BrokerId) -> Partition:

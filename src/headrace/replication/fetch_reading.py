@@ -5,13 +5,14 @@ own high watermark. `replica_reading` is for followers.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from headrace.errors import ErrorCode
-from headrace.log.errors import LogError
+from headrace.errors import ErrorCode, KafkaError
+from headrace.log.errors import LogError, OffsetInTier
 from headrace.log.fetch import ColdRead
 from headrace.loop.turns import BYTES_SHIFT, TURN_COST_MAX
+from headrace.records.aborted import AbortedTransaction as Aborted
 from headrace.replication.fetch_rows import (
     EMPTY,
     UNKNOWN,
@@ -24,6 +25,7 @@ from headrace.replication.fetch_rows import (
 )
 from headrace.replication.fetch_sessions import WantedPartition
 from headrace.replication.partition import ANY_LEADER_EPOCH, Partition
+from headrace.replication.remote_log import RemoteRead
 from headrace.replication.replica_selection import preferred_replica
 from headrace.replication.replicas import Replicas
 from headrace.wire.messages.fetch_request import FetchRequest
@@ -39,14 +41,14 @@ ABORTED_SHIFT: Final = 3
 
 
 class ColdPartition(NamedTuple):
-    """A partition whose records a thread has to read."""
+    """A partition whose records a thread has to read, or the tier."""
 
     wanted: WantedPartition
     partition: Partition
     bytes_max: int
     """The bytes of the fetch reserved for it."""
     is_first: bool
-    work: ColdRead
+    work: ColdRead | RemoteRead
 
 
 class FetchReader:
@@ -92,7 +94,7 @@ class FetchReader:
         self.given: list[tuple[WantedPartition, Partition]] = []
         """The rows with records."""
         self.cold: list[ColdPartition] = []
-        """The partitions that threads have yet to read."""
+        """The partitions that threads or the tier have yet to read."""
         self.byte_count = 0
         self.is_urgent = False
         """Whether the client must get a response at once: an error, or a truncation."""
@@ -133,6 +135,9 @@ class FetchReader:
                 is_first = self.byte_count == 0 and not self.cold
                 try:
                     row = self._read_one(partition, each, bytes_max, is_first=is_first)
+                except OffsetInTier:
+                    self._read_tier(partition, each, bytes_max, is_first=is_first)
+                    row = None
                 except LogError as error:
                     row = failed_row(each.index, error.code)
             cost += 1 if row is None else self._take(each, partition, row)
@@ -142,23 +147,48 @@ class FetchReader:
         self.cost = cost
         return True
 
+    def missing(self, wanted: WantedPartition) -> PartitionData:
+        """Return the error row of a partition of a topic that there is not."""
+        return self._refused(wanted, None)
+
+    def refuse(self, refused: Mapping[WantedPartition, PartitionData]) -> None:
+        """Answer for partitions with errors, whatever was read of them."""
+        given = []
+        for each in self.given:
+            if each[0] in refused:
+                count = len(self.rows[each[0]].records or EMPTY)
+                self.byte_count -= count
+                self._remaining_bytes += count
+            else:
+                given.append(each)
+        self.given = given
+        self.cold = [each for each in self.cold if each.wanted not in refused]
+        self.rows.update(refused)
+        self.is_urgent = True
+
     def take_cold(self, each: ColdPartition) -> bool:
-        """Add what a thread has read; return whether there is nothing more to read now."""
+        """Add what a thread or the tier gave; return whether there is nothing more to read now."""
         wanted, partition, bytes_max, is_first, work = each
         self._remaining_bytes += work.bytes_max
         is_whole = True
         is_readable = partition.is_leader or self._may_follow(partition)
         if is_readable and self.find(wanted) is partition:
             try:
-                partition.log.check_offset(wanted.fetch_offset)  # its segment may have been deleted
-                # The segment may have nothing from the offset on; then the next one does.
-                records = work.result(partition.log.cuts) or EMPTY
+                if isinstance(work, RemoteRead):
+                    self.cost += self._take_remote(each, work)
+                    return True
+                log = partition.log
+                log.check_offset(wanted.fetch_offset)  # its segment may have been deleted
+                # The segment may have nothing from the offset on; then the next one does. Or it has
+                # left the disk, with its index of aborted transactions: then the tier has both.
+                is_here = wanted.fetch_offset >= log.local_start_offset
+                records = (work.result(log.cuts) if is_here else None) or EMPTY
                 is_whole = bool(records)
                 row = self._read_one(
                     partition, wanted, bytes_max, is_first=is_first, records=records
                 )
                 assert row is not None
-            except LogError as error:
+            except KafkaError as error:
                 row = failed_row(wanted.index, error.code)
             except OSError:
                 row = failed_row(wanted.index, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -252,14 +282,46 @@ class FetchReader:
         row = log_row(log, wanted.index, records, stable_offset)
         if self._is_committed:
             row.aborted_transactions = (
-                [
-                    AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                    for each in log.aborted_in(records, offset, up_to)
-                ]
-                if records
-                else []
+                _aborted_rows(log.aborted_in(records, offset, up_to)) if records else []
             )
         return row
+
+    def _read_tier(
+        self, partition: Partition, wanted: WantedPartition, bytes_max: int, *, is_first: bool
+    ) -> None:
+        """Leave a partition, whose records are not on this disk, for the tier to be read."""
+        log = partition.log
+        up_to = log.last_stable_offset if self._is_committed else log.high_watermark
+        work = RemoteRead(
+            partition,
+            wanted.fetch_offset,
+            bytes_max,
+            up_to=up_to,
+            is_first_whole=is_first,
+            with_aborted=self._is_committed,
+        )
+        self._remaining_bytes -= bytes_max
+        self.cold.append(ColdPartition(wanted, partition, bytes_max, is_first, work))
+
+    def _take_remote(self, each: ColdPartition, work: RemoteRead) -> int:
+        """Add what the tier gave, or that it gave nothing in time; return the cost."""
+        log, wanted = each.partition.log, each.wanted
+        log.check_offset(wanted.fetch_offset)  # it may have been deleted
+        code = each.partition.check_leader_epoch(wanted.current_leader_epoch)
+        if code != ErrorCode.NONE:
+            return self._take(wanted, each.partition, self._moved(wanted, each.partition, code))
+        found = work.result()
+        records = EMPTY if found is None else found.records
+        if not each.is_first and not has_whole_batch(records):
+            records = EMPTY
+        if not records:
+            self.is_urgent = True  # the client comes again, for what may be there by then
+        row = log_row(log, wanted.index, records, log.last_stable_offset)
+        if self._is_committed:
+            row.aborted_transactions = (
+                _aborted_rows(found.aborted) if found is not None and records else []
+            )
+        return self._take(wanted, each.partition, row)
 
     def _may_follow(self, partition: Partition) -> bool:
         """Return whether a consumer may read from a follower, whose log is in order."""
@@ -294,6 +356,19 @@ class FetchReader:
         self.rows[wanted] = row
         self.is_urgent = True
         return True
+
+
+def _aborted_rows(aborted: Iterable[Aborted]) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in aborted
+    ]
+
+
+def split_reads(cold: Sequence[ColdPartition]) -> tuple[list[ColdRead], list[RemoteRead]]:
+    """Return the reads that threads do, and those of the tier."""
+    remote = [each.work for each in cold if isinstance(each.work, RemoteRead)]
+    return [each.work for each in cold if not isinstance(each.work, RemoteRead)], remote
 
 
 async def read_together(slots: asyncio.Semaphore, reads: Sequence[ColdRead]) -> None:

@@ -63,7 +63,7 @@ class WantedPartition:
 class FetchSession:
     """One client's partitions, in reading order."""
 
-    __slots__ = ("epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+    __slots__ = ("cleared", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
 
     def __init__(self, session_id: int, *, uses_topic_ids: bool) -> None:
         self.id = session_id
@@ -72,6 +72,8 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.used_ms = 0
         self.partitions: dict[Key, WantedPartition] = {}
+        self.cleared: object = None
+        """For whom, and by which rights, every partition was found to be readable."""
 
     def change(self, request: FetchRequest, asked: dict[Key, WantedPartition]) -> None:
         """Add, change and forget partitions as an incremental request says."""

@@ -7,7 +7,7 @@ partition and for thousands. Records go from the buffer that they were received 
 
 What to do with a row is decided by `following`; here it is done. Appending takes turns with
 everything else on the loop. A partition whose log is being cut, or that had an error, leaves the
-session until it can go on.
+session until it can go on. So does a throttled one that is behind, while the rate is exceeded.
 """
 
 import asyncio
@@ -20,19 +20,28 @@ from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import BrokerId, TopicId
 from headrace.log.lookup import SpecialTimestamp
 from headrace.log.replicating import append_part
-from headrace.log.truncating import begin_for, begin_restart
+from headrace.log.truncating import begin_behind, begin_for, begin_restart
 from headrace.replication.cuts import begin_cut
-from headrace.replication.followed import Around, Followed, Line, list_offsets
+from headrace.replication.followed import (
+    Around,
+    Followed,
+    Line,
+    ListedOffset,
+    epoch_before,
+    list_offsets,
+)
 from headrace.replication.following import (
     FIRST_PAUSE_MS,
     Append,
     AskEarliest,
     AskLatest,
+    AskLocalStart,
     Drop,
     Follow,
     Pause,
     Phase,
     Place,
+    Rebuild,
     Restart,
     Step,
     Truncate,
@@ -56,6 +65,8 @@ TURN_BYTES: Final = 4 * 1024 * 1024
 TURN_OFFSETS: Final = 5000
 TURN_ROWS: Final = 200
 """How much of a response is taken in one turn of the loop."""
+THROTTLE_SECONDS: Final = 0.1
+"""How long a throttled partition is not fetched before it is looked whether it may be."""
 CUT_PATIENCE_SECONDS: Final = 0.1
 """How long the other partitions wait for truncations, which are mostly quick."""
 _SESSION_ERRORS: Final = (
@@ -82,6 +93,7 @@ class Fetcher:
         """How many requests in a row had no usable response."""
         self._complaints = Complaints()
         self._bytes, self._offsets, self._rows = 0, 0, 0
+        self._rebuilding: set[asyncio.Task[None]] = set()
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     # Partitions
@@ -112,11 +124,15 @@ class Fetcher:
                 self._pause(followed, Pause(ErrorCode.KAFKA_STORAGE_ERROR, log.failure or ""))
                 return
             followed.follower.fetch()
+            if followed.partition.is_follower_throttled and self._is_held_back(followed):
+                self._hold_back(followed)
+                return
             self._session.name(followed.key)
             self._news.set()
 
     def close(self) -> None:
-        self.task.cancel()
+        for task in (self.task, *self._rebuilding):
+            task.cancel()
         for followed in self.members.values():
             followed.stop()
 
@@ -239,6 +255,7 @@ class Fetcher:
     async def _take(self, response: FetchResponse) -> None:
         """Do what each row asks for."""
         out_of_range: list[Followed] = []
+        in_tier: list[Followed] = []
         cuts: list[asyncio.Task[bool]] = []
         for topic in response.responses:
             for row in topic.partitions:
@@ -252,6 +269,8 @@ class Fetcher:
                     self._follow(followed, row)
                 elif isinstance(step, AskLatest):
                     out_of_range.append(followed)
+                elif isinstance(step, AskLocalStart):
+                    in_tier.append(followed)
                 else:
                     self._act(followed, step, cuts)
                 self._rows += 1
@@ -259,6 +278,8 @@ class Fetcher:
                     await self._end_turn()
         if out_of_range:
             await self._ask_range(out_of_range, cuts)
+        if in_tier:
+            await self._ask_local_start(in_tier)
         self._complaints.log(self._leader)
         if cuts:
             await asyncio.wait(cuts, timeout=CUT_PATIENCE_SECONDS)
@@ -298,6 +319,8 @@ class Fetcher:
                 self._bytes += following - position
                 self._offsets += log.end_offset - end_offset
                 self._around.counters.replica_bytes_in += following - position
+                if partition.is_follower_throttled:
+                    self._around.throttle.record(following - position)
                 position, end_offset = following, log.end_offset
                 if position == len(chunk):
                     break
@@ -337,8 +360,19 @@ class Fetcher:
             return
         followed.follower.failures = 0
         followed.lag = max(row.high_watermark - log.end_offset, 0)
-        if followed.follower.is_moved(log):
+        if partition.is_follower_throttled and self._is_held_back(followed):
+            self._hold_back(followed)
+        elif followed.follower.is_moved(log):
             self._session.name(followed.key)
+
+    def _is_held_back(self, followed: Followed) -> bool:
+        """Return whether a throttled partition is not fetched now: it is behind, others went."""
+        return followed.lag > 0 and self._around.throttle.is_exceeded()
+
+    def _hold_back(self, followed: Followed) -> None:
+        """Leave a throttled partition out for a while."""
+        self._session.forget(followed.key)
+        self._resume_after(followed, THROTTLE_SECONDS)
 
     # Truncation
 
@@ -365,23 +399,69 @@ class Fetcher:
 
     async def _ask_range(self, asked: list[Followed], cuts: "list[asyncio.Task[bool]]") -> None:
         """Ask where the leader's logs end, and if need be where they start; act on it."""
-        # Not for one that began another leader epoch while others were appended.
-        asked = [each for each in asked if each.fetcher is self]
-        for followed in asked:
-            followed.follower.work()
-            self._session.forget(followed.key)
-        latest = await self._list_offsets(asked, SpecialTimestamp.LATEST)
+        latest = await self._list_offsets(self._set_to_work(asked), SpecialTimestamp.LATEST)
         left = []
-        for followed, offset in latest:
+        for followed, (offset, _) in latest:
             step = followed.follower.on_latest(offset, followed.partition.log)
             if isinstance(step, AskEarliest):
                 left.append(followed)
             else:
                 self._act(followed, step, cuts)
         if left:
-            for followed, offset in await self._list_offsets(left, SpecialTimestamp.EARLIEST):
+            for followed, (offset, _) in await self._list_offsets(left, SpecialTimestamp.EARLIEST):
                 step = followed.follower.on_earliest(offset, followed.partition.log)
                 self._act(followed, step, cuts)
+
+    def _set_to_work(self, members: list[Followed]) -> list[Followed]:
+        """Stop fetching partitions for the time being; return those that are fetched from here."""
+        # Not one that began another leader epoch while others were appended.
+        members = [each for each in members if each.fetcher is self]
+        for followed in members:
+            followed.follower.work()
+            self._session.forget(followed.key)
+        return members
+
+    async def _ask_local_start(self, asked: list[Followed]) -> None:
+        """Ask where the leader's logs and their local parts start; rebuild ours from the tier."""
+        asked = self._set_to_work(asked)
+        starts = dict(await self._list_offsets(asked, SpecialTimestamp.EARLIEST))
+        local = await self._list_offsets(list(starts), SpecialTimestamp.EARLIEST_LOCAL)
+        for followed, listed in local:
+            step = followed.follower.on_local_start(
+                listed.offset, starts[followed].offset, followed.partition.log
+            )
+            if isinstance(step, Rebuild):
+                rebuilding = self._rebuild(followed, step, listed)
+                task = asyncio.get_running_loop().create_task(rebuilding)
+                self._rebuilding.add(task)
+                task.add_done_callback(self._rebuilding.discard)
+            else:
+                self._act(followed, step, [])
+
+    async def _rebuild(self, followed: Followed, step: Rebuild, listed: ListedOffset) -> None:
+        """Begin a log where the leader's disk begins, with the history that the tier has."""
+        partition = followed.partition
+        try:
+            epoch = await epoch_before(self._line, self._leader, followed, self._around, listed)
+            history = await self._around.remote.history(
+                partition, step.offset, step.start_offset, epoch
+            )
+            if followed.fetcher is not self or followed.follower.phase is not Phase.WORKING:
+                return  # it has another leader meanwhile
+            cut = begin_behind(partition.log, history)
+        except Exception as error:  # nobody else would fetch this partition again
+            if not isinstance(error, KafkaError):
+                logger.exception("%s cannot be rebuilt from the tier", partition.name)
+            if followed.fetcher is self and followed.follower.phase is Phase.WORKING:
+                self._pause(followed, _pause_for(error))
+                self._complaints.log(self._leader)
+            return
+        logger.info(
+            "%s goes on at offset %d, where its leader's disk begins; the rest is in the tier",
+            *(partition.name, history.next_offset),
+        )
+        self._around.counters.replica_truncations += 1
+        self.wait_for(followed, self._around.cuts.start(partition, cut))
 
     def _act(self, followed: Followed, step: Step, cuts: "list[asyncio.Task[bool]]") -> None:
         if isinstance(step, Truncate | Restart):
@@ -393,7 +473,7 @@ class Fetcher:
 
     async def _list_offsets(
         self, asked: list[Followed], timestamp: int
-    ) -> list[tuple[Followed, int]]:
+    ) -> list[tuple[Followed, ListedOffset]]:
         """Return what the leader says; those that it does not answer for are paused."""
         found = await list_offsets(self._line, self._leader, asked, self._around, timestamp)
         offsets = []
@@ -416,10 +496,13 @@ class Fetcher:
         if follower.failures == 0:
             self._complaints.add(_code_name(why.code), why.reason, followed.partition.name)
         pause_ms = follower.pause_ms(self._around.settings[config.REPLICA_FETCH_BACKOFF_MS])
-        loop = asyncio.get_running_loop()
+        self._resume_after(followed, pause_ms / 1000)
+
+    def _resume_after(self, followed: Followed, seconds: float) -> None:
         if followed.timer is not None:
             followed.timer.cancel()
-        followed.timer = loop.call_later(pause_ms / 1000, self.resume, followed)
+        loop = asyncio.get_running_loop()
+        followed.timer = loop.call_later(seconds, self.resume, followed)
         self._paused[followed] = None
 
 

@@ -23,7 +23,7 @@ from headrace.errors import KafkaError
 from headrace.ids import BrokerId
 from headrace.log.folder import LogFolder
 from headrace.log.log import Log
-from headrace.log.truncating import begin_truncation
+from headrace.log.truncating import Cut, begin_truncation
 from headrace.loop.clock import Clock
 from headrace.loop.counters import Counters
 from headrace.metadata.image import Image
@@ -32,6 +32,8 @@ from headrace.replication.cuts import Cuts
 from headrace.replication.fetcher import Fetcher
 from headrace.replication.followed import Around, Followed, Line
 from headrace.replication.partition import Partition
+from headrace.replication.remote_log import RemoteLog
+from headrace.replication.throttles import Throttle
 
 PURPOSE: Final = "replication"
 """The lines to other brokers have this name and a number."""
@@ -56,7 +58,7 @@ class Lines(Protocol):
 class Fetchers:
     """Follows the leaders of this node's partitions (`replicas.RoleListener`)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what surrounds a node's fetchers
         self,
         node_id: BrokerId,
         settings: LiveSettings,
@@ -66,11 +68,15 @@ class Fetchers:
         *,
         folder: LogFolder,
         counters: Counters,
+        remote: RemoteLog,
+        throttle: Throttle,
     ) -> None:
         self._settings = settings
         self._peers = peers
         self._cuts = Cuts(folder)
-        self._around = Around(node_id, settings, image_of, clock, counters, self._cuts)
+        self._around = Around(
+            node_id, settings, image_of, clock, counters, self._cuts, remote, throttle
+        )
         self._followed: dict[Partition, Followed] = {}
         self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
         self.count = settings[config.NUM_REPLICA_FETCHERS]
@@ -122,7 +128,7 @@ class Fetchers:
         """
         log, offset = partition.log, partition.log.end_offset
         if log.doubtful_offset is not None:
-            offset = max(log.doubtful_offset, log.start_offset)
+            offset = max(log.doubtful_offset, log.local_start_offset)
             logger.warning(
                 "%s may lack records from offset %d on, as it was not closed: fetching them again",
                 *(partition.name, offset),
@@ -130,6 +136,10 @@ class Fetchers:
         cut = begin_truncation(log, offset)
         log.doubtful_offset = None
         return None if cut is None else self._cuts.start(partition, cut)
+
+    def finish_cut(self, partition: Partition, cut: Cut) -> "asyncio.Task[bool]":
+        """Finish a cut that its leader began; the task says whether that succeeded."""
+        return self._cuts.start(partition, cut)
 
     def on_stopped(self, partition: Partition, *, is_deleted: bool) -> None:
         self._drop(partition)

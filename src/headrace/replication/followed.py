@@ -4,25 +4,37 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from headrace import config
 from headrace.config import AnySettings
-from headrace.errors import ErrorCode, HeadraceError
+from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.ids import BrokerId, PartitionIndex, TopicName
+from headrace.log.lookup import SpecialTimestamp
 from headrace.loop.clock import Clock
 from headrace.loop.counters import Counters
 from headrace.metadata.image import Image
 from headrace.replication.cuts import Cuts
 from headrace.replication.following import Follower, Pause
 from headrace.replication.partition import Partition
+from headrace.replication.remote_log import RemoteLog
 from headrace.replication.replica_requests import Key, offset_topics
+from headrace.replication.throttles import Throttle
 from headrace.wire.messages.list_offsets_request import ListOffsetsRequest
 from headrace.wire.messages.list_offsets_response import ListOffsetsTopicResponse
+from headrace.wire.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from headrace.wire.schema import Message
 
 LIST_OFFSETS_VERSION_MIN: Final = 4
 """The first one that has leader epochs."""
+LOCAL_START_VERSION_MIN: Final = 8
+"""The first one that knows the start of what is local."""
+EPOCHS_VERSION_MIN: Final = 3
+"""The first OffsetForLeaderEpoch that says which replica asks."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +55,8 @@ class Around:
     clock: Clock
     counters: Counters
     cuts: Cuts
+    remote: RemoteLog
+    throttle: Throttle
 
 
 class Fetching(Protocol):
@@ -74,9 +88,16 @@ class Followed:
         self.fetcher = None
 
 
+class ListedOffset(NamedTuple):
+    """An offset of a leader's log, and the leader epoch of its record."""
+
+    offset: int
+    epoch: int
+
+
 async def list_offsets(
     line: Line, leader: BrokerId, asked: Sequence[Followed], around: Around, timestamp: int
-) -> list[tuple[Followed, int | Pause]]:
+) -> list[tuple[Followed, ListedOffset | Pause]]:
     """Ask a leader where its logs end or start; return for each the offset or why there is none."""
     by_name = {(each.partition.topic, each.partition.index): each for each in asked}
     request = ListOffsetsRequest(
@@ -87,10 +108,12 @@ async def list_offsets(
         timeout_ms=around.settings[config.REPLICA_SOCKET_TIMEOUT_MS],
     )
     missing = Pause(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader left it out")
-    found: list[tuple[Followed, int | Pause]] = []
+    found: list[tuple[Followed, ListedOffset | Pause]] = []
     topics: Sequence[ListOffsetsTopicResponse] = ()
     try:
-        response = await line.send(leader, request, version_min=LIST_OFFSETS_VERSION_MIN)
+        is_local = timestamp == SpecialTimestamp.EARLIEST_LOCAL
+        version_min = LOCAL_START_VERSION_MIN if is_local else LIST_OFFSETS_VERSION_MIN
+        response = await line.send(leader, request, version_min=version_min)
         topics = response.topics
     except HeadraceError as error:
         missing = Pause(ErrorCode.NETWORK_EXCEPTION, str(error))
@@ -106,6 +129,41 @@ async def list_offsets(
                 continue
             is_known = row.error_code == ErrorCode.NONE and row.offset >= 0
             refusal = Pause(row.error_code, "the leader refuses to say where its log is")
-            found.append((followed, row.offset if is_known else refusal))
+            listed = ListedOffset(row.offset, row.leader_epoch)
+            found.append((followed, listed if is_known else refusal))
     found += [(followed, missing) for followed in by_name.values()]
     return found
+
+
+async def epoch_before(
+    line: Line, leader: BrokerId, followed: Followed, around: Around, listed: ListedOffset
+) -> int:
+    """Return the leader epoch of the record before an offset; raise KafkaError if it is not told.
+
+    It is the offset's own epoch, or an earlier one that ended there.
+    """
+    if listed.epoch <= 0:
+        return listed.epoch
+    partition = followed.partition
+    request = OffsetForLeaderEpochRequest(
+        replica_id=around.node_id,
+        topics=[
+            OffsetForLeaderTopic(
+                topic=partition.topic,
+                partitions=[
+                    OffsetForLeaderPartition(
+                        partition=partition.index,
+                        current_leader_epoch=followed.follower.leader_epoch,
+                        leader_epoch=listed.epoch - 1,
+                    )
+                ],
+            )
+        ],
+    )
+    response = await line.send(leader, request, version_min=EPOCHS_VERSION_MIN)
+    rows = [row for topic in response.topics for row in topic.partitions]
+    if not rows or rows[0].error_code != ErrorCode.NONE:
+        code = ErrorCode(rows[0].error_code) if rows else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise KafkaError(code, f"{partition.name}: the leader does not tell its epochs")
+    is_earlier = rows[0].end_offset >= listed.offset
+    return int(rows[0].leader_epoch) if is_earlier else listed.epoch

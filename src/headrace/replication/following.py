@@ -28,6 +28,8 @@ class LogView(Protocol):
     @property
     def start_offset(self) -> int: ...
     @property
+    def local_start_offset(self) -> int: ...
+    @property
     def end_offset(self) -> int: ...
     @property
     def epochs(self) -> LeaderEpochs: ...
@@ -80,6 +82,18 @@ class AskEarliest(NamedTuple):
     """Ask where the leader's log starts: its end is not before ours."""
 
 
+class AskLocalStart(NamedTuple):
+    """Ask where the leader's disk starts: what we lack before that is in the tier."""
+
+
+class Rebuild(NamedTuple):
+    """Empty the log and begin at an offset, with the history of what is before it in the tier."""
+
+    offset: int
+    start_offset: int
+    """Where the log starts, tier included."""
+
+
 class Pause(NamedTuple):
     """Leave the partition alone for a while, then ask again."""
 
@@ -91,12 +105,24 @@ class Drop(NamedTuple):
     """Ignore what came: it answers another question."""
 
 
-Step: TypeAlias = Append | Follow | Truncate | Restart | AskLatest | AskEarliest | Pause | Drop
+Step: TypeAlias = (
+    Append
+    | Follow
+    | Truncate
+    | Restart
+    | AskLatest
+    | AskEarliest
+    | AskLocalStart
+    | Rebuild
+    | Pause
+    | Drop
+)
 
 APPEND: Final = Append()
 FOLLOW: Final = Follow()
 ASK_LATEST: Final = AskLatest()
 ASK_EARLIEST: Final = AskEarliest()
+ASK_LOCAL_START: Final = AskLocalStart()
 DROP: Final = Drop()
 
 
@@ -156,6 +182,8 @@ class Follower:
             return APPEND if row.has_records else FOLLOW
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return ASK_LATEST
+        if row.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            return ASK_LOCAL_START
         return Pause(row.error_code, "the leader refuses it")
 
     def on_latest(self, leader_end: int, log: LogView) -> Step:
@@ -177,6 +205,17 @@ class Follower:
         if leader_start > log.end_offset:
             return Restart(leader_start)
         return Pause(ErrorCode.OFFSET_OUT_OF_RANGE, "the leader's range has changed meanwhile")
+
+    def on_local_start(self, leader_local_start: int, leader_start: int, log: LogView) -> Step:
+        """Decide what the start of the leader's disk means: we lack records that are before it.
+
+        What it has in the tier is not copied: this log goes on where the disk of the leader starts.
+        """
+        if leader_local_start > log.end_offset:
+            return Rebuild(leader_local_start, min(leader_start, leader_local_start))
+        return Pause(
+            ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, "the leader's range has changed meanwhile"
+        )
 
     def pause_ms(self, pause_ms_max: int) -> int:
         """Count an error; return how long to leave the partition alone."""
@@ -210,4 +249,12 @@ class Follower:
 
 
 def _cut_at(offset: int, log: LogView) -> Truncate | Restart:
-    return Restart(max(offset, 0)) if offset < log.start_offset else Truncate(offset)
+    """Decide how to end a log at an offset.
+
+    A log whose earlier records are in the tier does not go on in the middle of them. It would have
+    to know their epochs and producers, and copies there may be of what is cut. It begins empty
+    where it starts, and the leader then says where its own disk begins (`on_local_start`).
+    """
+    if offset >= log.local_start_offset:
+        return Truncate(offset)
+    return Restart(max(min(offset, log.start_offset), 0))

@@ -1,29 +1,23 @@
-"""Moves of partitions: when a reassignment is complete, and what completes it (KIP-455).
+"""Moves of partitions: how a reassignment begins, when it is complete, what completes it (KIP-455).
 
-    changes = plan_moves(image, slots)
+    begun = towards(name, image, row, target)
+    done = finished(image, row)
+    change = change_to(slot, begun)
 
 A reassignment begins with the old replicas and the new ones together: `adding` copy, `removing`
 stay in service meanwhile. It is complete when every replica that is to remain is in the ISR. Then
 the others leave, which begins a leader epoch; a leader among them is replaced by one that stays.
-
-Like every plan (see `elections`) these are lazy and conditional, and plan nothing once applied.
+What the controller does between the two is in `move_journal`.
 """
-
-from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.metadata.ddl import ChangePartition
 from headrace.metadata.image import Image, Slot
 from headrace.metadata.state import Partition
-from headrace.replication.elections import Changes, choose_leader, is_active
-
-
-def plan_moves(image: Image, slots: Iterable[Slot] | None = None) -> Changes:
-    """Plan the end of reassignments whose new replicas are in sync: of all, or of some."""
-    for slot in image.moving() if slots is None else slots:
-        yield _finish(image, slot)
+from headrace.replication.elections import choose_leader, is_active
 
 
 def target_of(row: Partition) -> tuple[BrokerId, ...]:
@@ -36,6 +30,32 @@ def is_moving(row: Partition) -> bool:
     return bool(row.adding or row.removing)
 
 
+def towards(name: str, image: Image, row: Partition, target: tuple[BrokerId, ...]) -> Partition:
+    """Return a partition that begins to move to other replicas; KafkaError if none has its records.
+
+    What a former reassignment was adding and this one does not name leaves at once.
+    """
+    settled = before_move(row)
+    adding = tuple(each for each in target if each not in settled)
+    removing = tuple(each for each in settled if each not in target)
+    replicas = target + removing
+    isr = tuple(each for each in row.isr if each in replicas)
+    if not isr:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{name} would have no replica in sync: {list(row.isr)} have all of its records",
+        )
+    begun = replace(row, replicas=replicas, isr=isr, elr=(), adding=adding, removing=removing)
+    if row.leader in isr:
+        return begun
+    return replace(begun, leader=choose_leader(image, begun, lambda each: is_active(image, each)))
+
+
+def before_move(row: Partition) -> tuple[BrokerId, ...]:
+    """Return the replicas that a partition has if its reassignment is called off."""
+    return tuple(each for each in row.replicas if each not in row.adding)
+
+
 def finished(image: Image, row: Partition) -> Partition | None:
     """Return a partition whose reassignment is complete, None if it is not or there is none."""
     target = target_of(row)
@@ -43,7 +63,9 @@ def finished(image: Image, row: Partition) -> Partition | None:
     if not is_moving(row) or not target or not set(isr).issuperset(target):
         return None
     settled = replace(row, replicas=target, isr=isr, elr=(), adding=(), removing=())
-    return replace(settled, leader=choose_leader(settled, lambda each: is_active(image, each)))
+    return replace(
+        settled, leader=choose_leader(image, settled, lambda each: is_active(image, each))
+    )
 
 
 def change_to(slot: Slot, wanted: Partition) -> ChangePartition | None:
@@ -61,8 +83,3 @@ def change_to(slot: Slot, wanted: Partition) -> ChangePartition | None:
         expected_partition_epoch=row.partition_epoch,
         **changed,
     )
-
-
-def _finish(image: Image, slot: Slot) -> ChangePartition | None:
-    wanted = finished(image, slot.topic.partitions[slot.partition])
-    return None if wanted is None else change_to(slot, wanted)

@@ -88,13 +88,17 @@ class Partition:
         "_min_insync_configured",
         "_unread_bytes",
         "_untold",
+        "adding",
         "counters",
         "fetch_waiters",
         "flushing",
         "followers",
         "in_sync",
         "index",
+        "is_follower_throttled",
         "is_leader",
+        "is_leader_throttled",
+        "is_moving",
         "isr",
         "leader",
         "leader_epoch",
@@ -130,11 +134,18 @@ class Partition:
         self.replicas: tuple[BrokerId, ...] = ()
         self.isr: tuple[BrokerId, ...] = ()
         """As the metadata log has it."""
+        self.adding: tuple[BrokerId, ...] = ()
+        """Of the replicas, those that a reassignment adds."""
+        self.is_moving = False
         self.in_sync: InSync | None = None
         """The followers, if this node leads and there are any."""
         self._min_insync_configured = 1
         self.min_insync_replicas = 1
         """How many in-sync replicas acks=all needs: never more than there are replicas."""
+        self.is_leader_throttled = False
+        """Whether what this node sends to replicas that are behind has a limit (KIP-73)."""
+        self.is_follower_throttled = False
+        """Whether what this node fetches of it while it is behind has a limit."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         """Consumers, which may read up to the high watermark."""
         self.followers: dict[FollowerSession, None] = {}
@@ -155,7 +166,8 @@ class Partition:
         """Take the role from the image, with the min.insync.replicas that holds there."""
         if min_insync_replicas is not None:
             self._min_insync_configured = min_insync_replicas
-        self.isr, self.replicas = row.isr, row.replicas
+        self.isr, self.replicas, self.adding = row.isr, row.replicas, row.adding
+        self.is_moving = bool(row.adding or row.removing)
         self.partition_epoch = row.partition_epoch
         self._limit_in_sync()
         if (row.leader, row.leader_epoch) == (self.leader, self.leader_epoch):
@@ -269,6 +281,12 @@ class Partition:
         for follower in tuple(self.followers):
             follower.on_change(self)
 
+    def on_adopted(self) -> None:
+        """Go on as the leader of a log that begins elsewhere now, behind what is in the tier."""
+        self.log.begin_leader_epoch(self.leader_epoch)
+        self._advance()
+        self.on_start_moved()
+
     def drop_lagging(self) -> None:
         """Ask for a smaller ISR if followers have been behind for too long."""
         in_sync, around = self.in_sync, self._around
@@ -284,9 +302,10 @@ class Partition:
     def give_up(self) -> None:
         """Ask that another replica leads: this one's disk is full, or fails.
 
-        Not while its log is being cut, as that is over soon.
+        Not while its log is being cut or held, as that is over soon.
         """
-        if self.in_sync is not None and not self.log.is_being_cut:
+        is_passing = self.log.is_being_cut or self.log.is_held
+        if self.in_sync is not None and not is_passing:
             change = self.in_sync.plan_resignation(self.replicas, self._around.epoch_of)
             if change is not None:
                 logger.warning(
@@ -327,6 +346,14 @@ class Partition:
                 waiter.on_change(self)
         if log_start_offset > log.start_offset:
             delete_records(log, min(log_start_offset, log.high_watermark))
+        elif (
+            0 <= log_start_offset < log.start_offset
+            and log.settings.is_tiered
+            and log.epochs.epoch_for_offset(log_start_offset) is not None
+        ):
+            # What is before our first file is in the tier. Not so if this log has forgotten its
+            # leader epochs there, as records were deleted: leading, it could not copy or read it.
+            log.start_offset = log_start_offset
 
     # Appending
 
@@ -350,6 +377,8 @@ class Partition:
         return self._append(header, batch, now_ms)
 
     def _append(self, header: BatchHeader, batch: memoryview, now_ms: int) -> Appended:
+        if self.log.settings.mirror_source is not None:
+            raise self.is_mirror()
         try:
             appended = self.log.append_validated(
                 header, batch, leader_epoch=self.leader_epoch, now_ms=now_ms
@@ -371,10 +400,20 @@ class Partition:
             f"min.insync.replicas asks for {self.min_insync_replicas}",
         )
 
+    def is_mirror(self) -> KafkaError:
+        """Return why a mirror takes records of nobody but its mirror."""
+        return KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"topic {self.topic} is a mirror of {self.log.settings.mirror_source}, and only its "
+            "mirror writes to it: `headrace mirror promote` makes it a topic of its own",
+        )
+
     def append_own(self, batch: memoryview, *, transaction_version: int = 0) -> Appended:
         """Append a batch that this node made; raise KafkaError if it is refused."""
         if len(self.isr) < self.min_insync_replicas:
             raise self.too_few_replicas()
+        if self.log.settings.mirror_source is not None:
+            raise self.is_mirror()
         try:
             appended = self.log.append_own(
                 batch, leader_epoch=self.leader_epoch, transaction_version=transaction_version
@@ -384,11 +423,14 @@ class Partition:
             raise
         self.on_appended(len(batch))
         if batch[FLAGS_AT] & CONTROL_BIT:
-            # It moves the last stable offset past records that were counted when appended.
-            self._unread_bytes = ANY_BYTES
-            for waiter in tuple(self.fetch_waiters):
-                waiter.on_change(self)
+            self.on_transactions_ended()
         return appended
+
+    def on_transactions_ended(self) -> None:
+        """Wake readers: a marker moves the last stable offset past records counted before."""
+        self._unread_bytes = ANY_BYTES
+        for waiter in tuple(self.fetch_waiters):
+            waiter.on_change(self)
 
     def on_appended(self, byte_count: int) -> None:
         """Move the high watermark if nobody else has to have it, and wake readers.

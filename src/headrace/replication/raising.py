@@ -36,7 +36,11 @@ class Wanted(NamedTuple):
 
 def plan_replicas(image: Image, wanted: Mapping[TopicName, Wanted]) -> Changes:
     """Plan more replicas for partitions of topics that have fewer than they are to have."""
-    up = [each for each in image.brokers() if is_active(image, each.broker_id)]
+    up = [
+        each
+        for each in image.brokers()
+        if is_active(image, each.broker_id) and not image.is_leaving(each.broker_id)
+    ]
     loads = {each.broker_id: image.replica_count(each.broker_id) for each in up}
     for name, (factor, _) in wanted.items():
         topic = image.topic(name)

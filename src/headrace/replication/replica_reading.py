@@ -26,6 +26,7 @@ from headrace.replication.fetch_sessions import Key
 from headrace.replication.partition import Partition
 from headrace.replication.replica_sessions import FollowedPartition, ReplicaSession
 from headrace.replication.replicas import Replicas
+from headrace.replication.throttles import Throttle
 from headrace.wire.messages.fetch_request import FetchPartition
 from headrace.wire.messages.fetch_response import PartitionData
 
@@ -55,12 +56,14 @@ class ReplicaReader:
         "_replicas",
         "_revisited",
         "_session",
+        "_throttle",
         "_version",
         "byte_count",
         "cold",
         "cost",
         "is_urgent",
         "rows",
+        "throttled_bytes",
     )
 
     def __init__(
@@ -71,12 +74,14 @@ class ReplicaReader:
         *,
         bytes_max: int,
         is_full: bool,
+        throttle: Throttle,
     ) -> None:
         """`is_full` is for a response with a row of every partition, whether it has news or not."""
         self._replicas = replicas
         self._session = session
         self._version = version
         self._is_full = is_full
+        self._throttle = throttle
         self._remaining_bytes = bytes_max
         self._revisited: Iterator[FollowedPartition] = iter(())
         if session.used_ms - session.revisited_ms >= REVISIT_MS:
@@ -87,6 +92,8 @@ class ReplicaReader:
         self.cold: list[ColdFollowed] = []
         """The partitions that threads have yet to read."""
         self.byte_count = 0
+        self.throttled_bytes = 0
+        """Of these, the bytes of throttled partitions."""
         self.is_urgent = False
         """Whether there is news that does not wait: an error, a truncation, a moved start."""
         self.cost: int
@@ -178,7 +185,7 @@ class ReplicaReader:
                     self.rows[followed.key] = row
                     self.is_urgent = followed.has_diverged = True
                     return ErrorCode.NONE
-            log.check_offset(offset)
+            log.check_local(offset)
         except LogError as error:
             return error.code
         return ErrorCode.NONE
@@ -221,6 +228,12 @@ class ReplicaReader:
             return 0
         log, offset, records = partition.log, followed.fetch_offset, EMPTY
         bytes_max = min(followed.max_bytes, self._remaining_bytes)
+        if partition.is_leader_throttled and self._session.follower.node not in partition.isr:
+            if self._throttle.is_exceeded():
+                self._session.mark(followed)  # for the next look
+                return self._take(followed, partition, EMPTY)
+            # No more than those of a second: windows forget a larger response before its time.
+            bytes_max = min(bytes_max, max(self._throttle.rate() - self.throttled_bytes, 0))
         is_first = self.byte_count == 0 and not self.cold
         end_offset = log.end_offset
         try:
@@ -237,7 +250,7 @@ class ReplicaReader:
                 if is_first or has_whole_batch(found):
                     records = found
             else:
-                log.check_offset(offset)
+                log.check_local(offset)
         except LogError as error:
             self._fail(followed, failed_row(followed.key[1], error.code))
             return 0
@@ -260,7 +273,7 @@ class ReplicaReader:
             return False
         log = partition.log
         try:
-            log.check_offset(followed.fetch_offset)  # its segment may have been deleted
+            log.check_local(followed.fetch_offset)  # its segment may have been deleted
             records = work.result(log.cuts)
         except LogError as error:
             self._fail(followed, failed_row(followed.key[1], error.code))
@@ -289,6 +302,8 @@ class ReplicaReader:
         ):
             self.rows[followed.key] = log_row(log, followed.key[1], records, log.last_stable_offset)
         count = len(records)
+        if partition.is_leader_throttled:
+            self.throttled_bytes += count
         self.byte_count += count
         self._remaining_bytes -= count
         return count >> BYTES_SHIFT
@@ -306,4 +321,4 @@ class ReplicaReader:
         for row in self.rows.values():
             row.records = EMPTY
         self._remaining_bytes += self.byte_count
-        self.byte_count = 0
+        self.byte_count = self.throttled_bytes = 0

@@ -40,6 +40,7 @@ from headrace.metadata.image import Image
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.metadata.state import ResourceType
 from headrace.replication.partition import Partition, Surroundings
+from headrace.replication.remote_log import NoTier, RemoteLog
 from headrace.replication.topic_settings import SettingsOfTopics, TopicSettings
 
 SETTLED_AT_ONCE_MAX: Final = 500
@@ -85,7 +86,10 @@ class Replicas:
         counters: Counters,
         *,
         around: Surroundings,
+        remote: RemoteLog | None = None,
     ) -> None:
+        self.remote: RemoteLog = remote or NoTier()
+        """The part of the logs that is in the tier."""
         self.listeners: list[RoleListener] = []
         self.before_deletion: list[Callable[[Log], Awaitable[None]]] = []
         """Awaited before a log's files are deleted, so that threads stop working on them."""

@@ -6,12 +6,14 @@ to the partitions over several turns of the loop. The first part is done at once
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from headrace import config
 from headrace.ids import TopicName
 from headrace.log.settings import LogSettings
 from headrace.replication.partition import Partition
+from headrace.replication.throttles import NONE_THROTTLED, is_throttled, throttled_partitions
 
 PARTITIONS_A_TURN: Final = 1_000
 """How many partitions get their new settings in one turn of the loop."""
@@ -24,6 +26,20 @@ class TopicSettings(NamedTuple):
 
     log: LogSettings
     min_insync_replicas: int
+    leader_throttled: frozenset[int] = NONE_THROTTLED
+    follower_throttled: frozenset[int] = NONE_THROTTLED
+    """See `throttles.throttled_partitions`."""
+
+    @classmethod
+    def from_configs(
+        cls, log: LogSettings, configs: Mapping[str, str], node_id: int
+    ) -> "TopicSettings":
+        """Return the settings of a topic's effective configs on a node."""
+        leader, follower = (
+            throttled_partitions(each.read(configs.get(each.name, "")), node_id)
+            for each in (config.LEADER_THROTTLED_REPLICAS, config.FOLLOWER_THROTTLED_REPLICAS)
+        )
+        return cls(log, int(configs[config.MIN_INSYNC_REPLICAS.name]), leader, follower)
 
 
 class SettingsOfTopics:
@@ -91,3 +107,6 @@ class SettingsOfTopics:
 def _configure(partition: Partition, settings: TopicSettings) -> None:
     partition.log.change_settings(settings.log)
     partition.require_in_sync(settings.min_insync_replicas)
+    index = partition.index
+    partition.is_leader_throttled = is_throttled(settings.leader_throttled, index)
+    partition.is_follower_throttled = is_throttled(settings.follower_throttled, index)

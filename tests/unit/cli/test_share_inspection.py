@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from headrace.cli import share_inspection
 from headrace.cli.program import headrace
+from headrace.client.node_pages import Pages
 from headrace.client.share.inspection import (
     ArchivedRun,
     InFlightRun,
@@ -59,8 +60,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     """What a node was asked, which answers with QUEUE."""
     asked: list[tuple[str, str, str]] = []
 
-    def answer(http: str, group: str, topic: str) -> Inspection:
-        asked.append((http, group, topic))
+    def answer(pages: Pages, group: str, topic: str) -> Inspection:
+        asked.append((str(pages), group, topic))
         if group == "nobody":
             raise NotInspected("127.0.0.1:9094: there is no share group 'nobody'")
         return QUEUE

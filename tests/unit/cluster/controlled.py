@@ -34,7 +34,7 @@ class Handlers:
     def __init__(self) -> None:
         self.of: dict[int, Any] = {}
 
-    def serve(self, kind: int, handler: Any) -> None:
+    def serve(self, kind: int, handler: Any, *, for_unregistered: bool = False) -> None:
         self.of[kind] = handler
 
 
@@ -51,7 +51,7 @@ class Controlled:
             AddressBook(SimulatedDisk(seed=2)),
             session_timeout_ms=9000,
             heartbeat_interval_ms=2000,
-            voters_max=3,
+            voters_max=lambda: 3,
             admission=Admission(lambda: 0),
             care=care,
         )

@@ -42,7 +42,7 @@ def make_controller(quorum: MetadataQuorum, handlers: Handlers) -> Controller:
         AddressBook(SimulatedDisk(seed=2)),
         session_timeout_ms=9000,
         heartbeat_interval_ms=2000,
-        voters_max=3,
+        voters_max=lambda: 3,
         admission=Admission(lambda: 0),
     )
 

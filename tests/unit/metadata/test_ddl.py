@@ -50,7 +50,9 @@ def test_names_in_the_log_never_change() -> None:
         "RemoveScramCredential",
         "SetQuota",
         "SetDelegationToken",
+        "ChangeTokenExpiry",
         "RemoveDelegationToken",
+        "CancelDecommission",
         "Expire",
     ]
 

@@ -14,7 +14,7 @@ from headrace.metadata.entries import (
     DescriptorLeaseRelease,
 )
 from headrace.metadata.events import DrainEnded, LeaseEnded
-from headrace.metadata.leases import holders
+from headrace.metadata.leases import SCHEDULE_LEASE_MS, holders
 from headrace.metadata.state import Drain
 from tests.unit.metadata.clusters import ORDERS, ORDERS_ID, Cluster, with_orders
 
@@ -36,6 +36,25 @@ def test_a_node_has_one_lease_on_a_descriptor_and_renews_it() -> None:
     assert cluster.image.leases(DESCRIPTOR).keys() == {1, 2}
     assert cluster.image.lease(DESCRIPTOR, 1) == lease(1, 2, 9000).lease
     cluster.refuses_with(ErrorCode.INVALID_UPDATE_VERSION, lease(1, version=1))
+
+
+def test_a_schedule_is_held_by_one_version_at_a_time() -> None:
+    """Two nodes that look at the same time both see nobody: the order of the log decides."""
+    schedule = DescriptorId(0, DescriptorKind.SCHEDULE, "placement")
+
+    def hold(node_id: int, version: int, asked_ms: int) -> DescriptorLeaseGrant:
+        until = Hlc.of_ms(asked_ms + SCHEDULE_LEASE_MS)
+        return DescriptorLeaseGrant(DescriptorLease(schedule, version, node_id, until))
+
+    cluster = Cluster()
+    cluster.propose(hold(1, 100, 1000))
+    cluster.refuses_with(ErrorCode.REASSIGNMENT_IN_PROGRESS, hold(2, 101, 1000))
+    cluster.refuses_with(ErrorCode.REASSIGNMENT_IN_PROGRESS, hold(1, 101, 1000))
+    cluster.propose(hold(1, 100, 6000), hold(3, 100, 11_000))
+    cluster.refuses_with(ErrorCode.REASSIGNMENT_IN_PROGRESS, hold(2, 102, 25_999))
+    cluster.propose(hold(2, 102, 26_000))
+    cluster.refuses_with(ErrorCode.REASSIGNMENT_IN_PROGRESS, hold(1, 100, 27_000))
+    cluster.propose(DescriptorLeaseRelease(2, (schedule,)), hold(1, 103, 27_000))
 
 
 def test_releasing_what_is_not_held_is_no_error() -> None:

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, PartitionIndex
@@ -76,6 +77,10 @@ def row(cluster: Cluster) -> MigrationRow:
     found = cluster.image.migration(MIGRATION)
     assert found is not None
     return found
+
+
+def undo(cluster: Cluster) -> tuple[Compensation, ...]:
+    return compensations_for(row(cluster), cluster.partition())
 
 
 def test_a_migration_goes_through_its_phases_and_ends() -> None:
@@ -163,7 +168,7 @@ def test_compensations_really_undo_every_phase(reached: Phase) -> None:
     cluster = at(reached)
     if reached is Phase.LEADERSHIP_TRANSFER:
         cluster.propose(change(leader=3))
-    compensations = compensations_for(row(cluster))
+    compensations = undo(cluster)
     cluster.propose(MigrationAbort(MIGRATION, "target lost", compensations))
     partition = cluster.partition()
     assert (partition.replicas, partition.isr, partition.adding) == ((1, 2), (1, 2), ())
@@ -176,7 +181,7 @@ def test_from_cutover_on_there_is_only_forward() -> None:
     """Facts 4: the seed's age rule deletes the row of a migration that was cut over."""
     cluster = at(Phase.CUTOVER)
     with pytest.raises(Refused, match="can only be completed"):
-        compensations_for(row(cluster))
+        undo(cluster)
     cluster.refuses_with(ErrorCode.INVALID_REQUEST, MigrationAbort(MIGRATION, "too old", ()))
 
 
@@ -199,26 +204,76 @@ def test_an_abort_never_drops_the_only_copy() -> None:
 
 def test_a_migration_is_aborted_once() -> None:
     cluster = at(Phase.CATCH_UP)
-    abort = MigrationAbort(MIGRATION, "", compensations_for(row(cluster)))
+    abort = MigrationAbort(MIGRATION, "", undo(cluster))
     cluster.propose(abort)
     cluster.refuses_with(ErrorCode.INVALID_REQUEST, abort)
 
 
-def test_a_former_leader_that_cannot_lead_leaves_it_to_an_election() -> None:
+def test_a_former_leader_that_cannot_lead_is_replaced_by_another_in_sync() -> None:
     cluster = at(Phase.LEADERSHIP_TRANSFER)
     cluster.propose(change(leader=3), change(isr=brokers(2, 3)))
-    cluster.propose(MigrationAbort(MIGRATION, "", compensations_for(row(cluster))))
+    cluster.propose(MigrationAbort(MIGRATION, "", undo(cluster)))
+    assert (cluster.partition().leader, cluster.partition().isr) == (2, (2,))
+
+
+def test_a_leader_that_left_the_isr_before_the_abort_leaves_it_to_an_election() -> None:
+    cluster = at(Phase.LEADERSHIP_TRANSFER)
+    cluster.propose(change(leader=3))
+    stale = MigrationAbort(MIGRATION, "", undo(cluster))
+    cluster.propose(change(isr=brokers(2, 3)), stale)
     assert cluster.partition().leader == NO_LEADER
     assert cluster.partition().isr == (2,)
+
+
+def test_an_abort_undoes_the_whole_reassignment_at_once() -> None:
+    """Both nodes that come go, nobody leaves, and the epochs count one change."""
+    cluster = with_orders(assign(1, 2))
+    cluster.propose(
+        change(replicas=brokers(3, 4, 1, 2), adding=brokers(3, 4), removing=brokers(1, 2)),
+        checkpoint(BEGIN),
+        checkpoint(STEPS[1]),
+        change(isr=brokers(1, 2, 3), leader=3),
+    )
+    before = cluster.partition()
+    cluster.propose(MigrationAbort(MIGRATION, "", undo(cluster)))
+    after = cluster.partition()
+    assert (after.replicas, after.isr, after.leader) == ((1, 2), (1, 2), 1)
+    assert (after.adding, after.removing) == ((), ())
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert after.partition_epoch == before.partition_epoch + 1
+
+
+def test_an_abort_that_forgets_one_of_the_nodes_that_come_is_refused() -> None:
+    cluster = with_orders(assign(1, 2))
+    cluster.propose(
+        change(replicas=brokers(3, 4, 1, 2), adding=brokers(3, 4), removing=brokers(1, 2)),
+        checkpoint(BEGIN),
+    )
+    abort = MigrationAbort(MIGRATION, "", (RemoveLearner(1, 3),))
+    assert "nodes [4] behind" in cluster.refuses(abort).message
+
+
+def test_a_move_whose_target_is_still_added_is_not_cut_over() -> None:
+    cluster = with_orders(assign(1, 2))
+    cluster.propose(change(replicas=brokers(1, 2, 3), adding=brokers(3)))
+    cluster.propose(*map(checkpoint, STEPS[:4]))
+    cluster.refuses_with(ErrorCode.INVALID_REQUEST, checkpoint(STEPS[4]))
+
+
+def test_a_replaced_move_is_forgotten_and_leaves_the_next_one_alone() -> None:
+    cluster = with_orders(assign(1, 2))
+    cluster.propose(change(replicas=brokers(1, 2, 3), adding=brokers(3)), checkpoint(BEGIN))
+    cluster.propose(change(replicas=brokers(1, 2, 4), adding=brokers(4)))
+    before = cluster.partition()
+    cluster.propose(MigrationAbort(MIGRATION, "replaced", ()))
+    assert cluster.partition() == before
+    assert cluster.image.migration(MIGRATION) is None
 
 
 @pytest.mark.parametrize(
     "compensations",
     [
         (RemoveLearner(2, 3),),
-        (RemoveLearner(1, 2),),
-        (RemoveVoter(1, 1),),
-        (RestoreLeaderHint(1, 3), RemoveLearner(1, 3)),
         (RestoreLeaderHint(9, 1), RemoveLearner(1, 3)),
         (RemoveLearner(1, 3), RemoveGhostStub(4)),
     ],
@@ -229,6 +284,41 @@ def test_a_compensation_of_something_else_stops_the_node(
     cluster = at(Phase.CATCH_UP)
     with pytest.raises(MetadataStopped, match="entry 5"):
         cluster.propose(MigrationAbort(MIGRATION, "", compensations))
+
+
+@pytest.mark.parametrize(
+    "compensations",
+    [
+        (RemoveLearner(1, 2),),
+        (RemoveVoter(1, 1),),
+        (RestoreLeaderHint(1, 3), RemoveLearner(1, 3)),
+    ],
+)
+def test_an_abort_that_a_change_of_the_partition_overtook_is_refused(
+    compensations: tuple[Compensation, ...],
+) -> None:
+    cluster = at(Phase.CATCH_UP)
+    cluster.refuses_with(ErrorCode.INVALID_REQUEST, MigrationAbort(MIGRATION, "", compensations))
+
+
+def test_an_abort_names_no_leader_where_nobody_can_lead() -> None:
+    """The target itself may be the former leader, of a reassignment that this one replaced."""
+    cluster = at(Phase.LEADERSHIP_TRANSFER)
+    cluster.propose(change(leader=3))
+    row = cluster.image.migration(MIGRATION)
+    assert row is not None
+    found = compensations_for(replace(row, former_leader=3), cluster.partition(), lambda _: False)
+    assert found == (RemoveVoter(1, 3),)
+
+
+def test_an_abort_after_the_target_took_its_place_is_refused() -> None:
+    cluster = at(Phase.LEADERSHIP_TRANSFER)
+    abort = MigrationAbort(MIGRATION, "", undo(cluster))
+    cluster.propose(
+        change(replicas=brokers(3, 2), isr=brokers(3, 2), adding=(), removing=(), leader=3)
+    )
+    cluster.refuses_with(ErrorCode.INVALID_REQUEST, abort)
+    assert cluster.partition().replicas == (3, 2)
 
 
 def test_a_ghost_is_removed_by_its_compensation_and_by_the_next_migration() -> None:
@@ -245,7 +335,7 @@ def test_a_ghost_is_removed_by_its_compensation_and_by_the_next_migration() -> N
 
 def test_deleting_a_topic_ends_its_migrations_so_that_their_abort_stops_nobody() -> None:
     cluster = at(Phase.CATCH_UP)
-    abort = MigrationAbort(MIGRATION, "", compensations_for(row(cluster)))
+    abort = MigrationAbort(MIGRATION, "", undo(cluster))
     cluster.propose(DeleteTopic(ORDERS_ID, NOW_MS))
     assert cluster.image.migration(MIGRATION) is None
     cluster.refuses_with(ErrorCode.INVALID_REQUEST, abort)
@@ -265,6 +355,8 @@ def test_a_crash_at_any_step_loses_no_row(reached: Phase) -> None:
     image = load_snapshot(take_snapshot(cluster.applier))
     assert image == cluster.image
     resumed = Cluster(image)
+    if resumed.partition().adding:
+        resumed.propose(change(adding=(), isr=brokers(1, 2, 3)))
     for step in STEPS[reached.ordinal + 1 :]:
         resumed.propose(checkpoint(step))
     assert resumed.image.state.finished_migrations == {MIGRATION: "complete"}

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from headrace.config import LiveSettings, load_settings
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.log.errors import LogError
 from headrace.log.folder import LogFolder
 from headrace.log.log import Log
+from headrace.log.lookup import list_offset
 from headrace.log.settings import LogSettings
 from headrace.loop.clock import Clock
 from headrace.loop.counters import Counters
@@ -20,6 +22,8 @@ from headrace.metadata.image import Image
 from headrace.metadata.state import Partition as PartitionRow
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.partition import Partition
+from headrace.replication.remote_log import NoTier, RemoteLog
+from headrace.replication.throttles import Throttle
 from headrace.testing.disk import SimulatedDisk
 from headrace.testing.virtual_loop import VirtualLoop
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest
@@ -34,6 +38,14 @@ from headrace.wire.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from headrace.wire.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
+from headrace.wire.messages.offset_for_leader_epoch_response import (
+    EpochEndOffset as EpochEnd,
+)
+from headrace.wire.messages.offset_for_leader_epoch_response import (
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from tests.unit.log.logs import append, open_simulated
 from tests.unit.replication.test_partition import Around
@@ -118,8 +130,10 @@ class Led:
             if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.fetch_offset:
                 row.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
                 return row
-        if not self.log.start_offset <= asked.fetch_offset <= self.log.end_offset:
-            row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        try:
+            self.log.check_local(asked.fetch_offset)
+        except LogError as error:
+            row.error_code = error.code
             return row
         row.records = self.log.read(
             asked.fetch_offset,
@@ -163,6 +177,8 @@ class Leader:
             raise self.failures.pop(0)
         if isinstance(request, ListOffsetsRequest):
             return self._list_offsets(request)
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            return self._find_epoch(request)
         assert isinstance(request, FetchRequest)
         return await self._fetch(request)
 
@@ -202,12 +218,24 @@ class Leader:
         rows = []
         for asked in request.topics[0].partitions:
             log = self.led[asked.partition_index].log
-            offset = log.end_offset if asked.timestamp == -1 else log.start_offset
+            _, offset, epoch = list_offset(log, asked.timestamp, log.end_offset)
             rows.append(
-                ListOffsetsPartitionResponse(partition_index=asked.partition_index, offset=offset)
+                ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index, offset=offset, leader_epoch=epoch
+                )
             )
         return ListOffsetsResponse(
             topics=[ListOffsetsTopicResponse(name=request.topics[0].name, partitions=rows)]
+        )
+
+    def _find_epoch(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        topic = request.topics[0]
+        asked = topic.partitions[0]
+        log = self.led[asked.partition].log
+        epoch, end = log.epochs.end_offset_for(asked.leader_epoch, log.end_offset)
+        row = EpochEnd(partition=asked.partition, leader_epoch=epoch, end_offset=end)
+        return OffsetForLeaderEpochResponse(
+            topics=[OffsetForLeaderTopicResult(topic=topic.topic, partitions=[row])]
         )
 
     @property
@@ -241,7 +269,9 @@ class Peers:
 class Node:
     """This node, with its logs and its fetchers."""
 
-    def __init__(self, settings: LogSettings | None = None, **overrides: str) -> None:
+    def __init__(
+        self, settings: LogSettings | None = None, remote: RemoteLog | None = None, **overrides: str
+    ) -> None:
         self.disk = SimulatedDisk()
         self.log_settings = settings or LogSettings()
         self.folder = LogFolder.open(
@@ -252,6 +282,13 @@ class Node:
         self.peers = Peers()
         self.counters = Counters()
         image = SimpleNamespace(broker=lambda _: SimpleNamespace(broker_epoch=77))
+        self.throttle_rate = 2**63 - 1
+        self.throttle = Throttle(
+            lambda: self.throttle_rate,
+            lambda: int(asyncio.get_running_loop().time() * 1000),
+            window_count=11,
+            window_ms=1000,
+        )
         self.fetchers = Fetchers(
             ME,
             self.settings,
@@ -260,6 +297,8 @@ class Node:
             Clock(),
             folder=self.folder,
             counters=self.counters,
+            remote=remote or NoTier(),
+            throttle=self.throttle,
         )
         self.rows: dict[int, PartitionRow] = {}
         self.partitions: dict[int, Partition] = {}

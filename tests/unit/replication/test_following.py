@@ -13,6 +13,7 @@ from headrace.replication.following import (
     APPEND,
     ASK_EARLIEST,
     ASK_LATEST,
+    ASK_LOCAL_START,
     DROP,
     FOLLOW,
     Append,
@@ -22,6 +23,7 @@ from headrace.replication.following import (
     Pause,
     Phase,
     Place,
+    Rebuild,
     Restart,
     Row,
     Truncate,
@@ -37,6 +39,10 @@ class Records:
     start_offset: int = 0
     first_offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+
+    @property
+    def local_start_offset(self) -> int:
+        return max(self.start_offset, self.first_offset)
 
     @property
     def end_offset(self) -> int:
@@ -120,8 +126,13 @@ def copy(leader: Records, log: Records, leader_epoch: int, rounds_max: int = 100
     raise NoEndError(f"{rounds_max} rounds")
 
 
-def row(code: ErrorCode = ErrorCode.NONE, *, has_records: bool = False) -> Row:
-    return Row(code, has_records, None)
+def row(
+    code: ErrorCode = ErrorCode.NONE,
+    *,
+    has_records: bool = False,
+    diverging: EpochEnd | None = None,
+) -> Row:
+    return Row(code, has_records, diverging)
 
 
 def asking(log: Records, leader_epoch: int = 5) -> Follower:
@@ -151,6 +162,31 @@ def test_an_empty_response_keeps_the_last_fetched_epoch() -> None:
     assert follower.ask(log).last_epoch == 3
 
 
+def test_what_is_in_the_leaders_tier_is_not_copied() -> None:
+    log = records(1, 1)
+    follower = asking(log)
+    assert follower.on_row(row(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), log) == ASK_LOCAL_START
+    assert follower.on_local_start(90, 10, log) == Rebuild(90, 10)
+    assert follower.on_local_start(90, 95, log) == Rebuild(90, 90)
+    step = follower.on_local_start(2, 0, log)
+    assert isinstance(step, Pause), "the leader has what we lack on its disk again"
+
+
+def test_a_cut_below_our_disk_begins_again_where_the_log_starts() -> None:
+    """Not at the cut: it would have neither epochs nor producers of what the tier has before."""
+    log = Records(first_offset=50, start_offset=20)
+    log.epochs.assign(3, 20)
+    log.epochs.assign(4, 45)
+    for _ in range(10):
+        log.append(4)
+    follower = asking(log)
+    assert follower.on_row(row(diverging=EpochEnd(3, 45)), log) == Restart(20)
+    assert follower.on_latest(45, log) == Restart(20)
+    assert follower.on_latest(10, log) == Restart(10), "the leader's log ends before ours starts"
+    log.restart(20)
+    assert asking(log).on_local_start(40, 0, log) == Rebuild(40, 0)
+
+
 def test_a_response_to_another_question_is_dropped() -> None:
     log = records(1)
     follower = asking(log)
@@ -174,7 +210,6 @@ def test_a_response_to_another_question_is_dropped() -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from headrace.ids import BrokerId, PartitionIndex
 from headrace.metadata.ddl import ChangePartition
+from headrace.metadata.image import Slot
 from headrace.metadata.state import NO_LEADER
-from headrace.replication.moves import plan_moves
-from tests.unit.metadata.clusters import ORDERS_ID, Cluster, assign
-from tests.unit.replication.test_elections import changes_of, cluster_of
+from headrace.replication.moves import change_to, finished
+from tests.unit.metadata.clusters import ORDERS, ORDERS_ID, Cluster, assign
+from tests.unit.replication.test_elections import cluster_of
 
 FIRST = PartitionIndex(0)
 
@@ -109,9 +110,16 @@ def change(cluster: Cluster, *, isr: tuple[int, ...]) -> None:
 
 
 def finish(cluster: Cluster) -> int:
-    changes = changes_of(plan_moves(cluster.image))
-    cluster.propose(*changes)
-    return len(changes)
+    """Complete what is complete; return how many partitions that were."""
+    wanted = finished(cluster.image, cluster.partition())
+    if wanted is None:
+        return 0
+    topic = cluster.image.topic(ORDERS)
+    assert topic is not None
+    change = change_to(Slot(topic, FIRST), wanted)
+    assert change is not None
+    cluster.propose(change)
+    return 1
 
 
 def brokers(numbers: Iterable[int]) -> tuple[BrokerId, ...]:

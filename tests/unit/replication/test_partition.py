@@ -334,6 +334,20 @@ def test_a_follower_deletes_what_its_leader_has_deleted(replica: Replica) -> Non
     assert replica.log.start_offset == 3
 
 
+def test_a_follower_takes_an_earlier_start_only_if_it_knows_the_epochs_there() -> None:
+    replica = Replica(LogSettings(is_tiered=True, is_copied=True))
+    replica.lead(ME)
+    for _ in range(3):
+        replica.append(needs_replicas=False)
+    replica.log.start_offset = 2
+    partition = replica.become(leader=A, isr=(A,))
+    partition.follow(3, 0)
+    assert replica.log.start_offset == 0
+    delete_records(replica.log, 2)
+    partition.follow(3, 0)
+    assert replica.log.start_offset == 2
+
+
 def test_the_low_watermark_is_that_of_all_in_sync(replica: Replica) -> None:
     partition = replica.lead(ME, A)
     waiter = Waiter()

@@ -44,10 +44,13 @@ class AcceptingHub(Protocol):
     message_handlers: dict[int, MessageHandler]
     call_handlers: dict[int, CallHandler]
     operator_kinds: set[int]
+    newcomer_kinds: set[int]
+    unregistered_kinds: set[int]
 
     def local(self, transport: asyncio.Transport) -> Local: ...
     def admit(self, accepted: "AcceptedPeer") -> bool: ...
     def judge_accepted(self, peer: Identity, purpose: Purpose) -> Refused | None: ...
+    def may_act(self, peer: Identity) -> bool: ...
     def note_accepted(self, accepted: "AcceptedPeer") -> None: ...
     def note_gone(self, accepted: "AcceptedPeer", reason: str) -> None: ...
     def note_client(self, accepted: "AcceptedPeer", first_bytes: bytes) -> None: ...
@@ -66,6 +69,8 @@ class AcceptedPeer:
         self.connection = NodeConnection(self, hub.settings)
         self.peer: Identity | None = None
         self.purpose = Purpose.CONTROL
+        self.is_certified = True
+        """Whether the peer has a certificate of the cluster, or needs none."""
         self._counters = PeerCounters()
         self.call_count = 0
         self._call_bytes = 0
@@ -81,6 +86,7 @@ class AcceptedPeer:
     def on_established(self, connection: NodeConnection, established: Established) -> None:
         self.peer = established.peer
         self.purpose = established.purpose
+        self.is_certified = established.is_certified
         self._counters = self._hub.counters_of(established.peer.node)
         self._hub.note_accepted(self)
         self._tick()
@@ -120,8 +126,10 @@ class AcceptedPeer:
 
     def _on_message(self, peer: Identity, kind: int, payload: memoryview) -> None:
         handler = self._hub.message_handlers.get(kind)
-        if handler is None or peer.node == OPERATOR:
+        if handler is None or peer.node == OPERATOR or not self.is_certified:
             return  # a newer node's; it says it again or it does not matter
+        if not self._hub.may_act(peer):
+            return  # it was removed, or says it again once it is registered
         try:
             handler(peer, payload)
         except InvalidPayload as error:
@@ -134,7 +142,7 @@ class AcceptedPeer:
         _, kind, correlation_id, timeout_ms = REQUEST_LAYOUT.unpack_from(payload)
         view = payload[REQUEST_LAYOUT.size :]
         handler = self._hub.call_handlers.get(kind)
-        if handler is None or (peer.node == OPERATOR and kind not in self._hub.operator_kinds):
+        if handler is None or not self._may_call(peer, kind):
             self._respond(Status.UNKNOWN_KIND, correlation_id, [])
             return
         settings = self._settings
@@ -144,6 +152,7 @@ class AcceptedPeer:
             return
         data: Buffer = bytes(view) if len(view) <= _COPIED_BYTES_MAX else view
         call = IncomingCall(peer, correlation_id, timeout_ms, data, self._on_answered)
+        call.is_certified = self.is_certified
         self.call_count += 1
         self._call_bytes += len(data)
         try:
@@ -155,6 +164,15 @@ class AcceptedPeer:
             logger.exception("a call of kind %s from node %s failed", kind, peer.node)
             if not call.is_answered:
                 call.fail("an internal error, see the log of the node")
+
+    def _may_call(self, peer: Identity, kind: int) -> bool:
+        if peer.node == OPERATOR:
+            return kind in self._hub.operator_kinds
+        if kind in self._hub.newcomer_kinds:
+            return True
+        if not self.is_certified:
+            return False
+        return kind in self._hub.unregistered_kinds or self._hub.may_act(peer)
 
     def _on_answered(self, call: IncomingCall, status: Status, parts: list[Buffer]) -> None:
         self.call_count -= 1

@@ -94,7 +94,15 @@ MessageHandler = Callable[[Identity, memoryview], None]
 class IncomingCall:
     """A request of a peer: call `answer` or `fail`, once, now or later."""
 
-    __slots__ = ("_respond", "correlation_id", "is_answered", "payload", "sender", "timeout_ms")
+    __slots__ = (
+        "_respond",
+        "correlation_id",
+        "is_answered",
+        "is_certified",
+        "payload",
+        "sender",
+        "timeout_ms",
+    )
 
     def __init__(
         self,
@@ -110,6 +118,8 @@ class IncomingCall:
         """How long the caller waits."""
         self.payload = payload
         self.is_answered = False
+        self.is_certified = True
+        """Whether a certificate of the cluster says who the sender is, or none is needed."""
         self._respond = respond
 
     def answer(self, *parts: Buffer) -> None:

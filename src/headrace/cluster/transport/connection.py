@@ -6,6 +6,7 @@ of one read. Whatever bytes come, the worst is that the connection ends with a r
 """
 
 import asyncio
+import ssl
 from collections import deque
 from typing import Final, Protocol, cast
 
@@ -18,9 +19,17 @@ from headrace.cluster.transport.handshake import (
     Step,
 )
 from headrace.cluster.transport.hello import Identity
-from headrace.cluster.transport.refusals import FORGED_FRAME, TIMED_OUT, Reason, Refused
+from headrace.cluster.transport.refusals import (
+    CLOSED_EARLY,
+    FORGED_FRAME,
+    TIMED_OUT,
+    Reason,
+    Refused,
+    tls_failed,
+)
 from headrace.cluster.transport.sealing import Opener, Sealer, frame_reader
 from headrace.cluster.transport.settings import TransportSettings
+from headrace.cluster.transport.tls import explain_tls
 from headrace.surroundings import clocks
 from headrace.wire.schema import Buffer
 
@@ -60,6 +69,8 @@ class NodeConnection(asyncio.BufferedProtocol):
         self.is_writable = True
         self.heard_ns = 0
         """When something last came."""
+        self.certificate = b""
+        """Of the peer, under TLS: the one that it showed, whoever has signed it."""
         self._owner = owner
         self._settings = settings
         self._monotonic_ns = clocks().monotonic_ns
@@ -82,6 +93,8 @@ class NodeConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else "(unknown)"
         self.heard_ns = self._monotonic_ns()
+        if (tls := transport.get_extra_info("ssl_object")) is not None:
+            self.certificate = tls.getpeercert(binary_form=True) or b""
         handshake = None if self.is_closed else self._owner.make_handshake(self._transport)
         if handshake is None:
             self.is_closed = True
@@ -129,7 +142,13 @@ class NodeConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = self._reason or (str(exc) if exc else "the other side hung up")
         if not self.is_closed and self._handshake is not None and self._opener is None:
-            self._owner.on_refused(self, self._handshake.closed())
+            refused = self._handshake.closed()
+            if isinstance(exc, ssl.SSLError):
+                refused = tls_failed(explain_tls(exc))
+            elif self._is_tls_client and refused == CLOSED_EARLY:
+                # With TLS 1.3 a certificate is refused after the handshake is over for its owner.
+                refused = tls_failed("it hung up; it may not take our certificate")
+            self._owner.on_refused(self, refused)
         self._end(reason)
 
     # What the owner calls
@@ -166,7 +185,9 @@ class NodeConnection(asyncio.BufferedProtocol):
         if transport is not None:
             if last_bytes:
                 transport.write(last_bytes)
-            if last_bytes or is_gentle:
+            # Under TLS a farewell would wait for the other side's.
+            is_said = self._is_tls_client and not transport.get_write_buffer_size()
+            if last_bytes or (is_gentle and not is_said):
                 transport.close()
             else:
                 transport.abort()
@@ -184,6 +205,10 @@ class NodeConnection(asyncio.BufferedProtocol):
         return self._transport
 
     # Inside
+
+    @property
+    def _is_tls_client(self) -> bool:
+        return bool(self.certificate) and isinstance(self._handshake, Initiator)
 
     def _advance(self, step: Step) -> None:
         assert self._transport is not None

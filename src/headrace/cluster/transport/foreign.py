@@ -27,10 +27,12 @@ _FIRST_KAFKA_REQUESTS: Final = (3, 17, 18)
 def foreign_refusal(received: bytearray) -> Refused | None:
     """Return what the peer is, if it is neither a node nor a program of seed 002."""
     start = bytes(received[:CLIENT_START_BYTES])
+    remedy = "node ports (9093) are for nodes; Kafka's clients use 9092, HTTP 9094"
     if start.startswith(HTTP_STARTS):
         what = "speaks HTTP"
     elif start.startswith(TLS_STARTS):
         what = "speaks TLS"
+        remedy += "; if it is a node, headrace.node.tls must be the same on both"
     elif len(start) == CLIENT_START_BYTES and _is_kafka(start):
         what = "speaks the protocol of Kafka's clients"
     elif len(start) >= 4 and start[:4] != MAGIC[:4] and not _is_size(start):
@@ -40,7 +42,7 @@ def foreign_refusal(received: bytearray) -> Refused | None:
     return Refused(
         Reason.NOT_HEADRACE,
         f"the other side {what}",
-        "node ports (9093) are for nodes; Kafka's clients use 9092, HTTP 9094",
+        remedy,
     )
 
 

@@ -12,17 +12,28 @@ port gets nothing to try secrets on before it has proven its own.
 
 Without a secret nothing is proven, so both ends must be loopback addresses.
 
+Under TLS all of that is bound to the connection: the hash of the certificate of who accepted is in
+what both sides prove. Somebody in between has another certificate, and gets two proofs that fit
+nothing. A certificate that the cluster has signed names the node, and the hello must be that
+node's. Without one a node may make single calls only (ask who is there, and for a certificate), and
+so may an operator's program. A node that was told a pin proves nothing before it has seen that the
+CA is the one that is pinned: it comes with the other side's hello.
+
 What does not begin with the magic is a program of seed 002, which says no hello, or no friend.
 """
 
+from collections.abc import Callable
 from hashlib import sha256
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from headrace.cluster.transport.foreign import CLIENT_START_BYTES, foreign_refusal
 from headrace.cluster.transport.hello import (
     ANY_NODE,
+    AUTHORITIES_MAX,
     MAGIC,
     Hello,
     Identity,
@@ -37,6 +48,7 @@ from headrace.cluster.transport.hello import (
 )
 from headrace.cluster.transport.refusals import (
     BROKEN_OFF,
+    CERTIFICATE_MISSING,
     CLIENT_NOT_LOOPBACK,
     CLOSED_EARLY,
     MALFORMED,
@@ -47,8 +59,10 @@ from headrace.cluster.transport.refusals import (
     Reason,
     Refused,
     told_by_peer,
+    wrong_certificate,
 )
 from headrace.ids import BrokerId as NodeId
+from headrace.security.node_names import NodeName
 
 
 class Established(NamedTuple):
@@ -60,6 +74,8 @@ class Established(NamedTuple):
     receive_key: bytes | None
     rest: bytes
     """What arrived behind the handshake: the first bytes of frames."""
+    is_certified: bool = True
+    """Whether a certificate of the cluster says who it is; without TLS the secret has to do."""
 
 
 class SeedClient(NamedTuple):
@@ -78,6 +94,19 @@ class Step(NamedTuple):
 _WAITING: Final = Step(b"", None)
 
 
+class Channel(NamedTuple):
+    """What TLS says of a connection, before a word of the handshake."""
+
+    binding: bytes
+    """The hash of the certificate of who accepted: both sides of one connection have the same."""
+    peer: NodeName | None
+    """Which node the peer's certificate is for, if the cluster has signed it."""
+    authorities: tuple[bytes, ...] = ()
+    """The CAs to show to who opened."""
+    check_pin: Callable[[tuple[bytes, ...]], NodeName | Refused] | None = None
+    """Says, from the CAs that the other side shows, which node it is; for one that has a pin."""
+
+
 class Local(NamedTuple):
     """What a node brings to a handshake."""
 
@@ -87,6 +116,12 @@ class Local(NamedTuple):
     """New for every connection."""
     is_loopback: bool
     """Whether both ends of the connection are loopback addresses."""
+    channel: Channel | None = None
+    """None without TLS."""
+
+    @property
+    def binding(self) -> bytes:
+        return b"" if self.channel is None else self.channel.binding
 
 
 class Initiator:
@@ -140,12 +175,16 @@ class Initiator:
         return BROKEN_OFF if self._has_word else CLOSED_EARLY
 
     def _on_hello(self, hello: Hello, its_bytes: bytes) -> Step:
-        refused = _identity_refusal(self._local, hello) or self._aim_refusal(hello)
+        refused = (
+            _identity_refusal(self._local, hello)
+            or self._aim_refusal(hello)
+            or self._certificate_refusal(hello)
+        )
         if refused is not None:
             return self._end(refused)
         self._peer = hello
         self._versions = versions_of(its_bytes)
-        self._transcript = sha256(self._own + its_bytes).digest()
+        self._transcript = sha256(self._own + its_bytes + self._local.binding).digest()
         tag = _tag(self._local.secret, _INITIATOR_PROOF, self._transcript)
         return Step(encode_word(Proof(tag)), None)
 
@@ -158,6 +197,18 @@ class Initiator:
         incoming = _key(secret, _FROM_ACCEPTOR, self._transcript)
         rest = bytes(self._received)
         return Step(b"", Established(peer.identity(), self._purpose, outgoing, incoming, rest))
+
+    def _certificate_refusal(self, hello: Hello) -> Refused | None:
+        channel = self._local.channel
+        if channel is None:
+            return None
+        peer = channel.peer
+        if peer is None and channel.check_pin is not None:
+            checked = channel.check_pin(hello.authorities)
+            if isinstance(checked, Refused):
+                return checked
+            peer = checked
+        return _name_refusal(peer, hello)
 
     def _aim_refusal(self, hello: Hello) -> Refused | None:
         if hello.purpose is not self._purpose:
@@ -225,12 +276,14 @@ class Acceptor:
         if local.secret is None and not local.is_loopback:
             return self._refuse(NOT_LOOPBACK)
         refused = _identity_refusal(local, hello) or self._aim_refusal(hello)
+        if refused is None and local.channel is not None:
+            refused = _name_refusal(local.channel.peer, hello)
         if refused is not None:
             return self._refuse(refused)
-        own = encode_word(_hello(local, hello.purpose, hello.node))
+        own = encode_word(_hello(local, hello.purpose, hello.node, shows_authorities=True))
         self._peer = hello
         self._versions = versions_of(its_bytes)
-        self._transcript = sha256(its_bytes + own).digest()
+        self._transcript = sha256(its_bytes + own + local.binding).digest()
         if self._received:
             return self._refuse(MALFORMED)  # a proof of what it cannot have seen yet
         return Step(own, None)
@@ -247,7 +300,11 @@ class Acceptor:
         outgoing = _key(secret, _FROM_ACCEPTOR, self._transcript)
         incoming = _key(secret, _FROM_INITIATOR, self._transcript)
         rest = bytes(self._received)
-        established = Established(identity, peer.purpose, outgoing, incoming, rest)
+        channel = self._local.channel
+        is_certified = channel is None or channel.peer is not None
+        established = Established(
+            identity, peer.purpose, outgoing, incoming, rest, is_certified=is_certified
+        )
         return Step(encode_word(Proof(tag)), established)
 
     def _aim_refusal(self, hello: Hello) -> Refused | None:
@@ -301,10 +358,22 @@ def _identity_refusal(local: Local, hello: Hello) -> Refused | None:
     return duplicate_node(own.node)
 
 
-def _hello(local: Local, purpose: Purpose, to: int) -> Hello:
+def _name_refusal(name: NodeName | None, hello: Hello) -> Refused | None:
+    """Return what is wrong with the certificate of a peer that says hello."""
+    if name is None:
+        return None if hello.purpose is Purpose.ONE_CALL else CERTIFICATE_MISSING
+    if name == (hello.node, hello.folder_id):
+        return None
+    return wrong_certificate(hello.node, name.node)
+
+
+def _hello(local: Local, purpose: Purpose, to: int, *, shows_authorities: bool = False) -> Hello:
     node, folder_id, boot_epoch, cluster_id = local.identity
     has_secret = local.secret is not None
-    return Hello(node, folder_id, boot_epoch, cluster_id, purpose, to, has_secret, local.nonce)
+    hello = Hello(node, folder_id, boot_epoch, cluster_id, purpose, to, has_secret, local.nonce)
+    if shows_authorities and local.channel is not None:
+        hello = structs.replace(hello, authorities=local.channel.authorities[-AUTHORITIES_MAX:])
+    return hello
 
 
 _INITIATOR_PROOF: Final = b"headrace transport 1: proof of who opened\0"

@@ -26,6 +26,8 @@ NONCE_BYTES: Final = 32
 TAG_BYTES: Final = 32
 FOLDER_ID_BYTES: Final = 16
 ANY_NODE: Final = -1
+AUTHORITIES_MAX: Final = 3
+"""How many CAs a hello shows: the newest ones, and more would not fit."""
 OPERATOR: Final = NodeId(2**31 - 1)
 """The id of an operator's program. No node has it (node.id refuses it), and it is no peer: it may
 make one call per connection, of the kinds that are served to operators."""
@@ -60,6 +62,7 @@ _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_
 _Name = Annotated[str, msgspec.Meta(max_length=128)]
 _Tag = Annotated[bytes, msgspec.Meta(max_length=TAG_BYTES)]
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
+_Certificate = Annotated[bytes, msgspec.Meta(max_length=1024)]
 
 
 class Hello(msgspec.Struct, tag=0, array_like=True, frozen=True):
@@ -74,6 +77,8 @@ class Hello(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """Which node I mean, ANY_NODE if I know an address only."""
     has_secret: bool
     nonce: _Nonce
+    authorities: Annotated[tuple[_Certificate, ...], msgspec.Meta(max_length=AUTHORITIES_MAX)] = ()
+    """Under TLS, from who accepted: the CAs of its cluster, for a peer that was told a pin."""
 
     def identity(self) -> Identity:
         return Identity(NodeId(self.node), self.folder_id, self.boot_epoch, self.cluster_id)

@@ -13,6 +13,7 @@ been heard of, nothing of an older one is delivered.
 """
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
@@ -44,6 +45,8 @@ from headrace.cluster.transport.refusals import (
     Refused,
 )
 from headrace.cluster.transport.settings import TransportSettings
+from headrace.cluster.transport.tls import LinkTls
+from headrace.cluster.transport.tls_accepting import TlsAcceptor
 from headrace.ids import BrokerId as NodeId
 from headrace.surroundings import new_random, new_uuid
 from headrace.wire.schema import Buffer
@@ -68,9 +71,11 @@ class Links:
         on_event: Callable[[Event], None] = lambda event: None,
         on_client: OnClient | None = None,
         settings: TransportSettings | None = None,
+        tls: LinkTls | None = None,
     ) -> None:
         """Ask `address_of` before every try, and `folder_of` for the data folder a node is known
-        to have (None if that is not known yet) when one connects."""
+        to have (None if that is not known yet) when one connects. Without `tls` all is sent in
+        plain text, and nothing else is understood."""
         self.identity = identity
         self.settings = TransportSettings() if settings is None else settings
         self.random = new_random()
@@ -78,6 +83,12 @@ class Links:
         self.call_handlers: dict[int, CallHandler] = {}
         self.operator_kinds: set[int] = set()
         """The kinds of calls that a program of an operator may make."""
+        self.newcomer_kinds: set[int] = set()
+        """The kinds of calls that a node without a certificate may make, where nodes need one."""
+        self.unregistered_kinds: set[int] = set()
+        """The kinds of calls that a node with a certificate may make before it is registered."""
+        self.may_act: Callable[[Identity], bool] = lambda peer: True
+        """Says of every message and most calls whether their sender is of the cluster."""
         self.refusals: Counter[Reason] = Counter()
         """Refusals of all connections, by this side or the other."""
         self.stranger_refusals: Counter[Reason] = Counter()
@@ -85,6 +96,7 @@ class Links:
         self.unreachable: frozenset[NodeId] = frozenset()
         """Nodes that `cut` has cut off."""
         self._secret = secret
+        self._tls = tls
         self._address_of = address_of
         self._folder_of = folder_of
         self._on_event = on_event
@@ -95,7 +107,7 @@ class Links:
         self._unproven: dict[AcceptedPeer, None] = {}
         self._accepted: dict[AcceptedPeer, None] = {}
         self._lives: dict[tuple[NodeId, bytes], int] = {}
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.AbstractServer | TlsAcceptor | None = None
         self._is_closing = False
         self._ended = asyncio.Event()
         """Set when a call has ended, for who waits for the last."""
@@ -105,6 +117,11 @@ class Links:
     async def open(self, host: str, port: int) -> int:
         """Listen for peers; return the port."""
         loop = asyncio.get_running_loop()
+        if self._tls is not None:
+            self._server = acceptor = TlsAcceptor(
+                self._tls, self.settings, self.accept, self._on_tls_refused
+            )
+            return acceptor.open(host, port)
         self._server = await loop.create_server(self.accept, host, port)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -116,12 +133,25 @@ class Links:
         """Route messages of a kind to a handler, which raises InvalidPayload for a bad one."""
         self.message_handlers[_checked(kind)] = handler
 
-    def serve(self, kind: int, handler: CallHandler, *, for_operators: bool = False) -> None:
+    def serve(
+        self,
+        kind: int,
+        handler: CallHandler,
+        *,
+        for_operators: bool = False,
+        for_newcomers: bool = False,
+        for_unregistered: bool = False,
+    ) -> None:
         """Route calls of a kind to a handler, which responds now or later.
 
-        Calls of an operator's program are refused, unless the kind is for operators.
+        Calls of an operator's program are refused, unless the kind is for operators, and likewise
+        those of a node that needs a certificate and has none, or that is not registered.
         """
         self.call_handlers[_checked(kind)] = handler
+        if for_newcomers:
+            self.newcomer_kinds.add(kind)
+        if for_unregistered:
+            self.unregistered_kinds.add(kind)
         if for_operators:
             self.operator_kinds.add(kind)
 
@@ -225,6 +255,28 @@ class Links:
             accepted.peer is not None and accepted.peer.node == node for accepted in self._accepted
         )
 
+    def drop_certified(self, is_distrusted: Callable[[bytes], bool]) -> None:
+        """End connections whose peer has shown a certificate that is not trusted any more."""
+        reason = "its certificate is not trusted any more"
+        for link in self._links.values():
+            if (shown := link.certificate()) and is_distrusted(shown):
+                link.drop(reason)
+        for accepted in tuple(self._accepted):
+            shown = accepted.connection.certificate
+            if shown and is_distrusted(shown):
+                accepted.connection.close(reason)
+
+    def drop_life(self, node: NodeId, folder_id: bytes) -> None:
+        """End connections with a node that has left the cluster, or has another folder now."""
+        reason = f"node {node} with this data folder is not of the cluster any more"
+        for link in self._links.values():
+            if link.peer is not None and (link.peer.node, link.peer.folder_id) == (node, folder_id):
+                link.drop(reason)
+        for accepted in tuple(self._accepted):
+            peer = accepted.peer
+            if peer is not None and (peer.node, peer.folder_id) == (node, folder_id):
+                accepted.connection.close(reason)
+
     def describe(self) -> list[LinkState]:
         return [self._links[key].describe() for key in sorted(self._links)]
 
@@ -264,7 +316,11 @@ class Links:
             is_loopback_address(transport.get_extra_info(end)) for end in ("peername", "sockname")
         )
         nonce = new_uuid().bytes + new_uuid().bytes
-        return Local(self.identity, self._secret, nonce, is_loopback)
+        channel = None if self._tls is None else self._tls.channel(transport)
+        return Local(self.identity, self._secret, nonce, is_loopback, channel)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        return None if self._tls is None else self._tls.client_context()
 
     def address_of(self, node: NodeId) -> Address | None:
         return None if node in self.unreachable else self._address_of(node)
@@ -319,7 +375,8 @@ class Links:
             if is_same and is_lasting and each.purpose is accepted.purpose:
                 each.connection.close("the peer has connected again")
         self._accepted[accepted] = None
-        self.note_connected(peer)
+        if accepted.is_certified:  # else it may be anybody who has the secret
+            self.note_connected(peer)
         self.emit(Connected(peer, accepted.purpose, False))
 
     def note_connected(self, peer: Identity) -> None:
@@ -375,6 +432,10 @@ class Links:
         return counters
 
     # Inside
+
+    def _on_tls_refused(self, address: str, refused: Refused) -> None:
+        self.stranger_refusals[refused.reason] += 1
+        self.emit(ConnectionRefused(None, address, refused))
 
     def _end(self, *, is_gentle: bool) -> None:
         for link in (*self._links.values(), *self._probes):

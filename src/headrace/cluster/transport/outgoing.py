@@ -5,6 +5,7 @@ call has an end in any case: a response, its timeout, or the loss of the connect
 """
 
 import asyncio
+import ssl
 from random import Random
 from typing import Final, Protocol
 
@@ -39,6 +40,7 @@ from headrace.cluster.transport.pending_calls import PendingCalls
 from headrace.cluster.transport.queues import Queued, SendQueue
 from headrace.cluster.transport.refusals import MALFORMED, Refused
 from headrace.cluster.transport.settings import TransportSettings
+from headrace.cluster.transport.tls import connect_tls, explain_tls
 from headrace.ids import BrokerId as NodeId
 from headrace.wire.schema import Buffer
 
@@ -54,6 +56,9 @@ class Hub(Protocol):
 
     def local(self, transport: asyncio.Transport) -> Local:
         """Return who this node is, with a new nonce."""
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what a new connection begins with, None if nodes speak in plain text."""
 
     def address_of(self, node: NodeId) -> Address | None: ...
     def judge(self, peer: Identity) -> Refused | None: ...
@@ -159,6 +164,10 @@ class PeerLink:
         if self._connection is not None:
             self._connection.close(reason)
 
+    def certificate(self) -> bytes:
+        """Return what the peer has shown under TLS; nothing if it is not connected."""
+        return b"" if self._connection is None else self._connection.certificate
+
     def describe(self) -> LinkState:
         if self.peer is not None:
             state = "connected"
@@ -238,18 +247,26 @@ class PeerLink:
 
     async def _connect(self) -> None:
         connection = NodeConnection(self, self._settings)
+        unexplained = "no response in time"
         try:
             address = self._dialled = self._address()
             if address is None:
                 raise OSError("its address is not known")
             self._connection = connection
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
-                await self._loop.create_connection(lambda: connection, *address)
+                context = self._hub.tls_context()
+                if context is None:
+                    await self._loop.create_connection(lambda: connection, *address)
+                else:
+                    unexplained = "no TLS there: headrace.node.tls must be the same on all nodes"
+                    await connect_tls(connection, address, context)
         except (OSError, UnicodeError, ValueError, OverflowError) as error:  # timeouts are OSErrors
+            if isinstance(error, TimeoutError):
+                unexplained = "no response in time"
             self._connection = None
             connection.close("it could not be opened")
             self._note_failure(
-                str(error) or "no response in time",
+                explain_tls(error) or unexplained,
                 is_vacant=isinstance(error, ConnectionRefusedError),
             )
         finally:

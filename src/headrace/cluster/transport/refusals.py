@@ -33,6 +33,13 @@ class Reason(IntEnum):
     CLOSING = 17
     NO_PEER = 18
     """A program of an operator, which may make single calls only."""
+    TLS_EXPECTED = 19
+    """The other side speaks in plain text, this one speaks TLS."""
+    CERTIFICATE_MISSING = 20
+    """The other side has no certificate of the cluster, and wants more than to get one."""
+    WRONG_CERTIFICATE = 21
+    """A certificate for another node, or of another authority."""
+    TLS_FAILED = 22
 
 
 class Refused(NamedTuple):
@@ -65,6 +72,16 @@ MALFORMED: Final = Refused(
     "the handshake has bytes that no node of Headrace sends",
     "check that the address is a node port and that no proxy changes what passes",
 )
+TLS_EXPECTED: Final = Refused(
+    Reason.TLS_EXPECTED,
+    "nodes of this cluster speak TLS to each other, and this connection does not",
+    "headrace.node.tls must be the same on all nodes of a cluster",
+)
+CERTIFICATE_MISSING: Final = Refused(
+    Reason.CERTIFICATE_MISSING,
+    "a node without a certificate of this cluster may only ask for one",
+    "start the node again; if its certificate has expired, with a new join token",
+)
 CLOSED_EARLY: Final = Refused(
     Reason.NOT_HEADRACE,
     "the other side hung up without a word of the handshake",
@@ -87,7 +104,7 @@ NOT_LOOPBACK: Final = Refused(
 )
 WRONG_SECRET: Final = Refused(
     Reason.WRONG_SECRET,
-    "the cluster secrets of the two nodes differ",
+    "the cluster secrets of the two nodes differ, or somebody is between them",
     "give every node the same cluster secret",
 )
 SECRET_MISSING: Final = Refused(
@@ -115,6 +132,35 @@ OPERATOR_IS_NO_PEER: Final = Refused(
     "the node id 2147483647 is that of operators' programs, which are no peers",
     "give the node another node.id",
 )
+
+
+def wrong_certificate(node: int, named: int | None) -> Refused:
+    """Return the refusal of a node whose certificate is for another one."""
+    whose = "no node" if named is None else f"node {named}, or another data folder"
+    return Refused(
+        Reason.WRONG_CERTIFICATE,
+        f"what calls itself node {node} has the certificate of {whose}",
+        "check the addresses of the nodes, and that no data folder was copied",
+    )
+
+
+def not_pinned(why: str) -> Refused:
+    """Return the refusal of a node that a joining one was not told to trust."""
+    return Refused(
+        Reason.WRONG_CERTIFICATE,
+        f"the other side is not of the cluster that the join token is for: {why}",
+        "look for a proxy or an attacker between the two nodes; or create another token",
+    )
+
+
+def tls_failed(why: str) -> Refused:
+    return Refused(
+        Reason.TLS_FAILED,
+        f"TLS with the other side failed: {why}",
+        "the log of the other side says more; headrace.node.tls must be the same on all nodes",
+    )
+
+
 CLIENT_NOT_LOOPBACK: Final = Refused(
     Reason.NOT_LOOPBACK,
     "programs that are no nodes are served on loopback addresses only",

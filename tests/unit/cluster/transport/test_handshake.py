@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.cluster.protocol import RequestHeader, encode_request, requests
 from headrace.cluster.transport.handshake import (
     Acceptor,
+    Channel,
     Established,
     Initiator,
     Local,
@@ -16,8 +17,15 @@ from headrace.cluster.transport.handshake import (
     Step,
 )
 from headrace.cluster.transport.hello import HEADER, MAGIC, Identity, Proof, Purpose, encode_word
-from headrace.cluster.transport.refusals import TEXT_CHARACTERS_MAX, Reason, Refused, told_by_peer
+from headrace.cluster.transport.refusals import (
+    TEXT_CHARACTERS_MAX,
+    Reason,
+    Refused,
+    not_pinned,
+    told_by_peer,
+)
 from headrace.ids import BrokerId as NodeId
+from headrace.security.node_names import NodeName
 
 SECRET = b"a secret of the mill"
 ONE = Identity(NodeId(1), b"1" * 16, 5, "mill")
@@ -348,3 +356,86 @@ def test_any_body_of_a_word_ends_in_a_refusal(body: bytes) -> None:
 def test_a_huge_word_is_refused_before_it_comes() -> None:
     header = HEADER.pack(MAGIC, 1, 1, 65535)
     assert reason_of(acceptor().receive(header).outcome) is Reason.MALFORMED
+
+
+def channel(shown: bytes = b"two", peer: Identity | None = None, **more: Any) -> Channel:
+    name = None if peer is None else NodeName(peer.node, peer.folder_id)
+    return Channel(shown * 8, name, **more)
+
+
+def test_under_tls_each_side_is_the_node_of_its_certificate() -> None:
+    here, there = talk(initiator(channel=channel(peer=TWO)), acceptor(channel=channel(peer=ONE)))
+    assert isinstance(here, Established)
+    assert isinstance(there, Established)
+    assert there.is_certified
+
+
+@pytest.mark.parametrize(
+    "named", [Identity(NodeId(3), b"1" * 16, 1), Identity(NodeId(1), b"3" * 16, 1)]
+)
+def test_a_certificate_of_another_node_or_folder_is_refused_on_both_sides(named: Identity) -> None:
+    _, there = talk(initiator(channel=channel(peer=TWO)), acceptor(channel=channel(peer=named)))
+    assert reason_of(there) is Reason.WRONG_CERTIFICATE
+    named = named._replace(node=NodeId(named.node + 1))
+    here, _ = talk(initiator(channel=channel(peer=named)), acceptor(channel=channel(peer=ONE)))
+    assert reason_of(here) is Reason.WRONG_CERTIFICATE
+
+
+@pytest.mark.parametrize("purpose", [Purpose.CONTROL, Purpose.BULK])
+def test_without_a_certificate_a_node_is_no_peer(purpose: Purpose) -> None:
+    _, there = talk(
+        initiator(channel=channel(peer=TWO), purpose=purpose), acceptor(channel=channel())
+    )
+    assert reason_of(there) is Reason.CERTIFICATE_MISSING
+    here, _ = talk(
+        initiator(channel=channel(), purpose=purpose), acceptor(channel=channel(peer=ONE))
+    )
+    assert reason_of(here) is Reason.CERTIFICATE_MISSING
+
+
+def test_without_a_certificate_a_single_call_is_possible_and_marked() -> None:
+    here, there = talk(
+        initiator(channel=channel(), purpose=Purpose.ONE_CALL), acceptor(channel=channel())
+    )
+    assert isinstance(here, Established)
+    assert isinstance(there, Established)
+    assert not there.is_certified
+
+
+def test_somebody_in_between_gets_two_proofs_that_fit_nothing() -> None:
+    """It passes on every byte, and each side sees its certificate, or none of it."""
+    for here_sees, there_sees in ((b"mid", b"two"), (b"mid", None), (None, b"two")):
+        one = None if here_sees is None else channel(here_sees)
+        other = None if there_sees is None else channel(there_sees)
+        here, there = talk(
+            initiator(channel=one, purpose=Purpose.ONE_CALL), acceptor(channel=other)
+        )
+        assert reason_of(there) is Reason.WRONG_SECRET
+        assert reason_of(here) is Reason.WRONG_SECRET
+
+
+def test_a_node_with_a_pin_proves_nothing_before_it_has_seen_the_ca() -> None:
+    shown: list[tuple[bytes, ...]] = []
+
+    def check(authorities: tuple[bytes, ...]) -> NodeName | Refused:
+        shown.append(authorities)
+        return NodeName(2, TWO.folder_id) if b"ours" in authorities else not_pinned("another")
+
+    one = channel(check_pin=check)
+    for authorities, is_ours in (((b"ours",), True), ((b"theirs",), False), ((), False)):
+        opening = initiator(channel=one, purpose=Purpose.ONE_CALL)
+        accepting = acceptor(channel=channel(authorities=authorities))
+        hello = accepting.receive(opening.start().send)
+        step = opening.receive(hello.send)
+        assert bool(step.send) is is_ours  # else not a byte that the secret has made
+        if not is_ours:
+            assert reason_of(step.outcome) is Reason.WRONG_CERTIFICATE
+    assert shown == [(b"ours",), (b"theirs",), ()]
+
+
+def test_a_pinned_node_must_be_the_one_that_it_says_it_is() -> None:
+    one = channel(check_pin=lambda authorities: NodeName(3, b"3" * 16))
+    here, _ = talk(
+        initiator(channel=one, purpose=Purpose.ONE_CALL, to=None), acceptor(channel=channel())
+    )
+    assert reason_of(here) is Reason.WRONG_CERTIFICATE

@@ -1,0 +1,21 @@
+"""Durations as people write them: 30m, 1h, 7d."""
+
+from typing import Any, Final
+
+import click
+
+UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Duration(click.ParamType[int]):
+    """A number and s, m, h or d, as milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number, unit = value[:-1], value[-1:]
+        if not number.isdigit() or unit not in UNITS_MS:
+            self.fail(f"{value!r} is not a number and s, m, h or d", param, ctx)
+        return int(number) * UNITS_MS[unit]
