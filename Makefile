@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPILED := src/headrace/records/scan.py src/headrace/records/encode.py src/headrace/log/offset_map.py
 INSTALL_INPUTS := pyproject.toml setup.py $(COMPILED)
 
-.PHONY: help demo up test test-slow test-spark42 check sim soak bench pages schemas vectors jars clean
+.PHONY: help demo examples up test test-slow test-spark42 check sim soak chaos bench pages schemas vectors jars clean
 help:
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -27,11 +27,15 @@ $(VENV)/.installed-%: $(INSTALL_INPUTS) | $(BIN)/python
 demo: $(VENV)/.installed-spark ## orders through a broker into a Spark table
 	$(BIN)/python examples/demo.py
 
-up: $(VENV)/.installed-spark ## start a node: clients on 127.0.0.1:9092, HTTP on 9094
+EXAMPLES := clicks order_queue change_data replay
+examples: $(VENV)/.installed-spark ## run the example pipelines: late data, a queue, change data, a replay
+	@for name in $(EXAMPLES); do echo "== $$name"; $(BIN)/python examples/$$name/demo.py || exit 1; done
+
+up: $(VENV)/.installed-spark,tables ## start a node: clients on 127.0.0.1:9092, HTTP on 9094
 	$(BIN)/headrace up
 
 test: $(VENV)/.installed-dev ## every test but those that take minutes
-	$(PYTEST) -m 'not exhaustive'
+	$(PYTEST) -m 'not exhaustive and not chaos'
 	HEADRACE_PURE=1 $(PYTEST) tests/unit/records tests/unit/log/test_offset_map.py tests/unit/log/test_compaction.py
 
 test-slow: $(VENV)/.installed-slow ## the tests that take minutes, one after the other
@@ -61,6 +65,9 @@ sim: $(VENV)/.installed-dev ## play SEEDS=10000 seeds of the simulations
 
 soak: $(VENV)/.installed-dev ## mixed load on a node for MINUTES=60: is anything lost, does the loop stall
 	$(BIN)/python -m tools.soak --minutes $(or $(MINUTES),60)
+
+chaos: $(VENV)/.installed-dev ## 162 faults of nodes under load, each judged by what clients were promised
+	$(BIN)/pytest -s tests/chaos
 
 BENCHES := $(if $(ONLY),$(ONLY),$(patsubst bench/%.py,%,$(filter-out bench/measure.py bench/broker_%.py,$(wildcard bench/*.py))))
 bench: $(VENV)/.installed-dev ## the figures, or one file of them with ONLY=wire; fails if one is missed

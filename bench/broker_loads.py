@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from itertools import count
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from confluent_kafka import Producer
@@ -61,14 +62,20 @@ class Latency(NamedTuple):
     p99_us: float
 
 
-def create_topic(server: Measured, partitions: int, replicas: int = 1) -> str:
+def create_topic(
+    server: Measured, partitions: int, replicas: int = 1, *, authority: Path | None = None
+) -> str:
+    """Create a topic; `authority` signs the certificate of a server that has TLS."""
     name = f"bench-{next(_TOPICS)}"
-    admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 3})
+    tls = {"security.protocol": "ssl", "ssl.ca.location": str(authority)} if authority else {}
+    admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 3, **tls})
     admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(LOAD_SECONDS_MAX)
     return name
 
 
-def produce(server: Measured, topic: str, *, batch_bytes: int, acks: str) -> Transfer:
+def produce(
+    server: Measured, topic: str, *, batch_bytes: int, acks: str, authority: Path | None = None
+) -> Transfer:
     """Kafka's producer performance tool; its rate after its own warm-up."""
     before = server.cpu_seconds()
     printed = _run_java(
@@ -78,6 +85,7 @@ def produce(server: Measured, topic: str, *, batch_bytes: int, acks: str) -> Tra
         *("--warmup-records", str(PRODUCER_WARM_UP_RECORDS)),
         *("--record-size", str(RECORD_BYTES), "--throughput", "-1"),
         *("--command-property", f"batch.size={batch_bytes}", f"acks={acks}"),
+        *_tls_of_java(authority),
     )
     spent = server.cpu_seconds() - before
     steady = printed.splitlines()[-1]
@@ -88,13 +96,16 @@ def produce(server: Measured, topic: str, *, batch_bytes: int, acks: str) -> Tra
     return Transfer(float(rate[1]), gigabytes, spent)
 
 
-def consume(server: Server, topic: str, partitions: int) -> Transfer:
+def consume(
+    server: Server, topic: str, partitions: int, *, authority: Path | None = None
+) -> Transfer:
     """Read, with Kafka's consumer, a topic that one call of `produce` has filled."""
     before = server.cpu_seconds()
     printed = _run_java(
         "AssignedConsumer",
         *(server.bootstrap, topic, str(partitions)),
         *(str(PRODUCED_RECORDS), str(CONSUMER_PASSES)),
+        *_tls_of_java(authority),
         is_ours=True,
     )
     spent = server.cpu_seconds() - before
@@ -147,6 +158,16 @@ def request_from_many(server: Server) -> float:
         for client in clients:
             client.kill()
             client.communicate()
+
+
+def _tls_of_java(authority: Path | None) -> tuple[str, ...]:
+    """Return the settings with which a client of Kafka's trusts an authority."""
+    if authority is None:
+        return ()
+    return (
+        *("security.protocol=SSL", "ssl.truststore.type=PEM"),
+        f"ssl.truststore.location={authority}",
+    )
 
 
 def _one_record(topic: str, partition: int) -> bytes:

@@ -3,13 +3,14 @@
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench.broker_requests import ask
 from headrace.wire import ApiKey, request_parts
@@ -66,30 +67,60 @@ class Server:
         return int(line.split()[1]) / 1024
 
 
+class Certified(NamedTuple):
+    """A broker's key and certificate, and who signed it, in PEM files."""
+
+    store: Path
+    authority: Path
+
+
 @contextmanager
-def run_headrace(folder: Path, profile: Path | None = None) -> Iterator[Server]:
-    """`headrace up` on a new folder; `profile` is where cProfile writes at the end."""
+def run_headrace(
+    folder: Path,
+    profile: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    certified: Certified | None = None,
+) -> Iterator[Server]:
+    """`headrace up` on a folder; `profile` is where cProfile writes at the end.
+
+    With a certificate its listener is SSL.
+    """
     port = free_port()
     profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
     command = [sys.executable, *profiler, "-m", "headrace", "up", "--data", str(folder / "data")]
-    command += ["--listen", f"127.0.0.1:{port}", "--node-listen", "127.0.0.1:0"]
-    command += ["--set", "http.listen="]
-    with _running(command, port, folder / "headrace.out") as server:
+    command += ["--node-listen", "127.0.0.1:0"]
+    given = {"http.listen": "", "listeners": f"PLAINTEXT://127.0.0.1:{port}", **(settings or {})}
+    if certified is not None:
+        given |= {"listeners": f"SSL://127.0.0.1:{port}", **_store(certified)}
+    for name, value in given.items():
+        command += ["--set", f"{name}={value}"]
+    with _running(command, port, folder / "headrace.out", certified) as server:
         yield server
 
 
 @contextmanager
-def run_kafka(folder: Path) -> Iterator[Server]:
+def run_kafka(folder: Path, certified: Certified | None = None) -> Iterator[Server]:
     """Apache Kafka as its start script runs it, on a folder that is formatted first."""
     port, controller_port = free_port(), free_port()
+    protocol, tls = "PLAINTEXT", ""
+    if certified is not None:
+        trusting = {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(certified.authority),
+        }
+        protocol = "SSL"
+        tls = "\n".join(f"{name}={value}" for name, value in (_store(certified) | trusting).items())
     settings = folder / "server.properties"
     settings.write_text(
         f"""
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners={protocol}://127.0.0.1:{port}
+security.inter.broker.protocol={protocol}
+{tls}
 controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
 controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
 log.dirs={folder / "data"}
 offsets.topic.replication.factor=1
@@ -104,7 +135,7 @@ share.coordinator.state.topic.min.isr=1
         java(CLIENT_HEAP, "kafka.tools.StorageTool", *arguments), capture_output=True, check=True
     )
     command = java(SERVER_HEAP, "kafka.Kafka", str(settings))
-    with _running(command, port, folder / "kafka.out") as server:
+    with _running(command, port, folder / "kafka.out", certified) as server:
         yield server
 
 
@@ -116,13 +147,19 @@ def java(
     return ["java", *heap, *PERFORMANCE_OPTIONS, "-cp", path, main, *arguments]
 
 
+def _store(certified: Certified) -> dict[str, str]:
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(certified.store)}
+
+
 @contextmanager
-def _running(command: list[str], port: int, output: Path) -> Iterator[Server]:
+def _running(
+    command: list[str], port: int, output: Path, certified: Certified | None
+) -> Iterator[Server]:
     with output.open("wb") as file:
         begin = time.perf_counter()
         process = subprocess.Popen(command, stdout=file, stderr=file, env=ENVIRONMENT)
     try:
-        wait_for_answer(process, port, output)
+        wait_for_answer(process, port, output, certified)
         yield Server(process, port, time.perf_counter() - begin)
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_SECONDS_MAX)
@@ -132,7 +169,9 @@ def _running(command: list[str], port: int, output: Path) -> Iterator[Server]:
             process.wait()
 
 
-def wait_for_answer(process: "subprocess.Popen[bytes]", port: int, output: Path) -> None:
+def wait_for_answer(
+    process: "subprocess.Popen[bytes]", port: int, output: Path, certified: Certified | None = None
+) -> None:
     header = RequestHeader(ApiKey.API_VERSIONS, 0, 1, "bench")
     request = b"".join(request_parts(header, ApiVersionsRequest()))
     deadline = time.monotonic() + START_SECONDS_MAX
@@ -140,12 +179,21 @@ def wait_for_answer(process: "subprocess.Popen[bytes]", port: int, output: Path)
         if process.poll() is not None:
             break
         try:
-            with socket.create_connection(("127.0.0.1", port), START_SECONDS_MAX) as connection:
+            with connect(port, certified) as connection:
                 ask(connection, request)
                 return
         except ConnectionError:
             time.sleep(POLL_SECONDS)
     sys.exit(f"{output.stem} did not answer on port {port}:\n{output.read_text()[-4000:]}")
+
+
+def connect(port: int, certified: Certified | None = None) -> socket.socket:
+    """Connect to a broker on this machine, with TLS if it has a certificate."""
+    connection = socket.create_connection(("127.0.0.1", port), START_SECONDS_MAX)
+    if certified is None:
+        return connection
+    context = ssl.create_default_context(cafile=str(certified.authority))
+    return context.wrap_socket(connection, server_hostname="127.0.0.1")
 
 
 def free_port() -> int:

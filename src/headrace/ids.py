@@ -27,6 +27,11 @@ UNKNOWN_OFFSET: Final = -1
 GROUPS_TOPIC: Final = TopicName("__consumer_offsets")
 TRANSACTIONS_TOPIC: Final = TopicName("__transaction_state")
 SHARE_STATES_TOPIC: Final = TopicName("__share_group_state")
+REMOTE_METADATA_TOPIC: Final = TopicName("__remote_log_metadata")
+UNTIERED_TOPICS: Final = frozenset(
+    (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATES_TOPIC, REMOTE_METADATA_TOPIC)
+)
+"""Topics that are never in the tier, whatever their configs say."""
 
 _NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
 

@@ -10,8 +10,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * Reads a topic from its beginning again and again, once for warmth and then by the clock, with the
  * consumer's own defaults and without a group.
  *
- * <p>Arguments: address, topic, its partitions, its records, how often to read it. Prints the bytes
- * of the values and the seconds of all readings but the first.
+ * <p>Arguments: address, topic, its partitions, its records, how often to read it, and more settings
+ * as NAME=VALUE. Prints the bytes of the values and the seconds of all readings but the first.
  */
 final class AssignedConsumer {
     private static final Duration POLL = Duration.ofMillis(100);
@@ -22,6 +22,10 @@ final class AssignedConsumer {
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", "earliest");
+        for (int next = 5; next < arguments.length; next++) {
+            int equals = arguments[next].indexOf('=');
+            settings.put(arguments[next].substring(0, equals), arguments[next].substring(equals + 1));
+        }
         List<TopicPartition> partitions = IntStream.range(0, Integer.parseInt(arguments[2]))
             .mapToObj(index -> new TopicPartition(arguments[1], index))
             .toList();

@@ -27,8 +27,10 @@ ROOT = HERE.parents[1]
 POM = HERE / "pom.xml"
 JARS = ROOT / ".jars"
 CONNECTOR_POM = HERE / "spark-connector.xml"
+TIERED_STORAGE_POM = HERE / "tiered-storage.xml"
 BUILD = ROOT / "build" / "jvm"
 CONNECTOR_JARS = BUILD / "spark-connector"
+TIERED_STORAGE_JARS = BUILD / "tiered-storage"
 
 JAVA_MIN = 17
 STOP_SECONDS_MAX = 10
@@ -67,6 +69,11 @@ def connector_jars() -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
+def tiered_storage_jars() -> Path:
+    """The folder of the jar that has Kafka's LocalTieredStorage."""
+    return fetched(TIERED_STORAGE_POM, TIERED_STORAGE_JARS)
+
+
 def fetched(pom: Path, folder: Path) -> Path:
     """The folder of a pom's jars, fetched by Maven if they are not there or the pom is newer.
 
@@ -103,14 +110,18 @@ def compile_java(*sources: Path) -> Path:
 class Program:
     """A Java program that answers each line of text with one line. Use it in a `with` statement.
 
-    `classes` is what `compile_java` returned. A program that dies, or ends before it has answered,
-    is a RuntimeError with the end of what it wrote to standard error.
+    `classes` is what `compile_java` returned. `more_jars` is a folder of jars besides Kafka's. A
+    program that dies, or ends before it has answered, is a RuntimeError with the end of what it
+    wrote to standard error.
     """
 
-    def __init__(self, classes: Path, main: str, *arguments: str) -> None:
+    def __init__(
+        self, classes: Path, main: str, *arguments: str, more_jars: Path | None = None
+    ) -> None:
         self.main = main
+        path = [str(classes), f"{jars()}/*", *([] if more_jars is None else [f"{more_jars}/*"])]
         self._command = [
-            *("java", *JVM_OPTIONS, "-cp", f"{classes}{os.pathsep}{jars()}/*"),
+            *("java", *JVM_OPTIONS, "-cp", os.pathsep.join(path)),
             *(main, *arguments),
         ]
         self._stack = contextlib.ExitStack()

@@ -11,10 +11,12 @@ from functools import partial
 from typing import Any, Final
 
 from headrace.api.transactions import UNBUMPING, ask_coordinator, fenced_before
+from headrace.config import MIRROR_SOURCE
 from headrace.coordinator.machine import Outcome, Reply
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import PartitionIndex, TopicName
 from headrace.metadata.image import Image
+from headrace.metadata.state import ResourceType
 from headrace.server.broker import Broker
 from headrace.server.gathering import answer_each
 from headrace.server.request import LATER, Answer, Request
@@ -127,12 +129,14 @@ def _places(topics: Iterable[AddPartitionsToTxnTopic]) -> list[Place]:
 
 
 def _refused(image: Image, places: Iterable[Place]) -> dict[Place, ErrorCode]:
-    """Return the partitions that do not exist: if there is one, none is added."""
-    return {
-        (topic, index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for topic, index in places
-        if image.partition(TopicName(topic), PartitionIndex(index)) is None
-    }
+    """Return the partitions that do not exist or are mirrors: if there is one, none is added."""
+    refused: dict[Place, ErrorCode] = {}
+    for topic, index in places:
+        if image.partition(TopicName(topic), PartitionIndex(index)) is None:
+            refused[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif MIRROR_SOURCE.name in image.configs(ResourceType.TOPIC, topic):
+            refused[topic, index] = ErrorCode.POLICY_VIOLATION
+    return refused
 
 
 def _rows(

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.server.broker import Broker
+from headrace.server.change_texts import ChangeText
+from headrace.server.proposals import told
 from headrace.server.reach import CONTROLLER_LISTENER, check_cluster_id, node_address
 from headrace.server.request import Request
 from headrace.wire.messages.add_raft_voter_request import AddRaftVoterRequest, Listener
@@ -30,12 +32,13 @@ async def handle(broker: Broker, request: Request) -> AddRaftVoterResponse:
                 ErrorCode.INVALID_REQUEST, "a voter is an id of 0 or more and a directory id"
             )
         _check_listeners(broker, node, body.listeners)
-        await broker.members.add(
-            node,
-            body.voter_directory_id,
-            max(body.timeout_ms, 0),
-            is_awaited=body.ack_when_committed,
-        )
+        with told(broker, request, ChangeText("AddVoter", "node", str(node))):
+            await broker.members.add(
+                node,
+                body.voter_directory_id,
+                max(body.timeout_ms, 0),
+                is_awaited=body.ack_when_committed,
+            )
     except KafkaError as error:
         return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
     return AddRaftVoterResponse(error_message=None)

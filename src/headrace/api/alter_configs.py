@@ -53,7 +53,9 @@ async def handle(broker: Broker, request: Request) -> AlterConfigsResponse:
         changes = replacing(broker, (resource_type, asked.name), wanted)
         return plan_change(broker, resource_type, asked.name, changes)
 
-    answers = await alter_resources(broker, asked, plan, is_validated_only=body.validate_only)
+    answers = await alter_resources(
+        broker, asked, plan, is_validated_only=body.validate_only, by=request
+    )
     return AlterConfigsResponse(
         responses=[
             alter_configs_response.AlterConfigsResourceResponse(

@@ -2,25 +2,25 @@
 
 KIP-455, KIP-860 (a change of the replication factor can be forbidden, from 1). Replicas that are
 the present ones in another order, or some of them and all in sync, are taken at once. New ones are
-added to the partition and marked as such: they copy, and the controller ends the reassignment when
-all that were asked for are in sync (`replication.moves`). Null replicas cancel, which removes those
-that were being added. So does another reassignment for those that it does not name.
+added to the partition and marked as such: they copy, and the controller journals the move and ends
+it when all that were asked for are in sync (`replication.move_journal`). Null replicas cancel, by
+an abort of the journal: those that were being added go. Another reassignment removes those that it
+does not name.
 
 Different from Kafka: a cancellation that leaves no replica in sync is always refused, with
 INVALID_REPLICA_ASSIGNMENT; Kafka allows it where unclean leaders are allowed.
 """
 
-from msgspec.structs import replace
+from typing import Final
 
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, PartitionIndex, TopicName
 from headrace.loop.slices import Slice, Slices, finish
-from headrace.metadata.ddl import ChangePartition
 from headrace.metadata.image import Image, Slot
 from headrace.metadata.state import Partition
-from headrace.replication.elections import choose_leader, is_active
-from headrace.replication.moves import change_to, finished, target_of
+from headrace.replication.move_journal import Change, plan_cancellation
+from headrace.replication.moves import change_to, finished, target_of, towards
 from headrace.server.broker import Broker
 from headrace.server.proposals import propose_each, timed_out
 from headrace.server.request import Request
@@ -35,13 +35,16 @@ from headrace.wire.messages.alter_partition_reassignments_response import (
     ReassignableTopicResponse,
 )
 
+CANCELLED: Final = "the reassignment was cancelled"
+"""The reason in the journal of a move that a client calls off."""
+
 
 async def handle(broker: Broker, request: Request) -> AlterPartitionReassignmentsResponse:
     body: AlterPartitionReassignmentsRequest = request.body
     is_too_late = body.timeout_ms <= 0 and bool(body.topics)
     topics: list[ReassignableTopicResponse] = []
     planned = await finish(_plan_each(broker, body, topics, is_too_late=is_too_late))
-    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms)
+    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms, request)
     for (row, _), refused in zip(planned, errors, strict=True):
         _set_error(row, refused)
     return AlterPartitionReassignmentsResponse(
@@ -58,9 +61,9 @@ def _plan_each(
     topics: list[ReassignableTopicResponse],
     *,
     is_too_late: bool,
-) -> Slices[list[tuple[ReassignablePartitionResponse, ChangePartition]]]:
+) -> Slices[list[tuple[ReassignablePartitionResponse, Change]]]:
     """Return the changes with their rows; `topics` gets all rows."""
-    planned: list[tuple[ReassignablePartitionResponse, ChangePartition]] = []
+    planned: list[tuple[ReassignablePartitionResponse, Change]] = []
     current = Slice()
     for topic in body.topics:
         rows: list[ReassignablePartitionResponse] = []
@@ -93,7 +96,7 @@ def _plan_each(
 
 def plan_reassignment(
     image: Image, name: str, asked: ReassignablePartition, *, may_change_factor: bool
-) -> ChangePartition | None:
+) -> Change | None:
     """Return the change that starts, ends or cancels a reassignment; None if nothing changes."""
     topic = image.topic(TopicName(name))
     if topic is None:
@@ -105,43 +108,15 @@ def plan_reassignment(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {name} has {len(topic.partitions)} partitions, no {index}",
         )
+    slot = Slot(topic, index)
     if asked.replicas is None:
-        target = _before_reassignment(f"{name}-{index}", row)
-    else:
-        check_replicas(asked.replicas, image)
-        target = tuple(map(BrokerId, asked.replicas))
-        _check_factor(f"{name}-{index}", row, target, may_change_factor)
-    begun = _towards(f"{name}-{index}", image, row, target)
-    return change_to(Slot(topic, index), finished(image, begun) or begun)
-
-
-def _towards(name: str, image: Image, row: Partition, target: tuple[BrokerId, ...]) -> Partition:
-    """Return a partition that begins to move to other replicas.
-
-    What a former reassignment was adding and this one does not name leaves at once.
-    """
-    settled = [each for each in row.replicas if each not in row.adding]
-    adding = tuple(each for each in target if each not in settled)
-    removing = tuple(each for each in settled if each not in target)
-    replicas = target + removing
-    isr = tuple(each for each in row.isr if each in replicas)
-    if not isr:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{name} would have no replica in sync: {list(row.isr)} have all of its records",
-        )
-    begun = replace(row, replicas=replicas, isr=isr, elr=(), adding=adding, removing=removing)
-    if row.leader in isr:
-        return begun
-    return replace(begun, leader=choose_leader(begun, lambda each: is_active(image, each)))
-
-
-def _before_reassignment(name: str, row: Partition) -> tuple[BrokerId, ...]:
-    if not row.adding and not row.removing:
-        raise KafkaError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"no reassignment of {name} is in progress"
-        )
-    return tuple(each for each in row.replicas if each not in row.adding)
+        return plan_cancellation(image, slot, CANCELLED)
+    check_replicas(asked.replicas, image, present=row.replicas)
+    target = tuple(map(BrokerId, asked.replicas))
+    _check_factor(f"{name}-{index}", row, target, may_change_factor)
+    begun = towards(f"{name}-{index}", image, row, target)
+    # What is being added is left to the controller, which journals it, also if it is in sync.
+    return change_to(slot, begun if begun.adding else finished(image, begun) or begun)
 
 
 def _check_factor(

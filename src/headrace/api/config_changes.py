@@ -13,11 +13,11 @@ from headrace.config.broker_checks import check_broker
 from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS, MATCH
 from headrace.config.client_metrics import check_client_metrics_configs as check_client_metrics
 from headrace.config.group_configs import check_group_configs
-from headrace.config.protection import asks_for_protection
+from headrace.config.protection import asks_for_protection, names_unknown_secret
 from headrace.config.registry import broker_settings, find_setting
 from headrace.config.setting import AnySetting
-from headrace.config.topic import TOPIC_CONFIGS
-from headrace.config.topic_checks import check_topic_configs
+from headrace.config.topic import MIRROR_SOURCE, TOPIC_CONFIGS
+from headrace.config.topic_checks import check_topic_configs, is_tiered
 from headrace.config.values import shorten, split
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
@@ -26,7 +26,7 @@ from headrace.metadata.eligible import MIN_INSYNC_REPLICAS
 from headrace.metadata.state import ResourceType
 from headrace.server import loggers
 from headrace.server.broker import Broker
-from headrace.topics.configs import CLUSTER_DEFAULT
+from headrace.topics.configs import CLUSTER_DEFAULT, has_tier
 from headrace.topics.validation import check_name
 
 Changes = Mapping[str, str | None]
@@ -192,6 +192,15 @@ def _check_topic(broker: Broker, name: str, after: Mapping[str, str]) -> None:
     if broker.image.topic(TopicName(name)) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     image = broker.image
+    source = after.get(MIRROR_SOURCE.name)
+    if source is not None and source != image.configs(ResourceType.TOPIC, name).get(
+        MIRROR_SOURCE.name
+    ):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{MIRROR_SOURCE.name}={shorten(source)}: a topic is created as a mirror, and cannot "
+            "become one later, as it may have records of its own",
+        )
     inherited = effective_topic_configs(
         {},
         image.configs(ResourceType.BROKER, CLUSTER_DEFAULT),
@@ -199,7 +208,12 @@ def _check_topic(broker: Broker, name: str, after: Mapping[str, str]) -> None:
         broker.settings.at_start,
     )
     try:
-        check_topic_configs(after, inherited)
+        check_topic_configs(
+            after,
+            inherited,
+            has_tier=has_tier(broker),
+            was_tiered=is_tiered(image.configs(ResourceType.TOPIC, name)),
+        )
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
@@ -230,11 +244,17 @@ def _check_broker(broker: Broker, name: str, changes: Changes, after: Mapping[st
 def _check_dynamic(name: str, value: str, *, is_default: bool) -> None:
     """Raise InvalidSetting unless it may change; an unknown name may, as in Kafka.
 
-    Settings that would protect a Kafka broker may not: they have no effect here.
+    Settings that would protect a Kafka broker may not: they are read when a node starts, or not at
+    all.
     """
     if asks_for_protection(name, value):
         raise InvalidSetting(
-            f"{shorten(name)}: a node has no encryption, authentication or authorization yet"
+            f"{shorten(name)}: what protects a node cannot change while it runs; set it in its file"
+        )
+    if names_unknown_secret(name):
+        raise InvalidSetting(
+            f"{shorten(name)}: nothing reads it, and what its name calls a secret would be in the "
+            "metadata log as it is"
         )
     setting = find_setting(name)
     if setting is None:

@@ -16,6 +16,7 @@ from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import ResourceType
 from headrace.server.broker import Broker
 from headrace.server.proposals import propose_each
+from headrace.server.request import Request
 
 
 class AskedResource(NamedTuple):
@@ -46,13 +47,14 @@ async def alter_resources(
     plan: Callable[[AskedResource], SetConfigs | None],
     *,
     is_validated_only: bool,
+    by: Request,
 ) -> list[KafkaError | None]:
     """Plan each resource and propose what may be; None is success."""
     answers: list[KafkaError | None] = [None] * len(asked)
     changes = await finish(_plan_each(broker, asked, plan, answers))
     if changes and not is_validated_only:
         timeout_ms = broker.settings[config.REQUEST_TIMEOUT_MS]
-        outcomes = await propose_each(broker, list(changes.values()), timeout_ms)
+        outcomes = await propose_each(broker, list(changes.values()), timeout_ms, by)
         for position, outcome in zip(changes, outcomes, strict=True):
             answers[position] = outcome
     return answers

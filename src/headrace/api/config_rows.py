@@ -147,17 +147,19 @@ def _broker_rows(
         ]
     require_this_node(broker, name)
     dynamic = cluster_dynamic.keys() | broker_dynamic.keys()
-    shown = {
-        key
-        for key, setting in broker_settings().items()
-        if not setting.is_internal and key not in DYNAMIC_ONLY
-    }
+    at_start = broker.settings.at_start
     return [
-        _broker_row(
-            key, broker_candidates(key, cluster_dynamic, broker_dynamic, broker.settings.at_start)
-        )
-        for key in sorted(shown | dynamic)
+        _broker_row(key, broker_candidates(key, cluster_dynamic, broker_dynamic, at_start))
+        for key in (sorted({*_SHOWN, *dynamic}) if dynamic else _SHOWN)
     ]
+
+
+_SHOWN: Final = tuple(
+    key
+    for key, setting in sorted(broker_settings().items())
+    if not setting.is_internal and key not in DYNAMIC_ONLY
+)
+"""The settings that are shown whether they are set or not, sorted."""
 
 
 def _broker_row(name: str, candidates: Sequence[Candidate]) -> Row:
@@ -165,7 +167,7 @@ def _broker_row(name: str, candidates: Sequence[Candidate]) -> Row:
     value = candidates[0].text if candidates else None
     if setting is not None:
         row = _row(setting, value, candidates)
-        row.read_only = name not in broker_settings() or not setting.is_dynamic
+        row.read_only = not setting.is_dynamic or name not in broker_settings()
         return row
     # A plugin of another broker may know it, and it may be a secret.
     return Row(

@@ -1,14 +1,13 @@
 """CreatePartitions: API key 37, versions 0 to 3.
 
-KIP-195, KIP-599 (error messages). A topic only grows, to the count that is asked for. Unless the
-request names brokers for the new partitions, they get as many replicas as partition 0 has. The
-response has one row per name, also for a name that comes twice, which is refused. New partitions
-are served when the client hears of them.
+KIP-195, KIP-599 (error messages; quotas, with an error of their own from 3). A topic only grows, to
+the count that is asked for. Unless the request names brokers for the new partitions, they get as
+many replicas as partition 0 has. The response has one row per name, also for a name that comes
+twice, which is refused. New partitions are served when the client hears of them.
 
 Different from Kafka: beyond the bound on partitions of one request the error is POLICY_VIOLATION,
 as for CreateTopics; Kafka's own is UNKNOWN_SERVER_ERROR.
 
-Left out: quotas on changes.
 The work is in `topics.assignment` and `topics.creation`.
 """
 
@@ -43,13 +42,16 @@ from headrace.wire.messages.create_partitions_response import (
     CreatePartitionsTopicResult,
 )
 
+FIRST_STRICT: Final = 3
+"""Clients know THROTTLING_QUOTA_EXCEEDED from this version on."""
+
 
 async def handle(broker: Broker, request: Request) -> CreatePartitionsResponse:
     body: CreatePartitionsRequest = request.body
     errors: dict[str, KafkaError | None] = dict(duplicates(topic.name for topic in body.topics))
-    changes = await finish(_plan_each(broker, body, errors))
+    changes = await finish(_plan_each(broker, request, errors))
     if not body.validate_only:
-        answers = await propose_each(broker, list(changes.values()), body.timeout_ms)
+        answers = await propose_each(broker, list(changes.values()), body.timeout_ms, request)
         errors |= dict(zip(changes, answers, strict=True))
     return CreatePartitionsResponse(
         results=[
@@ -60,9 +62,10 @@ async def handle(broker: Broker, request: Request) -> CreatePartitionsResponse:
 
 
 def _plan_each(
-    broker: Broker, body: CreatePartitionsRequest, errors: dict[str, KafkaError | None]
+    broker: Broker, request: Request, errors: dict[str, KafkaError | None]
 ) -> Slices[dict[str, AddPartitions]]:
     """Return the changes by topic; what is refused is put among the errors."""
+    body: CreatePartitionsRequest = request.body
     changes: dict[str, AddPartitions] = {}
     current = Slice()
     left = PARTITIONS_PER_REQUEST_MAX
@@ -75,6 +78,9 @@ def _plan_each(
             if body.timeout_ms <= 0:
                 raise timed_out(body.timeout_ms)
             change = yield from plan_growth(broker.image, asked, left, current)
+            if request.is_metered:
+                is_strict = request.version >= FIRST_STRICT
+                request.toll.change(len(change.partitions), is_strict=is_strict)
         except KafkaError as error:
             errors[asked.name] = error
         else:

@@ -1,13 +1,14 @@
 """CreateTopics: API key 19, versions 2 to 7.
 
 KIP-4, KIP-464 (-1 for the broker's defaults), KIP-525 (counts and configs in the response, from 5),
-KIP-516 (topic ids, from 7), KIP-599 (error messages). Valid topics are created even if others of
+KIP-516 (topic ids, from 7), KIP-599 (error messages; quotas, with an error of their own from 6;
+validate_only counts as well, as in Kafka). Valid topics are created even if others of
 the request are refused. The response has one row per name, also for a name that comes twice, which
 is refused. A topic is served when the client hears of it. A timeout of zero or less times out
 before anything is done, as in Kafka. validate_only responds as if the topic had been created, with
 an id.
 
-Left out: quotas on changes (KIP-599's throttling), policies (create.topic.policy.class.name).
+Left out: policies (create.topic.policy.class.name).
 The work is in `topics.creation` and `topics.assignment`.
 """
 
@@ -34,15 +35,19 @@ from headrace.wire.messages.create_topics_response import (
 )
 
 FIRST_WITH_CONFIGS: Final = 5
+FIRST_STRICT: Final = 6
+"""Clients know THROTTLING_QUOTA_EXCEEDED from this version on."""
 
 
 async def handle(broker: Broker, request: Request) -> CreateTopicsResponse:
     body: CreateTopicsRequest = request.body
     twice = duplicates(topic.name for topic in body.topics)
     answers = await finish(plan_creation(broker, body, twice))
+    if request.is_metered:
+        _charge(request, answers)
     if not body.validate_only:
         changes = [change for change in answers.values() if isinstance(change, CreateTopic)]
-        errors = await propose_each(broker, changes, body.timeout_ms)
+        errors = await propose_each(broker, changes, body.timeout_ms, request)
         answers |= {
             change.name: error
             for change, error in zip(changes, errors, strict=True)
@@ -50,6 +55,17 @@ async def handle(broker: Broker, request: Request) -> CreateTopicsResponse:
         }
     answers |= twice
     return await finish(_create_response(broker, request, answers))
+
+
+def _charge(request: Request, answers: dict[str, KafkaError | CreateTopic]) -> None:
+    """Charge each topic to the client's quota; what is beyond it becomes an error."""
+    is_strict = request.version >= FIRST_STRICT
+    for name, answer in answers.items():
+        if isinstance(answer, CreateTopic):
+            try:
+                request.toll.change(len(answer.partitions), is_strict=is_strict)
+            except KafkaError as error:
+                answers[name] = error
 
 
 def plan_creation(

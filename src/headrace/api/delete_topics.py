@@ -1,11 +1,11 @@
 """DeleteTopics: API key 20, versions 1 to 6.
 
-KIP-4, KIP-516 (by id, from 6), KIP-599 (error messages). Topics are deleted even if others of the
-request are refused, and are gone when the client hears of it. A timeout of zero or less times out
-before anything is done, as in Kafka.
+KIP-4, KIP-516 (by id, from 6), KIP-599 (error messages; quotas, with an error of their own from 5).
+Topics are deleted even if others of the request are refused, and are gone when the client hears of
+it. A timeout of zero or less times out before anything is done, as in Kafka.
 
-Left out: quotas on changes. Leases on a topic are not drained before it is deleted: while there is
-one, deletion is refused.
+Left out: leases on a topic are not drained before it is deleted; while there is one, deletion is
+refused.
 The work is in `metadata.topics`.
 """
 
@@ -32,6 +32,8 @@ from headrace.wire.messages.delete_topics_response import (
 FIRST_DELETE_WITH_IDS: Final = 6
 FIRST_DELETE_DISABLED_CODE: Final = 3
 """Older clients do not know TOPIC_DELETION_DISABLED."""
+FIRST_STRICT: Final = 5
+"""Older clients do not know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(broker: Broker, request: Request) -> DeleteTopicsResponse:
@@ -44,7 +46,7 @@ async def handle(broker: Broker, request: Request) -> DeleteTopicsResponse:
     found = await finish(_find_deleted(broker, request, asked, rows))
     now_ms = broker.clock.now_ms()
     changes = [DeleteTopic(topic_id, now_ms) for topic_id in found]
-    errors = await propose_each(broker, changes, body.timeout_ms)
+    errors = await propose_each(broker, changes, body.timeout_ms, request)
     for row, refusal in zip(found.values(), errors, strict=True):
         _set_error(row, refusal)
     return DeleteTopicsResponse(responses=rows)
@@ -71,6 +73,9 @@ def _find_deleted(
         try:
             _check_delete(broker, request, states)
             topic = _find_topic(broker.image, states[0])
+            if request.is_metered:
+                is_strict = request.version >= FIRST_STRICT
+                request.toll.change(len(topic.partitions), is_strict=is_strict)
         except KafkaError as error:
             _set_error(row, error)
         else:

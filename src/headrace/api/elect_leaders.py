@@ -45,7 +45,7 @@ async def handle(broker: Broker, request: Request) -> ElectLeadersResponse:
         return _refused(request, refusal)
     results: list[ReplicaElectionResult] = []
     planned = await finish(_plan_each(broker, body, results))
-    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms)
+    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms, request)
     for (row, _), refused in zip(planned, errors, strict=True):
         _set_error(row, refused)
     return ElectLeadersResponse(replica_election_results=results)

@@ -14,10 +14,11 @@ The work is in `replication.fetch_reading` and `replication.fetch_sessions`.
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from headrace.api import fetch_replica
+from headrace.config import REMOTE_FETCH_MAX_WAIT_MS
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import ZERO_TOPIC_ID
 from headrace.loop.turns import ANSWER_COST, TURN_COST_MAX
@@ -26,8 +27,9 @@ from headrace.replication.fetch_reading import (
     READ_UNCOMMITTED,
     FetchReader,
     read_together,
+    split_reads,
 )
-from headrace.replication.fetch_rows import UNKNOWN
+from headrace.replication.fetch_rows import UNKNOWN, failed_row
 from headrace.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -40,8 +42,10 @@ from headrace.replication.fetch_sessions import (
 )
 from headrace.replication.leaders import endpoints
 from headrace.replication.partition import Partition
+from headrace.replication.remote_log import read_remote
+from headrace.security.authorizer import Authorizer
 from headrace.server.broker import Broker
-from headrace.server.request import LATER, Answer, Request
+from headrace.server.request import LATER, Answer, Denied, Request
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.fetch_response import (
     FetchableTopicResponse,
@@ -93,7 +97,34 @@ def handle(
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         wanted = session.partitions.values()
-    return Fetch(broker, request, wanted, session, is_incremental=is_incremental).begin()
+    fetch = Fetch(broker, request, wanted, session, is_incremental=is_incremental)
+    if broker.authorizer is not None:
+        _deny(broker.authorizer, request, fetch, session, has_news=bool(asked))
+    return fetch.begin()
+
+
+def _deny(
+    authorizer: Authorizer,
+    request: Request,
+    fetch: "Fetch",
+    session: FetchSession | None,
+    *,
+    has_news: bool,
+) -> None:
+    """Refuse the partitions that the client may not read, those of its session included.
+
+    A session whose partitions were all readable is checked again if it is used by somebody else,
+    after a change of ACLs, and when it gets partitions. One that names a topic which there is not
+    is checked every time: nobody knows who may read it once it is there.
+    """
+    fetch.denied = request.denied
+    peer = request.peer
+    cleared = authorizer.generation, peer.principal, peer.host
+    if session is not None and session.cleared == cleared and not has_news:
+        return
+    is_clear = fetch.deny()
+    if session is not None:
+        session.cleared = cleared if is_clear else None
 
 
 def _gather(broker: Broker, request: Request) -> None:
@@ -153,6 +184,7 @@ class Fetch:
         "_topics",
         "_wanted",
         "_watched",
+        "denied",
     )
 
     def __init__(
@@ -169,16 +201,22 @@ class Fetch:
         self._request = request
         self._wanted = wanted
         self._session = session
+        bytes_max = broker.fetch_bytes_max
+        if request.is_metered:
+            bytes_max = request.toll.fetch_bytes_max(bytes_max)
+            body.min_bytes = min(body.min_bytes, bytes_max)
         self._reader = FetchReader(
             broker.replicas,
             body,
             request.version,
-            bytes_max=broker.fetch_bytes_max,
+            bytes_max=bytes_max,
             is_incremental=is_incremental,
         )
         if broker.is_rack_aware:
             self._reader.prefer(body.rack_id, request.peer.listener)
         self._is_last_look = body.max_wait_ms <= 0
+        self.denied: Denied | None = None
+        """What the client may not read, where there is an authorizer."""
         # What follows there is only from the first turn that did not answer, until there is an
         # answer: most fetches never come so far.
         self._timer: asyncio.TimerHandle | None
@@ -194,10 +232,48 @@ class Fetch:
         self._topics: list[FetchableTopicResponse]
         """Of a response that is put together in several turns: what it lacks, and what it has."""
 
+    def deny(self) -> bool:
+        """Refuse what may not be read, or is not there; return whether all may be read."""
+        refused = self._find_denied(self._wanted)
+        if not refused:
+            return True
+        self._wanted = [each for each in self._wanted if each not in refused]
+        self._reader.refuse(refused)
+        return False
+
+    def _find_denied(
+        self, wanted: Iterable[WantedPartition]
+    ) -> dict[WantedPartition, PartitionData]:
+        """Return the error rows of what may not be read.
+
+        A topic that there is not has its error now: it may be there before its turn to be read.
+        """
+        denied, code, refused = self.denied, ErrorCode.NONE, dict[WantedPartition, PartitionData]()
+        assert denied is not None
+        for each in wanted:
+            is_denied = denied.has(each.topic, each.topic_id)
+            if is_denied:
+                code = code or denied.refusal().code
+                refused[each] = failed_row(each.index, code)
+            elif is_denied is None:
+                refused[each] = self._reader.missing(each)
+        return refused
+
+    def _deny_again(self) -> None:
+        """Refuse what may no longer be read, of what was read and of what is to be."""
+        reader, source = self._reader, tuple(self._source)
+        cold = (each.wanted for each in reader.cold)
+        refused = self._find_denied(dict.fromkeys(chain(reader.rows, cold, source)))
+        self._source = iter([each for each in source if each not in refused])
+        if refused:
+            reader.refuse(refused)
+
     def begin(self) -> Answer:
         """Answer if there is enough, else wait."""
         reader, source = self._reader, iter(self._wanted)
         if reader.read(source) and not reader.cold and self._is_enough():
+            if self._request.is_metered and (empty := self._held_back()) is not None:
+                return empty
             return self._response()
         self._source = iter(tuple(source))  # the session may change before it is read
         body: FetchRequest = self._request.body
@@ -285,6 +361,8 @@ class Fetch:
         """Decide what comes after one turn of reading; return what that cost."""
         reader = self._reader
         self._watch()
+        if self.denied is not None and self.denied.has_changed():
+            self._deny_again()
         if reader.cost >= TURN_COST_MAX:
             self._broker.turns.soon(self._read_on)
             return 1
@@ -295,7 +373,9 @@ class Fetch:
             return 1
         if self._is_enough():
             self._stop()
-            if reader.element_count > ELEMENTS_PER_TURN:
+            if self._request.is_metered and (empty := self._held_back()) is not None:
+                self._request.answer(empty)
+            elif reader.element_count > ELEMENTS_PER_TURN:
                 self._rest, self._topics = iter(reader.rows.items()), []
                 self._broker.turns.soon(self._answer_on)
             else:
@@ -311,11 +391,20 @@ class Fetch:
         return 1
 
     async def _read_cold(self) -> None:
-        """Read in threads what is not in the page cache, and continue with that."""
-        reader = self._reader
+        """Read what is not in the page cache, in threads and from the tier; continue with that."""
+        reader, broker = self._reader, self._broker
         try:
             cold, reader.cold = reader.cold, []
-            await read_together(self._broker.cold_reads, [each.work for each in cold])
+            threads, remote = split_reads(cold)
+            if not remote:
+                await read_together(broker.cold_reads, threads)
+            else:
+                await asyncio.gather(
+                    read_together(broker.cold_reads, threads),
+                    read_remote(
+                        broker.replicas.remote, remote, broker.settings[REMOTE_FETCH_MAX_WAIT_MS]
+                    ),
+                )
             reader.cost = 0
             for each in cold:
                 if not reader.take_cold(each):
@@ -345,6 +434,20 @@ class Fetch:
         except Exception as error:  # nobody above would answer
             self._request.peer.on_failed(self._request, error)
         return ANSWER_COST
+
+    def _held_back(self) -> FetchResponse | None:
+        """Return the empty response of a client whose quotas are used up, else None.
+
+        It is as if nothing had been read. A session that would begin with it does not begin, as
+        clients start again after an empty first response.
+        """
+        request, session, reader = self._request, self._session, self._reader
+        if not request.toll.holds_back(reader.byte_count, len(reader.rows)):
+            return None
+        if session is not None and request.body.session_epoch == INITIAL_EPOCH:
+            self._broker.fetch_sessions.end(session.id)
+            session = None
+        return FetchResponse(session_id=NO_SESSION if session is None else session.id)
 
     def _response(self) -> FetchResponse:
         return self._whole(self._add(self._reader.rows.items(), []))

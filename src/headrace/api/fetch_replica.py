@@ -2,7 +2,8 @@
 
 KIP-74 (bytes over all partitions; the first batch is whole however large), KIP-227 (sessions),
 KIP-320 (leader epochs), KIP-595 (diverging epochs), KIP-903 (broker epochs, from 15: a follower
-that does not say its epoch is refused).
+that does not say its epoch is refused), KIP-73 (throttles: while a rate is exceeded, throttled
+partitions whose ISR the follower is not in have no records).
 
 A follower reads up to the end of the log, and the offset that it asks for says what it has. Its
 session watches its partitions all the time, so that a fetch costs what changed and what it names. A
@@ -122,6 +123,7 @@ class ReplicaFetch:
             request.version,
             bytes_max=min(body.max_bytes, broker.fetch_bytes_max),
             is_full=is_full,
+            throttle=broker.throttles.leader,
         )
         self._is_last_look = body.max_wait_ms <= 0
         self._is_busy = True
@@ -237,6 +239,8 @@ class ReplicaFetch:
     def _go_on(self, *, is_all: bool) -> int:
         """Decide what comes after one turn of reading; return what that cost."""
         reader, body = self._reader, self._request.body
+        if self._broker.authorizer is not None:
+            self._request.denied.has_changed()  # it raises if this is a replica no more
         if not is_all:
             self._broker.turns.soon(self._look)
             return 1
@@ -330,4 +334,6 @@ class ReplicaFetch:
         """Return the response, after which the fetch is over."""
         session_id = self._session.id
         self._stop()
+        if self._reader.throttled_bytes:
+            self._broker.throttles.leader.record(self._reader.throttled_bytes)
         return FetchResponse(session_id=session_id, responses=list(self._topics.values()))

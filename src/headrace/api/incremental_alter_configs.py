@@ -56,7 +56,9 @@ async def handle(broker: Broker, request: Request) -> IncrementalAlterConfigsRes
         changes = changes_of(broker, resource_type, asked.name, asked.alterations)
         return plan_change(broker, resource_type, asked.name, changes)
 
-    answers = await alter_resources(broker, asked, plan, is_validated_only=body.validate_only)
+    answers = await alter_resources(
+        broker, asked, plan, is_validated_only=body.validate_only, by=request
+    )
     return IncrementalAlterConfigsResponse(
         responses=[
             incremental_alter_configs_response.AlterConfigsResourceResponse(

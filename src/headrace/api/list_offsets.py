@@ -8,9 +8,10 @@ the end of the log. Only the leader responds, except to tools that debug (replic
 ask any replica. KIP-207: a new leader that does not know yet what is committed says so. A lookup by
 time reads from the disk and inflates: a thread does both.
 
-Left out: `timeout_ms` is for reads of a tier, of which there is none; LATEST_TIERED and what waits
-for it are always -1.
-The work is in `log.lookup`.
+Of topics in the tier lookups by time ask the tier first, several at once and for `timeout_ms` in
+all (remote.list.offsets.request.timeout.ms if that is not given); the largest timestamp is that of
+the local part, as in Kafka.
+The work is in `log.lookup`, and in `tier.reading` for what is in the tier.
 """
 
 import asyncio
@@ -19,16 +20,17 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from headrace.config import REMOTE_LIST_OFFSETS_REQUEST_TIMEOUT_MS
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.log.lookup import (
     NOT_FOUND,
     Found,
     SpecialTimestamp,
-    find_off_loop,
     list_offset,
 )
 from headrace.replication.partition import Partition
+from headrace.replication.remote_log import find_by_time
 from headrace.server.broker import Broker
 from headrace.server.request import Request
 from headrace.wire.messages.list_offsets_request import (
@@ -48,25 +50,27 @@ DEBUGGER: Final = -2
 """The replica id of tools that look at any replica."""
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-EARLIEST_PENDING_UPLOAD: Final = -6
 FIRST_WITH_LEADER_EPOCH: Final = 4
 FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
+FIRST_WITH_TIMEOUT: Final = 10
+LOOKUPS_AT_ONCE_MAX: Final = 10
+"""How many lookups by time of a request wait for the tier or the disk at a time."""
 ROWS_A_TURN: Final = 500
 """How many partitions are looked up in one turn of the loop."""
-FIRST_VERSION_OF_NAME: Final = {
+FIRST_VERSION_OF_NAME: Final[dict[int, int]] = {
     SpecialTimestamp.LATEST: 1,
     SpecialTimestamp.EARLIEST: 1,
     SpecialTimestamp.MAX_TIMESTAMP: 7,
     SpecialTimestamp.EARLIEST_LOCAL: 8,
     SpecialTimestamp.LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
 _AT_THE_EDGE: Final = (
     SpecialTimestamp.LATEST,
     SpecialTimestamp.EARLIEST,
     SpecialTimestamp.EARLIEST_LOCAL,
     SpecialTimestamp.LATEST_TIERED,
-    EARLIEST_PENDING_UPLOAD,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD,
 )
 """What a log knows without a look into its files."""
 logger = logging.getLogger(__name__)
@@ -92,22 +96,51 @@ def handle(
 
 
 async def _list_in_turns(broker: Broker, request: Request) -> ListOffsetsResponse:
-    """Answer partition by partition, so that neither many nor large ones hold up the loop."""
+    """Answer some partitions per turn, so that neither many nor large ones hold up the loop."""
     body: ListOffsetsRequest = request.body
     response = ListOffsetsResponse(topics=[])
+    by_time = await _list_all_by_time(broker, request)
     listed = 0
     for topic in body.topics:
         rows = []
         for asked in _once(topic):
-            if asked.timestamp in _AT_THE_EDGE:
-                rows.append(_list_one(broker, request, topic.name, asked))
-            else:
-                rows.append(await _list_by_time(broker, request, topic.name, asked))
+            row = by_time.get((topic.name, asked.partition_index))
+            rows.append(_list_one(broker, request, topic.name, asked) if row is None else row)
             listed += 1
             if listed % ROWS_A_TURN == 0:
                 await asyncio.sleep(0)
         _add_topic(response, topic, rows)
     return response
+
+
+async def _list_all_by_time(
+    broker: Broker, request: Request
+) -> dict[tuple[str, int], ListOffsetsPartitionResponse]:
+    """Answer for the partitions whose files have to be read, with one deadline for all."""
+    deadline = asyncio.get_running_loop().time() + _timeout_ms(broker, request) / 1000
+    wanted = [
+        (topic.name, asked)
+        for topic in request.body.topics
+        for asked in _once(topic)
+        if asked.timestamp not in _AT_THE_EDGE
+    ]
+    waiting = iter(wanted)
+    rows: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
+
+    async def work() -> None:
+        for name, asked in waiting:
+            row = await _list_by_time(broker, request, name, asked, deadline)
+            rows[name, asked.partition_index] = row
+
+    await asyncio.gather(*(work() for _ in range(min(len(wanted), LOOKUPS_AT_ONCE_MAX))))
+    return rows
+
+
+def _timeout_ms(broker: Broker, request: Request) -> int:
+    timeout_ms: int = request.body.timeout_ms
+    if request.version < FIRST_WITH_TIMEOUT or timeout_ms <= 0:
+        return broker.settings[REMOTE_LIST_OFFSETS_REQUEST_TIMEOUT_MS]
+    return timeout_ms
 
 
 def _once(topic: ListOffsetsTopic) -> list[ListOffsetsPartition]:
@@ -136,14 +169,14 @@ def _add_topic(
 
 
 async def _list_by_time(
-    broker: Broker, request: Request, topic: str, asked: ListOffsetsPartition
+    broker: Broker, request: Request, topic: str, asked: ListOffsetsPartition, deadline: float
 ) -> ListOffsetsPartitionResponse:
     """Answer for a partition whose files have to be read; a thread does that."""
     row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         _check_timestamp(asked.timestamp, request.version)
         partition = _find(broker, request, TopicName(topic), asked)
-        found = await find_off_loop(partition.log, asked.timestamp, broker.inflating.run)
+        found = await _find_by_time(broker, partition, asked.timestamp, deadline)
     except KafkaError as error:
         row.error_code = error.code
     except OSError as error:
@@ -153,6 +186,23 @@ async def _list_by_time(
         # From the start: the partition may have another leader by now.
         return _list_one(broker, request, topic, asked, found)
     return row
+
+
+async def _find_by_time(
+    broker: Broker, partition: Partition, timestamp: int, deadline: float
+) -> Found | None:
+    """Find a record by time; raise KafkaError if the tier takes too long."""
+    may_wait = partition.log.settings.is_tiered
+    try:
+        async with asyncio.timeout_at(deadline if may_wait else None):
+            return await find_by_time(
+                broker.replicas.remote, partition, timestamp, broker.inflating.run
+            )
+    except TimeoutError:
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"{partition.name}: the tier did not find the time before the request's timeout",
+        ) from None
 
 
 def _list_one(
@@ -201,8 +251,6 @@ def _look_up(
     partition: Partition, request: Request, timestamp: int, found_by_time: Found | None
 ) -> Found:
     """Return the offset of a timestamp; raise KafkaError if it is not known yet."""
-    if timestamp == EARLIEST_PENDING_UPLOAD:
-        return NOT_FOUND
     body: ListOffsetsRequest = request.body
     latest_offset = readable_up_to(partition, body.replica_id, body.isolation_level)
     found = list_offset(partition.log, timestamp, latest_offset, found_by_time)

@@ -162,7 +162,9 @@ async def _create_and_answer(
     broker: Broker, request: Request, names: Iterable[str]
 ) -> MetadataResponse:
     changes = await finish(_plan_creation(broker, names))
-    errors = await propose_each(broker, changes, CREATION_TIMEOUT_MS)
+    if request.is_metered:
+        changes = [change for change in changes if _may_create(request, change)]
+    errors = await propose_each(broker, changes, CREATION_TIMEOUT_MS, request)
     for change, refused in zip(changes, errors, strict=True):
         # Another client may have been first; the answer is from the image in any case. And that
         # the disk is full is in the log already, once.
@@ -173,6 +175,16 @@ async def _create_and_answer(
         ):
             logger.warning("topic %s was not created on demand: %s", change.name, refused)
     return await finish(_answer(broker, request, Slice()))
+
+
+def _may_create(request: Request, change: CreateTopic) -> bool:
+    """Charge a topic to the client's quota; beyond it, the topic stays unknown for now."""
+    try:
+        request.toll.change(len(change.partitions), is_strict=True)
+    except KafkaError as error:
+        logger.info("topic %s is not created on demand: %s", change.name, error)
+        return False
+    return True
 
 
 def _plan_creation(broker: Broker, names: Iterable[str]) -> Slices[list[CreateTopic]]:

@@ -13,17 +13,20 @@ request, one after the other. Later produces of the connection wait until it is 
 Transactional batches are appended once the coordinator has their partition in the transaction
 (KIP-890): up to version 11 it is asked, from 12 on the partition joins with the records.
 
+Headrace's own: `acks=-64` appends batches at offsets of another cluster (`produce_kept_offsets`).
+
 The work is in `log.log`, `records.validation`, `log.producers` (the idempotent dedup window) and
 `txn.verification`.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from headrace.api.produce_costly import Costly, validate_anywhere
+from headrace.api.produce_kept_offsets import keep_offsets
 from headrace.api.produce_pending import PendingProduce
 from headrace.api.produce_rows import ACKS_ALL, ACKS_NONE, accept, refuse
 from headrace.api.produce_transactional import (
@@ -61,7 +64,8 @@ from headrace.wire.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from headrace.wire.schema import Buffer
+from headrace.wire.mirror_records import ACKS_KEEP_OFFSETS
+from headrace.wire.schema import Buffer, Message
 
 TURN_COST_MAX: Final = 64
 """How much of a request is done before others have their turn: a partition costs 1, and as much for
@@ -75,9 +79,11 @@ FIRST_WITH_ZSTD: Final = 7
 logger = logging.getLogger(__name__)
 
 
-def handle(broker: Broker, request: Request) -> Answer:
+def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Message]:
     body: ProduceRequest = request.body
     acks, version = body.acks, request.version
+    if acks == ACKS_KEEP_OFFSETS:
+        return keep_offsets(broker, request)
     now_ms = broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     pending: PendingProduce | None = None
@@ -152,6 +158,8 @@ def _admit(
     records = _check(data.records, request.version)
     if partition.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
         raise _internal(partition)
+    if partition.log.settings.mirror_source is not None:
+        raise partition.is_mirror()
     return partition, records
 
 

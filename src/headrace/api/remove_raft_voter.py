@@ -12,6 +12,8 @@ from typing import Final
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.server.broker import Broker
+from headrace.server.change_texts import ChangeText
+from headrace.server.proposals import told
 from headrace.server.reach import check_cluster_id
 from headrace.server.request import Request
 from headrace.wire.messages.remove_raft_voter_request import RemoveRaftVoterRequest
@@ -29,9 +31,10 @@ async def handle(broker: Broker, request: Request) -> RemoveRaftVoterResponse:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "a voter is an id of 0 or more and a directory id"
             )
-        await broker.members.remove(
-            BrokerId(body.voter_id), body.voter_directory_id, REMOVE_TIMEOUT_MS
-        )
+        with told(broker, request, ChangeText("RemoveVoter", "node", str(body.voter_id))):
+            await broker.members.remove(
+                BrokerId(body.voter_id), body.voter_directory_id, REMOVE_TIMEOUT_MS
+            )
     except KafkaError as error:
         return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
     return RemoveRaftVoterResponse(error_message=None)

@@ -25,7 +25,13 @@ def handle(broker: Broker, request: Request) -> Answer:
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
     acknowledging = Acknowledging()
-    acknowledging.begin(broker, session, body.topics, is_renew_allowed=body.is_renew_ack)
+    acknowledging.begin(
+        broker,
+        session,
+        body.topics,
+        is_renew_allowed=body.is_renew_ack,
+        denied=request.denied if broker.authorizer is not None else None,
+    )
     if body.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(session)
     if acknowledging.is_done:

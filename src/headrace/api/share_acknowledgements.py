@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId
 from headrace.server.broker import Broker
+from headrace.server.request import Denied
 from headrace.share.partition.types import Acknowledgement, AckType
 from headrace.share.sessions import PartitionId, ShareSession
 
@@ -61,9 +62,17 @@ class Acknowledging:
         topics: Sequence[TopicRow],
         *,
         is_renew_allowed: bool,
+        denied: Denied | None = None,
     ) -> None:
-        """Do what a request says of records, each partition for itself."""
+        """Do what a request says of records, each partition for itself.
+
+        `denied` has the topics that the client has no rights for, if anybody needs rights.
+        """
         asked = acknowledged_partitions(topics)
+        if denied is not None:
+            for partition_id in [each for each in asked if denied.has("", each[0])]:
+                del asked[partition_id]
+                self.errors[partition_id] = denied.refusal()
         self._pending = len(asked)
         for partition_id, rows in asked.items():
             self.errors[partition_id] = None

@@ -5,7 +5,8 @@ acknowledgements of a request come first; then the partitions of its session, ea
 at another one, are read and their records acquired for the member. If that is less than min_bytes,
 the fetch waits at its partitions and is served, in the order in which fetches came, when records
 are appended or become available again. The response waits until its acknowledgements are durable.
-It has whole batches of the log: the acquired ranges say which of their records are meant.
+It has whole batches of the log: the acquired ranges say which of their records are meant. A client
+that has used up consumer_byte_rate gets none until the time for which it should wait is over.
 
 Different from Kafka: an unknown topic id has an error of its own; Kafka fails the whole request.
 
@@ -22,14 +23,16 @@ from headrace.api.share_acknowledgements import (
     explain_missing,
 )
 from headrace.api.share_responses import ShareFetchAnswer
-from headrace.config import COLD_READ_ATTEMPTS_MAX
+from headrace.config import COLD_READ_ATTEMPTS_MAX, REMOTE_FETCH_MAX_WAIT_MS
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicId
+from headrace.log.fetch import ColdRead
 from headrace.loop.turns import TURN_COST_MAX
 from headrace.replication.fetch_reading import read_together
+from headrace.replication.remote_log import RemoteRead, read_remote
 from headrace.server.broker import Broker
 from headrace.server.request import LATER, Answer, Request
-from headrace.share.led_partition import LOOK_COST, LedSharePartition
+from headrace.share.led_partition import LOOK_COST, LedSharePartition, TieredRecords
 from headrace.share.partition.types import Wanted
 from headrace.share.reading import ShareRead, covering, read_share
 from headrace.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionId, ShareSession
@@ -45,6 +48,8 @@ BATCHES_MAX: Final = 1000
 """After so many batches of the log no other partition is read for the same fetch."""
 COLD_PARTITIONS_MAX: Final = 16
 """How many partitions threads read together for one fetch."""
+TIERED_BYTES_MAX: Final = 1024 * 1024
+"""How much of the tier is read at once for a share partition; the first batch is whole."""
 LOAD_COST: Final = 16
 """The cost of requesting the state of a share partition, in units of `Turns`."""
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -165,7 +170,11 @@ class ShareFetch:
         body = self._body
         if body.topics:
             self._acknowledging.begin(
-                self._broker, self._session, body.topics, is_renew_allowed=body.is_renew_ack
+                self._broker,
+                self._session,
+                body.topics,
+                is_renew_allowed=body.is_renew_ack,
+                denied=self._request.denied if self._broker.authorizer is not None else None,
             )
         if body.share_session_epoch == FINAL_EPOCH:
             self._broker.share_partitions.end_session(self._session)
@@ -185,7 +194,10 @@ class ShareFetch:
             return self._finish()
         self._source = iter(tuple(source))  # the session may change before it is read
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(body.max_wait_ms, 0) / 1000, self._on_time_out)
+        wait_ms = max(body.max_wait_ms, 0)
+        if self._request.is_metered and (share_wait_ms := self._request.toll.share_wait_ms()):
+            wait_ms = min(wait_ms, share_wait_ms)  # there may be records for it then
+        self._timer = loop.call_later(wait_ms / 1000, self._on_time_out)
         self._request.peer.on_close[self._stop] = None
         self._request.on_drain = self._on_time_out
         self._watched_count = 0
@@ -204,7 +216,12 @@ class ShareFetch:
         """
         shares, group_id, cost = self._broker.share_partitions, self._session.group_id, 0
         now_ms = self._broker.clock.now_ms() if is_large else 0
+        denied = self._request.denied if self._broker.authorizer is not None else None
         for partition_id in source:
+            if denied is not None and denied.has("", partition_id[0]):
+                self._fail(partition_id, denied.refusal())
+                cost += 1
+                continue
             led = shares.lead(group_id, partition_id)
             if led is not None:
                 self._led.append(led)
@@ -264,10 +281,15 @@ class ShareFetch:
         records_left, bytes_missing = body.max_records, body.min_bytes
         if records_left <= 0 or self._session.is_ended:
             return reads, self._is_last_look
+        if self._request.is_metered and self._request.toll.share_wait_ms():
+            return reads, self._is_last_look  # its client has used up consumer_byte_rate
         readable = self._find_readable(now_ms)
         if not readable:
             return reads, self._is_last_look
-        bytes_max = min(body.max_bytes, self._broker.fetch_bytes_max) // len(readable)
+        bytes_max = min(body.max_bytes, self._broker.fetch_bytes_max)
+        if self._request.is_metered:
+            bytes_max = self._request.toll.fetch_bytes_max(bytes_max)
+        bytes_max //= len(readable)
         cold_reads = self._cold_reads
         may_block = cold_reads > 0 and cold_reads >= self._broker.settings[COLD_READ_ATTEMPTS_MAX]
         batches_left = BATCHES_MAX
@@ -380,6 +402,8 @@ class ShareFetch:
             return 1  # the client is gone
         self._is_busy, self._is_woken = True, False
         try:
+            if self._broker.authorizer is not None and self._request.denied.has_changed():
+                self._deny_again()
             if self._look():
                 self._stop()
                 answer = self._finish()
@@ -391,6 +415,20 @@ class ShareFetch:
             self._stop()
             self._request.peer.on_failed(self._request, error)
         return LOOK_COST
+
+    def _deny_again(self) -> None:
+        """Refuse the partitions that may no longer be read: ACLs changed while this waited."""
+        denied = self._request.denied
+        refused = {led for led in self._led if denied.has("", led.id[0])}
+        for led in refused:
+            led.stop_waiting(self)
+            self._ready.pop(led, None)
+            self._fail(led.id, denied.refusal())
+        watched = [led for led in self._led[: self._watched_count] if led not in refused]
+        self._led = watched + [
+            led for led in self._led[self._watched_count :] if led not in refused
+        ]
+        self._watched_count = len(watched)
 
     def _wait(self) -> None:
         """Wait for threads, or for something new."""
@@ -423,18 +461,27 @@ class ShareFetch:
         task.add_done_callback(self._broker.cold_fetches.discard)
 
     async def _warm(self) -> None:
-        """Read records into the page cache in threads."""
-        now_ms = self._broker.clock.now_ms()
-        reads = [
-            led.partition.log.cold_read(
-                led.machine.next_fetch_offset(now_ms), bytes_max, up_to=led.up_to
-            )
-            for led, bytes_max in self._cold
-            if led.is_active
-        ]
+        """Read records into the page cache in threads, and what the tier has into memory."""
+        broker, now_ms = self._broker, self._broker.clock.now_ms()
+        reads: list[ColdRead] = []
+        remote: list[tuple[LedSharePartition, RemoteRead]] = []
+        for led, bytes_max in self._cold:
+            if not led.is_active:
+                continue
+            log, offset = led.partition.log, led.machine.next_fetch_offset(now_ms)
+            if log.start_offset <= offset < log.local_start_offset:
+                remote.append((led, _read_of_tier(led, offset, bytes_max)))
+            else:
+                reads.append(log.cold_read(offset, bytes_max, up_to=led.up_to))
         self._cold.clear()
         # One that fails does so again on the loop, where somebody can be told.
-        await read_together(self._broker.cold_reads, reads)
+        work = [read_together(broker.cold_reads, reads)]
+        if remote:
+            wait_ms = broker.settings[REMOTE_FETCH_MAX_WAIT_MS]
+            work.append(read_remote(broker.replicas.remote, [each for _, each in remote], wait_ms))
+        await asyncio.gather(*work)
+        for led, each in remote:
+            _keep(led, each)
 
     async def _read_cold(self) -> None:
         """Read wanted records into the page cache, and continue from there."""
@@ -488,3 +535,25 @@ def _forgotten(body: ShareFetchRequest) -> Iterable[PartitionId]:
         topic_id = TopicId(topic.topic_id)
         for index in topic.partitions:
             yield topic_id, index
+
+
+def _read_of_tier(led: LedSharePartition, offset: int, bytes_max: int) -> RemoteRead:
+    return RemoteRead(
+        led.partition,
+        offset,
+        min(bytes_max, TIERED_BYTES_MAX),
+        up_to=led.up_to,
+        is_first_whole=True,
+        with_aborted=led.configs.known.is_committed,
+    )
+
+
+def _keep(led: LedSharePartition, read: RemoteRead) -> None:
+    """Keep what the tier gave, or its error; nothing if it needs more time."""
+    try:
+        found = read.result()
+    except KafkaError as error:
+        led.tiered = error
+    else:
+        if found is not None and found.records:
+            led.tiered = TieredRecords(read.offset, found.records, found.aborted)

@@ -51,7 +51,7 @@ def handle(broker: Broker, request: Request) -> Answer:
             request.answer(response)
             return
         request.answer(answer.response)
-        _begin_creation(broker, body.group_id, answer.to_create)
+        _begin_creation(broker, request, answer.to_create)
 
     try:
         check_streams_groups(broker)
@@ -87,15 +87,16 @@ def _topic_names(topology: Topology) -> Iterator[str]:
             yield topic.name
 
 
-def _begin_creation(broker: Broker, group_id: str, topics: Iterable[InternalTopic]) -> None:
+def _begin_creation(broker: Broker, request: Request, topics: Iterable[InternalTopic]) -> None:
     """Create topics that are not being created yet; heartbeats continue in the meantime."""
     under_way = broker.topic_creations
     if wanted := [topic for topic in topics if topic.name not in under_way]:
-        task = asyncio.get_running_loop().create_task(_create(broker, group_id, wanted))
+        task = asyncio.get_running_loop().create_task(_create(broker, request, wanted))
         under_way.update(dict.fromkeys((topic.name for topic in wanted), task))
 
 
-async def _create(broker: Broker, group_id: str, topics: list[InternalTopic]) -> None:
+async def _create(broker: Broker, request: Request, topics: list[InternalTopic]) -> None:
+    group_id = request.body.group_id
     failures: dict[str, str] = {}
     changes: list[CreateTopic] = []
     try:
@@ -105,7 +106,7 @@ async def _create(broker: Broker, group_id: str, topics: list[InternalTopic]) ->
                 changes.append(plan_topic(broker, _new_topic(topic), collisions))
             except KafkaError as error:
                 _note(failures, topic.name, error)
-        answers = await propose_each(broker, changes, CREATION_TIMEOUT_MS)
+        answers = await propose_each(broker, changes, CREATION_TIMEOUT_MS, request)
         for change, refused in zip(changes, answers, strict=True):
             if refused is not None:
                 _note(failures, change.name, refused)

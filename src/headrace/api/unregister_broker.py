@@ -12,6 +12,8 @@ from typing import Final
 from headrace.errors import KafkaError
 from headrace.ids import BrokerId
 from headrace.server.broker import Broker
+from headrace.server.change_texts import ChangeText
+from headrace.server.proposals import told
 from headrace.server.request import Request
 from headrace.wire.messages.unregister_broker_request import UnregisterBrokerRequest
 from headrace.wire.messages.unregister_broker_response import UnregisterBrokerResponse
@@ -23,7 +25,8 @@ UNREGISTER_TIMEOUT_MS: Final = 20_000
 async def handle(broker: Broker, request: Request) -> UnregisterBrokerResponse:
     body: UnregisterBrokerRequest = request.body
     try:
-        await broker.members.unregister(BrokerId(body.broker_id), UNREGISTER_TIMEOUT_MS)
+        with told(broker, request, ChangeText("UnregisterBroker", "node", str(body.broker_id))):
+            await broker.members.unregister(BrokerId(body.broker_id), UNREGISTER_TIMEOUT_MS)
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse(error_message=None)

@@ -23,6 +23,8 @@ from headrace.metadata.entries import Batch, CatalogDdl, ClusterVersionBump, Ent
 from headrace.metadata.features import METADATA_VERSION, NEVER_LOWERED, SUPPORTED
 from headrace.metadata.image import Image
 from headrace.server.broker import Broker
+from headrace.server.change_texts import ChangeText
+from headrace.server.proposals import told
 from headrace.server.request import Request
 from headrace.wire.messages.update_features_request import (
     FeatureUpdateKey,
@@ -42,6 +44,8 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
+NAMED_MAX: Final = 20
+"""How many brokers an error names."""
 NO_ERROR_TEXT: Final = ErrorCode.NONE.name
 """The message of a feature that was changed, as Kafka has it."""
 
@@ -58,7 +62,12 @@ async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
                 for update in updates
             ]
             entries += _version_bumps(broker.image, updates)
-            await broker.quorum.propose(Batch(tuple(entries)))
+            texts = [
+                ChangeText("SetFeature", "feature", each.feature, f"level {each.max_version_level}")
+                for each in updates
+            ]
+            with told(broker, request, *texts):
+                await broker.quorum.propose(Batch(tuple(entries)))
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     results = [
@@ -86,11 +95,8 @@ def check_update(image: Image, update: FeatureUpdateKey) -> None:
         raise _refuse(name, level, f"there is no such feature; there are {', '.join(SUPPORTED)}")
     if not levels.minimum <= level <= levels.maximum:
         raise _refuse(name, level, f"it can be {levels.minimum} to {levels.maximum}")
-    for node in image.brokers():
-        lowest, highest = node.features.get(name, (0, 0))
-        if level and not lowest <= level <= highest:
-            reason = f"broker {node.broker_id} can be at {lowest} to {highest}: upgrade it first"
-            raise _refuse(name, level, reason)
+    if level and (behind := _brokers_behind(image, name, level)):
+        raise _refuse(name, level, behind)
     if update.upgrade_type not in _UPGRADE_TYPES:
         raise _refuse(name, level, f"there is no upgrade type {update.upgrade_type}")
     current = image.feature_level(name)
@@ -100,6 +106,20 @@ def check_update(image: Image, update: FeatureUpdateKey) -> None:
         raise _refuse(name, level, f"it is {current} and cannot go down")
     if update.upgrade_type == UpgradeType.UPGRADE:
         raise _refuse(name, level, f"it is {current}; going down needs an upgrade type for that")
+
+
+def _brokers_behind(image: Image, name: str, level: int) -> str:
+    """Return which brokers cannot be at a level, fenced ones too; nothing if all can."""
+    behind = []
+    for node in image.brokers():
+        lowest, highest = node.features.get(name, (0, 0))
+        if not lowest <= level <= highest:
+            is_down = ", is down" if node.is_fenced else ""
+            behind.append(f"broker {node.broker_id} can be at {lowest} to {highest}{is_down}")
+    if not behind:
+        return ""
+    more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
+    return f"{'; '.join(behind[:NAMED_MAX])}{more}: upgrade first"
 
 
 def _refuse(name: str, level: int, reason: str) -> KafkaError:

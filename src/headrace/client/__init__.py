@@ -20,6 +20,11 @@
             await producer.send("orders", b"all of these")
             await producer.send("bills", b"or none")
 
+    security = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": "ann", "sasl.password": password, "ssl.ca.location": "ca.pem"}
+    async with Consumer("kafka.example:9093", group="billing", security=security) as consumer:
+        ...
+
 A request that the cluster refuses raises `KafkaError` with its code; a cluster that cannot be
 reached raises `NotReachable` with host and port. Unreadable records raise `UnreadableBatch`, which
 says how to continue after them. All clients use a `Cluster`: several of them can share one, which
@@ -34,6 +39,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from headrace.client.acls import AccessRule, AclOperation, AclResource
     from headrace.client.addresses import Address
     from headrace.client.admin import Admin
     from headrace.client.batches import Delivery, Placed
@@ -48,11 +54,15 @@ if TYPE_CHECKING:
     )
     from headrace.client.connection import Connection
     from headrace.client.consumer import Consumer
+    from headrace.client.delegation_tokens import DelegationToken
     from headrace.client.errors import (
+        AuthenticationFailed,
         ClientError,
         InvalidAddress,
+        InvalidSecurity,
         NotReachable,
         ProducerFenced,
+        TlsFailed,
         TransactionAborted,
         UnsupportedApi,
     )
@@ -73,7 +83,9 @@ if TYPE_CHECKING:
     from headrace.client.offsets import FoundOffset, Start
     from headrace.client.outcomes import Outcomes, values_of
     from headrace.client.producer import Producer
+    from headrace.client.quotas import QuotaEntity
     from headrace.client.reassignments import Reassignment
+    from headrace.client.security.settings import ClientSecurity
     from headrace.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
     from headrace.client.share.acknowledgements import Acknowledged, AcknowledgeType
     from headrace.client.share.acquired import ShareRecord
@@ -91,15 +103,20 @@ if TYPE_CHECKING:
     from headrace.wire.share_types import AcquireMode
 
 __all__ = [
+    "AccessRule",
     "AcknowledgeType",
     "Acknowledged",
     "AcknowledgementMode",
+    "AclOperation",
+    "AclResource",
     "AcquireMode",
     "ActiveProducer",
     "Address",
     "Admin",
+    "AuthenticationFailed",
     "BlockingShareConsumer",
     "ClientError",
+    "ClientSecurity",
     "ClientSettings",
     "Cluster",
     "ClusterDescription",
@@ -113,6 +130,7 @@ __all__ = [
     "Consumer",
     "ConsumerSettings",
     "CreatedTopic",
+    "DelegationToken",
     "Delivery",
     "ErrorCode",
     "Feature",
@@ -121,6 +139,7 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "InvalidAddress",
+    "InvalidSecurity",
     "InvalidTransactionStep",
     "KafkaError",
     "ListedGroup",
@@ -137,6 +156,7 @@ __all__ = [
     "ProducerSettings",
     "QuorumDescription",
     "QuorumMember",
+    "QuotaEntity",
     "Reassignment",
     "ReplicaOnDisk",
     "Resource",
@@ -150,6 +170,7 @@ __all__ = [
     "ShareWorker",
     "Start",
     "Synonym",
+    "TlsFailed",
     "Topic",
     "TopicPartition",
     "Transaction",
@@ -162,15 +183,20 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "AccessRule": "acls",
     "AcknowledgeType": "share.acknowledgements",
     "Acknowledged": "share.acknowledgements",
     "AcknowledgementMode": "share.consumer",
+    "AclOperation": "acls",
+    "AclResource": "acls",
     "AcquireMode": "share.terms",
     "ActiveProducer": "nodes",
     "Address": "addresses",
     "Admin": "admin",
+    "AuthenticationFailed": "errors",
     "BlockingShareConsumer": "share.blocking",
     "ClientError": "errors",
+    "ClientSecurity": "security.settings",
     "ClientSettings": "settings",
     "Cluster": "cluster",
     "ClusterDescription": "nodes",
@@ -184,6 +210,7 @@ _HOMES: Final = {
     "Consumer": "consumer",
     "ConsumerSettings": "settings",
     "CreatedTopic": "topics",
+    "DelegationToken": "delegation_tokens",
     "Delivery": "batches",
     "ErrorCode": "errors",
     "Feature": "features",
@@ -192,6 +219,7 @@ _HOMES: Final = {
     "GroupMember": "group_members",
     "GroupMetadata": "groups",
     "InvalidAddress": "errors",
+    "InvalidSecurity": "errors",
     "InvalidTransactionStep": "transactional.states",
     "KafkaError": "errors",
     "ListedGroup": "groups",
@@ -208,6 +236,7 @@ _HOMES: Final = {
     "ProducerSettings": "settings",
     "QuorumDescription": "nodes",
     "QuorumMember": "nodes",
+    "QuotaEntity": "quotas",
     "Reassignment": "reassignments",
     "ReplicaOnDisk": "nodes",
     "Resource": "configs",
@@ -221,6 +250,7 @@ _HOMES: Final = {
     "ShareWorker": "share.worker",
     "Start": "offsets",
     "Synonym": "configs",
+    "TlsFailed": "errors",
     "Topic": "metadata",
     "TopicPartition": "topics",
     "Transaction": "transactional.transaction",

@@ -1,4 +1,4 @@
-"""The admin client: topics, configs, groups, offsets, transactions, nodes.
+"""The admin client: topics, configs, groups, offsets, transactions, nodes, users, ACLs.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("orders", partitions=3)
@@ -18,23 +18,30 @@ from typing import Self
 
 from headrace.client.administration.cluster_methods import ClusterMethods
 from headrace.client.administration.group_methods import GroupMethods
+from headrace.client.administration.rights_methods import RightsMethods
 from headrace.client.administration.topic_methods import TopicMethods
 from headrace.client.administration.transaction_methods import TransactionMethods
 from headrace.client.cluster import Cluster
+from headrace.client.security.settings import SecurityLike
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings
 
 
-class Admin(TopicMethods, GroupMethods, TransactionMethods, ClusterMethods):
+class Admin(TopicMethods, GroupMethods, TransactionMethods, ClusterMethods, RightsMethods):
     """The admin client of one cluster: `async with Admin("127.0.0.1:9092") as admin`."""
 
     def __init__(
         self,
         bootstrap: str | Sequence[str] | Cluster = DEFAULT_BOOTSTRAP,
         settings: ClientSettings | None = None,
+        *,
+        security: SecurityLike | None = None,
     ) -> None:
-        """Take addresses, or a `Cluster` that the caller closes."""
+        """Take addresses, or a `Cluster` that the caller closes.
+
+        `security` is a `ClientSecurity` or settings by Kafka's names.
+        """
         self._is_owner = not isinstance(bootstrap, Cluster)
-        self.cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, settings)
+        self.cluster = Cluster.of(bootstrap, settings, security)
 
     async def __aenter__(self) -> Self:
         await self.cluster.connect()

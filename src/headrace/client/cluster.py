@@ -18,7 +18,8 @@ from headrace.client.connection import Connection, open_connection
 from headrace.client.errors import NotReachable, refusal
 from headrace.client.metadata import Partition, Topic, View
 from headrace.client.retrying import Retries
-from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings
+from headrace.client.security.settings import SecurityLike
+from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings, secured
 from headrace.errors import ErrorCode, KafkaError
 from headrace.surroundings import new_random
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -63,8 +64,11 @@ class Cluster:
         self,
         bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
         settings: ClientSettings | None = None,
+        *,
+        security: SecurityLike | None = None,
     ) -> None:
-        self.settings = settings or ClientSettings()
+        """Take addresses; `security` is a `ClientSecurity` or settings by Kafka's names."""
+        self.settings = secured(settings, security)
         self.view = View()
         self._bootstrap = parse_bootstrap(bootstrap)
         self._connections: dict[Address, Connection] = {}
@@ -77,6 +81,20 @@ class Cluster:
         self._doubted: Address | None = None
         """A node that is not to be asked next."""
         self._is_closed = False
+
+    @classmethod
+    def of(
+        cls,
+        bootstrap: "str | Sequence[str] | Cluster",
+        settings: ClientSettings | None,
+        security: SecurityLike | None,
+    ) -> "Cluster":
+        """Return a cluster that was passed in, or a new one."""
+        if not isinstance(bootstrap, Cluster):
+            return cls(bootstrap, settings, security=security)
+        if security is not None:
+            raise ValueError("the security of a connected Cluster is its own: pass it there")
+        return bootstrap
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -103,11 +121,15 @@ class Cluster:
 
     async def close(self) -> None:
         """Hang up on every node."""
+        self.abandon()
+        await asyncio.sleep(0)  # the loop closes the sockets
+
+    def abandon(self) -> None:
+        """Hang up on every node, without waiting for the loop to close the sockets."""
         self._is_closed = True
         self._hang_up()
         for lookup in self._lookups.values():
             lookup.cancel()
-        await asyncio.sleep(0)  # the loop closes the sockets
 
     def _hang_up(self) -> None:
         for connection in self._connections.values():

@@ -52,6 +52,7 @@ from headrace.client.groups import CommittedOffset, GroupMetadata
 from headrace.client.handout import Handout
 from headrace.client.offsets import Start, list_offsets
 from headrace.client.outcomes import values_of
+from headrace.client.security.settings import SecurityLike
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings, ConsumerSettings
 from headrace.client.topics import TopicPartition
 
@@ -69,6 +70,7 @@ class Consumer:
         bootstrap: str | Sequence[str] | Cluster = DEFAULT_BOOTSTRAP,
         settings: ClientSettings | None = None,
         *,
+        security: SecurityLike | None = None,
         group: str | None = None,
         read_committed: bool = False,
         reset: Start | None = None,
@@ -86,6 +88,8 @@ class Consumer:
     ) -> None:
         """Take addresses, or a `Cluster` that the caller closes.
 
+        `security` is a `ClientSecurity` or settings by Kafka's names.
+
         `reset` is where to continue if an offset does not exist (any more), or if the group has
         committed none; without it that is an error.
 
@@ -96,7 +100,7 @@ class Consumer:
         within `max_poll_interval_ms` leaves the group until it does.
         """
         self._is_owner = not isinstance(bootstrap, Cluster)
-        self.cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, settings)
+        self.cluster = Cluster.of(bootstrap, settings, security)
         self._is_committed = read_committed
         self._fetcher = Fetcher(
             self.cluster, limits or ConsumerSettings(), is_committed=read_committed, reset=reset

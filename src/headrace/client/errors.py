@@ -18,6 +18,13 @@ class NotReachable(ClientError):
     """
 
 
+class InvalidSecurity(ClientError, ValueError):
+    """A security setting that is unknown, missing, or has a value that it cannot have.
+
+    The message names the setting and never a secret.
+    """
+
+
 class UnsupportedApi(ClientError):
     """The broker and this client share no version of a request."""
 
@@ -37,6 +44,20 @@ class ProducerFenced(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.PRODUCER_FENCED, message)
+
+
+class AuthenticationFailed(KafkaError):
+    """The broker refused our credentials, or could not prove who it is. Not retried."""
+
+
+class TlsFailed(AuthenticationFailed):
+    """One side did not trust the other's certificate, or TLS found nothing in common."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)  # Kafka has no code for it
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def refusal(code: int, message: str | None, about: str) -> KafkaError:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from headrace import __version__
-from headrace.client.cluster import CONTROLLER, Cluster
+from headrace.client.cluster import ANY_NODE, CONTROLLER, Cluster
 from headrace.client.errors import raise_for
 from headrace.client.settings import CLIENT_SOFTWARE
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
@@ -30,13 +30,14 @@ class Feature(msgspec.Struct, frozen=True):
     supported_max: int
 
 
-async def describe_features(cluster: Cluster) -> dict[str, Feature]:
-    """Return the features by name, sorted."""
+async def describe_features(cluster: Cluster, node_id: int = ANY_NODE) -> dict[str, Feature]:
+    """Return the features by name, sorted, as one node supports them."""
     answer = await cluster.ask(
         ApiVersionsRequest(
             client_software_name=CLIENT_SOFTWARE, client_software_version=__version__
         ),
         ApiVersionsResponse,
+        node_id=node_id,
         code_of=lambda answer: answer.error_code,
     )
     raise_for(answer.error_code, None, "the features of the cluster")

@@ -22,6 +22,12 @@ from headrace.wire.messages.list_offsets_request import (
     ListOffsetsTopic,
 )
 from headrace.wire.messages.list_offsets_response import ListOffsetsResponse
+from headrace.wire.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from headrace.wire.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -84,6 +90,46 @@ async def list_offsets(
         }
 
     return await ask_leaders(cluster, times, ask)
+
+
+async def epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int]
+) -> Outcomes[TopicPartition, int]:
+    """Return where these leader epochs end in the log, or the ones before them that it has.
+
+    -1 if the log has none. An end below an offset that was read under that epoch means that the
+    log was cut off there since (KIP-320).
+    """
+
+    async def ask(node_id: int, group: list[TopicPartition]) -> Outcomes[TopicPartition, int]:
+        body = OffsetForLeaderEpochRequest(
+            replica_id=CONSUMER_REPLICA_ID,
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=topic,
+                    partitions=[
+                        OffsetForLeaderPartition(
+                            partition=index, leader_epoch=epochs[TopicPartition(topic, index)]
+                        )
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic(group).items()
+            ],
+        )
+        connection = await cluster.connection(node_id)
+        answer = await connection.request(body, OffsetForLeaderEpochResponse)
+        return {
+            TopicPartition(topic.topic, row.partition): refusal(
+                row.error_code, None, f"partition {topic.topic}-{row.partition}"
+            )
+            if row.error_code
+            else row.end_offset
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    return await ask_leaders(cluster, epochs, ask)
 
 
 async def delete_records(

@@ -8,17 +8,14 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
-from struct import unpack_from
 from typing import Final
 
+from headrace.records.murmur2 import murmur2
 from headrace.surroundings import new_random
 
 STICKY_BYTES: Final = 16 * 1024
 _CACHED_KEYS_MAX: Final = 16 * 1024
 
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_MASK: Final = 0xFFFFFFFF
 _POSITIVE: Final = 0x7FFFFFFF
 
 
@@ -26,22 +23,6 @@ _POSITIVE: Final = 0x7FFFFFFF
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """Return the partition of a key: murmur2, its sign bit cleared, modulo the count."""
     return (murmur2(key) & _POSITIVE) % partition_count
-
-
-def murmur2(data: bytes) -> int:
-    """Return the 32-bit MurmurHash2 of some bytes with Kafka's seed, unsigned."""
-    length = len(data)
-    h = _SEED ^ length
-    for k in unpack_from(f"<{length >> 2}I", data):
-        k = k * _M & _MASK  # noqa: PLW2901
-        k ^= k >> 24  # noqa: PLW2901
-        h = (h * _M & _MASK) ^ (k * _M & _MASK)
-    if rest := length & 3:
-        h ^= int.from_bytes(data[length - rest :], "little")
-        h = h * _M & _MASK
-    h ^= h >> 13
-    h = h * _M & _MASK
-    return h ^ (h >> 15)
 
 
 class StickyPartitions:

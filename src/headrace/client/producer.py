@@ -26,6 +26,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.metadata import Topic
 from headrace.client.partitioner import StickyPartitions, partition_for_key
+from headrace.client.security.settings import SecurityLike
 from headrace.client.sender import Sender
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings, ProducerSettings
 from headrace.client.transactional.producer import (
@@ -56,11 +57,12 @@ ACKS: Final[dict[int | str, int]] = {"all": -1, -1: -1, 0: 0, 1: 1}
 class Producer:
     """Sends records to the topics of one cluster."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a choice that Kafka's clients have
         self,
         bootstrap: str | Sequence[str] | Cluster = DEFAULT_BOOTSTRAP,
         settings: ClientSettings | None = None,
         *,
+        security: SecurityLike | None = None,
         acks: Literal["all", -1, 0, 1] = "all",
         idempotent: bool | None = None,
         compression: str | Compression = Compression.NONE,
@@ -69,6 +71,8 @@ class Producer:
         transaction_timeout_ms: int | None = None,
     ) -> None:
         """Take addresses, or a `Cluster` that the caller closes.
+
+        `security` is a `ClientSecurity` or settings by Kafka's names.
 
         `idempotent` is on with acks=all unless turned off; without acks=all it cannot be.
 
@@ -84,7 +88,7 @@ class Producer:
         _check_transactional(transactional_id, transaction_timeout_ms, acks, idempotent)
         limits = limits or ProducerSettings()
         self._is_owner = not isinstance(bootstrap, Cluster)
-        self.cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, settings)
+        self.cluster = Cluster.of(bootstrap, settings, security)
         self._accumulator = Accumulator(
             batch_bytes=limits.batch_bytes,
             memory_bytes=limits.memory_bytes,

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from headrace.client.security.settings import PLAINTEXT, ClientSecurity, SecurityLike
+
 CLIENT_SOFTWARE: Final = "headrace"
 DEFAULT_PORT: Final = 9092
 DEFAULT_BOOTSTRAP: Final = f"127.0.0.1:{DEFAULT_PORT}"
@@ -36,6 +38,18 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """After how long leaders are looked up again, even without an error."""
     topic_wait_ms: int = 5_000
     """How long to wait for a missing topic that may be auto-created."""
+    security: ClientSecurity = PLAINTEXT
+    """How connections are protected."""
+
+
+def secured(settings: ClientSettings | None, security: SecurityLike | None) -> ClientSettings:
+    """Return settings with this security, if one is given; Kafka's names are parsed."""
+    settings = settings or ClientSettings()
+    if security is None:
+        return settings
+    if not isinstance(security, ClientSecurity):
+        security = ClientSecurity.of(security)
+    return msgspec.structs.replace(settings, security=security)
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,10 +20,13 @@ from headrace.config.limits import *  # noqa: F403
 from headrace.config.live import AnySettings as AnySettings
 from headrace.config.live import LiveSettings as LiveSettings
 from headrace.config.loading import load_settings as load_settings
+from headrace.config.pages import *  # noqa: F403
+from headrace.config.quotas import *  # noqa: F403
 from headrace.config.raft import *  # noqa: F403
 from headrace.config.registry import SETTINGS as SETTINGS
 from headrace.config.registry import setting as setting
 from headrace.config.replication import *  # noqa: F403
+from headrace.config.security import *  # noqa: F403
 from headrace.config.setting import DAY_MS as DAY_MS
 from headrace.config.setting import INT32_MAX as INT32_MAX
 from headrace.config.setting import INT64_MAX as INT64_MAX
@@ -37,5 +40,6 @@ from headrace.config.settings import Source as Source
 from headrace.config.share import *  # noqa: F403
 from headrace.config.storage import *  # noqa: F403
 from headrace.config.swim import *  # noqa: F403
+from headrace.config.tier import *  # noqa: F403
 from headrace.config.topic import *  # noqa: F403
 from headrace.config.transactions import *  # noqa: F403

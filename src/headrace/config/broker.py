@@ -135,23 +135,19 @@ AUTO_CREATE_TOPICS_ENABLE: Final = boolean(
     "auto.create.topics.enable", True, "Whether a topic is created when a client requests it."
 )
 DELETE_TOPIC_ENABLE: Final = boolean("delete.topic.enable", True, "Whether topics may be deleted.")
-LEADER_REPLICATION_THROTTLED_RATE: Final = without_effect(
-    int64(
-        "leader.replication.throttled.rate",
-        INT64_MAX,
-        "How many bytes per second a leader sends for throttled replicas.",
-        at_least=0,
-        scope=Scope.CLUSTER_WIDE,
-    )
+LEADER_REPLICATION_THROTTLED_RATE: Final = int64(
+    "leader.replication.throttled.rate",
+    INT64_MAX,
+    "How many bytes per second a leader sends for throttled replicas.",
+    at_least=0,
+    scope=Scope.CLUSTER_WIDE,
 )
-FOLLOWER_REPLICATION_THROTTLED_RATE: Final = without_effect(
-    int64(
-        "follower.replication.throttled.rate",
-        INT64_MAX,
-        "How many bytes per second a follower fetches for throttled replicas.",
-        at_least=0,
-        scope=Scope.CLUSTER_WIDE,
-    )
+FOLLOWER_REPLICATION_THROTTLED_RATE: Final = int64(
+    "follower.replication.throttled.rate",
+    INT64_MAX,
+    "How many bytes per second a follower fetches for throttled replicas.",
+    at_least=0,
+    scope=Scope.CLUSTER_WIDE,
 )
 REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND: Final = without_effect(
     int64(

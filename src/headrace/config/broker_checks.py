@@ -2,10 +2,13 @@
 
 from typing import Final
 
-from headrace.config import broker, cluster, groups, replication, share, storage
+from headrace.config import broker, cluster, groups, quotas, replication, share, storage
 from headrace.config.group_configs import BROKER_RANGES
+from headrace.config.registry import LISTENER_PREFIX
+from headrace.config.security_checks import check_security
 from headrace.config.setting import InvalidSetting, Setting
 from headrace.config.settings import Settings
+from headrace.config.tier_checks import check_tier
 
 DEDUPE_BUFFER_FLOOR_BYTES: Final = 1024 * 1024
 _HEARTBEATS: Final = (
@@ -32,6 +35,8 @@ def check_broker(settings: Settings) -> None:
     _check_groups(settings)
     _check_cluster(settings)
     _check_followers(settings)
+    check_tier(settings)
+    check_security(settings)
     buffer_bytes = settings[storage.LOG_CLEANER_DEDUPE_BUFFER_SIZE]
     if buffer_bytes <= DEDUPE_BUFFER_FLOOR_BYTES:
         raise InvalidSetting(
@@ -113,6 +118,11 @@ def _check_connections(settings: Settings) -> None:
             "max.connections.per.ip=0: no client could connect; list the allowed addresses in "
             "max.connections.per.ip.overrides"
         )
+    listeners = {text.partition("://")[0].strip().lower() for text in settings[broker.LISTENERS]}
+    for name in settings.given:
+        of, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+        if rest in quotas.PACE_OF_LISTENERS and of not in listeners:
+            raise InvalidSetting(f"{name}: there is no listener {of.upper()}")
 
 
 def _require_order(settings: Settings, lower: Setting[int], upper: Setting[int]) -> None:

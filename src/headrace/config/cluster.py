@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from headrace.config.limits import address
-from headrace.config.setting import ConfigType, Setting, int32, string
+from headrace.config.setting import ConfigType, Scope, Setting, choice, int32, string
+from headrace.config.values import address
 
 
 def _seed(text: str) -> str:
@@ -58,21 +58,47 @@ VOTERS_MAX: Final = int32(
     "headrace.voters.max",
     3,
     "How many nodes vote on the metadata log; nodes beyond that follow it as learners. New nodes "
-    "become voters by themselves up to this number.",
+    "become voters by themselves up to this number. `headrace quorum resize` changes it for all.",
     at_least=1,
     at_most=15,
+    scope=Scope.CLUSTER_WIDE,
 )
 CLUSTER_SECRET_FILE: Final = string(
     "headrace.cluster.secret.file",
     "",
     "A file with the secret that all nodes of a cluster share, at least 16 bytes. Nodes prove it "
-    "to each other, and every message between them carries a tag that it makes.",
+    "to each other, and every message between them carries a tag that it makes. Needed where nodes "
+    "speak TLS.",
 )
 JOIN_TOKEN_FILE: Final = string(
     "headrace.join.token.file",
     "",
-    "A file with the token with which a new node joins a cluster whose node ports are not on "
-    "loopback; `headrace cluster token create` prints one.",
+    "A file with the token with which a new node joins a cluster whose nodes speak TLS, and with "
+    "the pins of the cluster's CA in the lines behind it; `headrace cluster token create` prints "
+    "both.",
+)
+NODE_TLS: Final = choice(
+    "headrace.node.tls",
+    "auto",
+    "Whether nodes speak TLS to each other, with certificates of both sides that the cluster signs "
+    "itself: 'auto' means if headrace.node.listen is not on loopback. The same on all nodes.",
+    of=("auto", "true", "false"),
+)
+NODE_FETCH_PORT: Final = int32(
+    "headrace.node.fetch.port",
+    0,
+    "The port at which nodes that speak TLS copy records from each other, at the host of "
+    "headrace.node.listen; 0 means any free port.",
+    at_least=0,
+    at_most=65_535,
+)
+NODE_CERTIFICATE_DAYS: Final = int32(
+    "headrace.node.certificate.days",
+    90,
+    "How long the certificates are valid that the controller signs for nodes. They are renewed "
+    "when two thirds of that are over.",
+    at_least=1,
+    at_most=3650,
 )
 BROKER_HEARTBEAT_INTERVAL_MS: Final = int32(
     "broker.heartbeat.interval.ms",

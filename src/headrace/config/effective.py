@@ -127,9 +127,9 @@ def broker_candidates(
     ]
     for each in names:
         definition = find_setting(each)
-        if definition is None or each in DYNAMIC_ONLY or definition.default_text is None:
-            continue
-        found.append(Candidate(each, definition.default_text, ConfigSource.DEFAULT))
+        text = None if definition is None else definition.default_text
+        if text is not None and each not in DYNAMIC_ONLY:
+            found.append(Candidate(each, text, ConfigSource.DEFAULT))
     return list(dropwhile(lambda candidate: candidate.name != name, found))
 
 

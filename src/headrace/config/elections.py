@@ -11,6 +11,11 @@ AUTO_LEADER_REBALANCE_ENABLE: Final = boolean(
     True,
     "Whether the controller lets preferred replicas lead again, from time to time.",
 )
+CONTROLLED_SHUTDOWN_ENABLE: Final = boolean(
+    "controlled.shutdown.enable",
+    True,
+    "Whether a node that stops hands over what it leads first.",
+)
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: Final = int64(
     "leader.imbalance.check.interval.seconds",
     300,

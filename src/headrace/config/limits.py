@@ -2,26 +2,8 @@
 
 from typing import Final
 
-from headrace.config.setting import Scope, choice, int32, int64, string
+from headrace.config.setting import Scope, choice, int32, int64
 
-PORT_MAX: Final = 65535
-
-
-def address(text: str) -> str:
-    """HOST:PORT or nothing; the host of an IPv6 address is in brackets."""
-    _, colon, port = text.rpartition(":")
-    if text and not (colon and port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
-        raise ValueError("must be HOST:PORT, with port 0 for a free one, or nothing")
-    return text
-
-
-HTTP_LISTEN: Final = string(
-    "http.listen",
-    "127.0.0.1:9094",
-    "The address of the HTTP pages, as HOST:PORT; port 0 means any free port, empty means off.",
-    read=address,
-    allowed="HOST:PORT or nothing",
-)
 LOG_FORMAT: Final = choice(
     "headrace.log.format",
     "text",

@@ -19,11 +19,15 @@ from headrace.config import (
     elections,
     groups,
     limits,
+    pages,
+    quotas,
     raft,
     replication,
+    security,
     share,
     storage,
     swim,
+    tier,
     transactions,
     values,
 )
@@ -45,7 +49,8 @@ _WITHOUT_EFFECT: Final = "Accepted so that Kafka's configuration files work; has
 def setting(name: str) -> AnySetting:
     """Return a node's setting; InvalidSetting, with the nearest name, if there is none.
 
-    A name for one listener, `listener.name.NAME.SETTING`, has the setting's type and no effect.
+    A name for one listener, `listener.name.NAME.SETTING`, has the setting's type. It has an effect
+    if it is about TLS, SASL or how fast connections are made.
     """
     if found := find_setting(name):
         return found
@@ -66,10 +71,22 @@ def find_setting(name: str) -> AnySetting | None:
         words = of_listener.rsplit(".", _words_max())[-_words_max() :]
         for start in range(len(words)):
             if found := broker_settings().get(".".join(words[start:])):
-                return msgspec.structs.replace(found, name=name, has_effect=False)
+                acts = is_of_listener(name)
+                return msgspec.structs.replace(found, name=name, has_effect=acts)
     if name.startswith(PLUGIN_PREFIXES):
         return _without_effect((name, "STRING", None, (), Scope.READ_ONLY.value, False))
     return None
+
+
+def is_of_listener(name: str) -> bool:
+    """Return whether a name sets TLS, SASL or the pace of one listener, or of a mechanism of it."""
+    parts = name[len(LISTENER_PREFIX) :].split(".", 2) if name.startswith(LISTENER_PREFIX) else []
+    if len(parts) < 3 or not parts[0]:
+        return False
+    if parts[1].upper() in security.MECHANISMS:
+        return parts[2] in security.OF_MECHANISMS
+    own = f"{parts[1]}.{parts[2]}"
+    return own in security.OF_LISTENERS or own in quotas.PACE_OF_LISTENERS
 
 
 @cache
@@ -147,8 +164,8 @@ SETTINGS: Final[Mapping[str, AnySetting]] = {
     **{
         each.name: each
         for module in (
-            *(broker, storage, groups, share, transactions, limits),
-            *(cluster, elections, raft, replication, swim),
+            *(broker, storage, groups, share, transactions, limits, pages),
+            *(cluster, elections, quotas, raft, replication, security, swim, tier),
         )
         for each in _settings_in(module)
     },

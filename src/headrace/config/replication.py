@@ -80,3 +80,15 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS: Final = int64(
     5000,
     "How often high watermarks are written to disk.",
 )
+REPLICATION_QUOTA_WINDOW_NUM: Final = int32(
+    "replication.quota.window.num",
+    11,
+    "Over how many windows the rate of throttled replicas is measured.",
+    at_least=1,
+)
+REPLICATION_QUOTA_WINDOW_SIZE_SECONDS: Final = int32(
+    "replication.quota.window.size.seconds",
+    1,
+    "How long a window is over which the rate of throttled replicas is measured.",
+    at_least=1,
+)

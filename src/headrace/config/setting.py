@@ -211,6 +211,18 @@ def string(
     )
 
 
+def secret(name: str, meaning: str) -> Setting[str | None]:
+    """A text that is never shown; no value unless one is given."""
+    plain = optional(string(name, "", meaning))
+    return msgspec.structs.replace(plain, type=ConfigType.PASSWORD)
+
+
+def class_name(name: str, meaning: str) -> Setting[str | None]:
+    """The name of a class of Kafka's; no value unless one is given."""
+    plain = optional(string(name, "", meaning))
+    return msgspec.structs.replace(plain, type=ConfigType.CLASS)
+
+
 def choice(
     name: str,
     default: str,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.config import storage
-from headrace.config.registry import SETTINGS, find_setting, setting
+from headrace.config.registry import LISTENER_PREFIX, SETTINGS, find_setting, setting
 from headrace.config.setting import InvalidSetting, Setting
 
 T = TypeVar("T")
@@ -62,6 +62,18 @@ class Settings:
         if wanted.name not in SETTINGS:
             raise KeyError(f"{wanted.name} is not a setting of a node")
         return wanted.default
+
+    def for_listener(self, listener: str, wanted: Setting[T], mechanism: str = "") -> T:
+        """Return the value that holds for a listener, or for a SASL mechanism of it."""
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        names = [f"{prefix}{wanted.name}"]
+        if mechanism:
+            names.insert(0, f"{prefix}{mechanism.lower()}.{wanted.name}")
+        for name in names:
+            if found := self._given.get(name):
+                value: T = found.value
+                return value
+        return self[wanted]
 
     def source(self, name: str) -> Source:
         """Return the source of a setting's value; InvalidSetting if there is no such setting."""

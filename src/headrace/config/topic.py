@@ -23,12 +23,14 @@ from headrace.config.setting import (
     int64,
     internal,
     optional,
+    string,
     without_effect,
     words,
 )
 from headrace.config.values import split
 
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
+_MIRRORED: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}/[A-Za-z0-9_-]{0,22}")
 
 
 def throttled_replicas(text: str) -> tuple[str, ...]:
@@ -37,6 +39,13 @@ def throttled_replicas(text: str) -> tuple[str, ...]:
     if found != ("*",) and not all(_REPLICA.fullmatch(each) for each in found):
         raise ValueError("must be * or a list of PARTITION:BROKER")
     return found
+
+
+def mirrored_topic(text: str) -> str:
+    """A topic of another cluster: CLUSTER_ID/TOPIC_ID."""
+    if not _MIRRORED.fullmatch(text):
+        raise ValueError("must be CLUSTER_ID/TOPIC_ID, as `headrace mirror` sets it")
+    return text
 
 
 CLEANUP_POLICY: Final = words(
@@ -92,13 +101,12 @@ FLUSH_MESSAGES: Final = int64(
 FLUSH_MS: Final = int64(
     "flush.ms", INT64_MAX, "After how long a log is synced to disk.", at_least=0
 )
-FOLLOWER_THROTTLED_REPLICAS: Final = without_effect(
-    words(
-        "follower.replication.throttled.replicas",
-        (),
-        "Which replicas are throttled while they catch up: * or a list of PARTITION:BROKER.",
-        read=throttled_replicas,
-    )
+FOLLOWER_THROTTLED_REPLICAS: Final = words(
+    "follower.replication.throttled.replicas",
+    (),
+    "Which replicas fetch at follower.replication.throttled.rate while they catch up: * or a list "
+    "of PARTITION:BROKER.",
+    read=throttled_replicas,
 )
 INDEX_INTERVAL_BYTES: Final = int32(
     "index.interval.bytes",
@@ -115,29 +123,24 @@ INTERNAL_SEGMENT_BYTES: Final = optional(
         )
     )
 )
-LEADER_THROTTLED_REPLICAS: Final = without_effect(
-    words(
-        "leader.replication.throttled.replicas",
-        (),
-        "Which replicas are throttled while others catch up: * or a list of PARTITION:BROKER.",
-        read=throttled_replicas,
-    )
+LEADER_THROTTLED_REPLICAS: Final = words(
+    "leader.replication.throttled.replicas",
+    (),
+    "Which replicas send at leader.replication.throttled.rate while others catch up: * or a list "
+    "of PARTITION:BROKER.",
+    read=throttled_replicas,
 )
-LOCAL_RETENTION_BYTES: Final = without_effect(
-    int64(
-        "local.retention.bytes",
-        -2,
-        "How many bytes of a tiered log stay on the local disk; -2 for retention.bytes.",
-        at_least=-2,
-    )
+LOCAL_RETENTION_BYTES: Final = int64(
+    "local.retention.bytes",
+    -2,
+    "How many bytes of a tiered log stay on the local disk; -2 for retention.bytes.",
+    at_least=-2,
 )
-LOCAL_RETENTION_MS: Final = without_effect(
-    int64(
-        "local.retention.ms",
-        -2,
-        "How long records of a tiered log stay on the local disk; -2 for retention.ms.",
-        at_least=-2,
-    )
+LOCAL_RETENTION_MS: Final = int64(
+    "local.retention.ms",
+    -2,
+    "How long records of a tiered log stay on the local disk; -2 for retention.ms.",
+    at_least=-2,
 )
 MAX_COMPACTION_LAG_MS: Final = int64(
     "max.compaction.lag.ms",
@@ -169,6 +172,19 @@ MESSAGE_TIMESTAMP_TYPE: Final = choice(
     "Whether a record has the producer's timestamp or the time of its append.",
     of=("CreateTime", "LogAppendTime"),
 )
+MIRROR_SOURCE: Final = optional(
+    internal(
+        string(
+            "headrace.mirror.source",
+            "",
+            "The topic of another cluster that a topic is a mirror of, as CLUSTER_ID/TOPIC_ID: "
+            "only `headrace mirror` writes to it then. Set at creation; without it the topic is "
+            "its own.",
+            read=mirrored_topic,
+            allowed="CLUSTER_ID/TOPIC_ID",
+        )
+    )
+)
 MIN_CLEANABLE_DIRTY_RATIO: Final = double(
     "min.cleanable.dirty.ratio",
     0.5,
@@ -192,15 +208,13 @@ MIN_INSYNC_REPLICAS: Final = int32(
 PREALLOCATE: Final = without_effect(
     boolean("preallocate", False, "Whether a new file reserves its disk space at once.")
 )
-REMOTE_LOG_COPY_DISABLE: Final = without_effect(
-    boolean("remote.log.copy.disable", False, "Whether a tiered topic stops copying to the tier.")
+REMOTE_LOG_COPY_DISABLE: Final = boolean(
+    "remote.log.copy.disable", False, "Whether a tiered topic stops copying to the tier."
 )
-REMOTE_LOG_DELETE_ON_DISABLE: Final = without_effect(
-    boolean(
-        "remote.log.delete.on.disable",
-        False,
-        "Whether a topic's data in the tier is deleted when the topic leaves it.",
-    )
+REMOTE_LOG_DELETE_ON_DISABLE: Final = boolean(
+    "remote.log.delete.on.disable",
+    False,
+    "Whether a topic's data in the tier is deleted when the topic leaves it.",
 )
 REMOTE_STORAGE_ENABLE: Final = boolean(
     "remote.storage.enable", False, "Whether a topic's old segments move to the tier."

@@ -1,6 +1,7 @@
 """Checks across a topic's configs, as in Kafka."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from headrace.config import topic
 from headrace.config.registry import unknown
@@ -9,12 +10,17 @@ from headrace.config.topic import TOPIC_CONFIGS
 
 
 def check_topic_configs(
-    own: Mapping[str, str], effective: Mapping[str, str], *, has_tier: bool = False
+    own: Mapping[str, str],
+    effective: Mapping[str, str],
+    *,
+    has_tier: bool = False,
+    was_tiered: bool = False,
 ) -> None:
     """Raise InvalidSetting if a topic may not have the configs `own`.
 
     `effective` has the resulting values, including inherited ones. Without a tier at this broker
-    (remote.log.storage.system.enable) a topic cannot move to it.
+    (remote.log.storage.system.enable) a topic cannot move to it. One that was in the tier may only
+    leave it together with its data there.
     """
     for name, text in own.items():
         if name not in TOPIC_CONFIGS:
@@ -27,7 +33,13 @@ def check_topic_configs(
         raise InvalidSetting(
             f"min.compaction.lag.ms={least_ms}: must be at most max.compaction.lag.ms={most_ms}"
         )
-    if not topic.REMOTE_STORAGE_ENABLE.parse(values.get("remote.storage.enable", "false")):
+    if not is_tiered(values):
+        if was_tiered and not _is_true(values, topic.REMOTE_LOG_DELETE_ON_DISABLE):
+            raise InvalidSetting(
+                "remote.storage.enable=false: needs remote.log.delete.on.disable=true, which "
+                "deletes the topic's data in the tier; to keep it and copy no more, leave "
+                "remote.storage.enable=true and set remote.log.copy.disable=true"
+            )
         return
     if not has_tier:
         raise InvalidSetting(
@@ -37,33 +49,50 @@ def check_topic_configs(
     _check_tiered(values)
 
 
-def _check_tiered(values: Mapping[str, str]) -> None:
-    if "compact" in topic.CLEANUP_POLICY.parse(values.get("cleanup.policy", "delete")):
-        raise InvalidSetting(
-            "cleanup.policy=compact: a topic in the tier may only have delete, or nothing"
-        )
-    is_copied = not topic.REMOTE_LOG_COPY_DISABLE.parse(
-        values.get("remote.log.copy.disable", "false")
-    )
-    pairs = (
-        (topic.LOCAL_RETENTION_MS, topic.RETENTION_MS),
-        (topic.LOCAL_RETENTION_BYTES, topic.RETENTION_BYTES),
-    )
-    for local, whole in pairs:
+def is_tiered(configs: Mapping[str, str]) -> bool:
+    """Return whether configs of a topic say that it is in the tier."""
+    return _is_true(configs, topic.REMOTE_STORAGE_ENABLE)
+
+
+def check_local_retention(values: Mapping[str, str]) -> None:
+    """Raise InvalidSetting if more is to stay on the local disk than is kept at all."""
+    for local, whole in _RETENTIONS:
         local_value, whole_value = _number(values, local), _number(values, whole)
-        if local_value in (-2, whole_value):
+        if local_value in (-2, whole_value) or whole_value == -1:
             continue
-        if not is_copied:
-            raise InvalidSetting(
-                f"{local.name}={local_value}: must be {whole.name}={whole_value}, as "
-                "remote.log.copy.disable=true leaves nothing to move"
-            )
-        if whole_value != -1 and not 0 <= local_value <= whole_value:
+        if not 0 <= local_value <= whole_value:
             raise InvalidSetting(
                 f"{local.name}={local_value}: must be at most {whole.name}={whole_value}"
             )
 
 
+def _check_tiered(values: Mapping[str, str]) -> None:
+    if "compact" in topic.CLEANUP_POLICY.parse(values.get("cleanup.policy", "delete")):
+        raise InvalidSetting(
+            "cleanup.policy=compact: a topic in the tier may only have delete, or nothing"
+        )
+    if _is_true(values, topic.REMOTE_LOG_COPY_DISABLE):
+        for local, whole in _RETENTIONS:
+            local_value, whole_value = _number(values, local), _number(values, whole)
+            if local_value not in (-2, whole_value):
+                raise InvalidSetting(
+                    f"{local.name}={local_value}: must be {whole.name}={whole_value}, as "
+                    "remote.log.copy.disable=true leaves nothing to move"
+                )
+    check_local_retention(values)
+
+
+def _is_true(values: Mapping[str, str], setting: Setting[bool]) -> bool:
+    text = values.get(setting.name)
+    return setting.default if text is None else setting.parse(text)
+
+
 def _number(values: Mapping[str, str], setting: Setting[int]) -> int:
     text = values.get(setting.name)
     return setting.default if text is None else setting.parse(text)
+
+
+_RETENTIONS: Final = (
+    (topic.LOCAL_RETENTION_MS, topic.RETENTION_MS),
+    (topic.LOCAL_RETENTION_BYTES, topic.RETENTION_BYTES),
+)

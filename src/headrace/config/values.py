@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 SHOWN_CHARACTERS_MAX: Final = 100
+PORT_MAX: Final = 65535
 _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -119,3 +120,11 @@ def shorten(text: str) -> str:
     if len(text) <= SHOWN_CHARACTERS_MAX:
         return text
     return f"{text[:SHOWN_CHARACTERS_MAX]}... ({len(text)} characters)"
+
+
+def address(text: str) -> str:
+    """HOST:PORT or nothing; the host of an IPv6 address is in brackets."""
+    _, colon, port = text.rpartition(":")
+    if text and not (colon and port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
+        raise ValueError("must be HOST:PORT, with port 0 for a free one, or nothing")
+    return text

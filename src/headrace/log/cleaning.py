@@ -21,7 +21,7 @@ from msgspec import structs
 
 from headrace.log.offset_map import OffsetMap, Sifted, shift_times
 from headrace.log.producers import ProducerState
-from headrace.log.transactions import AbortedTransaction
+from headrace.records.aborted import AbortedTransaction
 from headrace.records.compression import ReadableBuffer, compress
 from headrace.records.header import (
     COMPRESSION_MASK,

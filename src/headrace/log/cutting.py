@@ -81,38 +81,114 @@ def apply_retention(log: Log, now_ms: int) -> int:
     Nothing is synced. A crash may bring deleted segments back, from any of them on: the start of
     the log, which a checkpoint has, still holds, and they are deleted again.
     """
-    settings, failure = log.settings, None
+    settings = log.settings
     if delete_dropped(log):
         return DELETED_AT_ONCE_MAX
+    if settings.is_tiered:
+        return _drop_before_start(log) or _drop_copied(log, now_ms)
     if not settings.is_deleted_by_age:
         return _drop_before_start(log)
-    excess_bytes = log.size_bytes - settings.retention_bytes if settings.retention_bytes >= 0 else 0
+    end_offset, failure = _find_expired(
+        log, now_ms, settings.retention_ms, settings.retention_bytes, up_to=log.high_watermark
+    )
+    log.start_offset = max(log.start_offset, end_offset)
+    count = _drop_before_start(log)
+    if failure is not None:
+        raise failure
+    return count
+
+
+def _drop_copied(log: Log, now_ms: int) -> int:
+    """Delete segments that have been here for long enough.
+
+    While a topic is copied, those that are in the tier may go, by local.retention; others only if
+    headrace.tier.drop.uncopied says so. The log starts where it did. If it is not copied any more,
+    those that are not in the tier go by retention, like those of any topic; what is older, in the
+    tier, is to go as well, and the log starts behind them.
+    """
+    settings = log.settings
+    if not settings.is_deleted_by_age and not settings.is_copied:
+        return 0
+    if settings.is_copied:
+        _finish_old_segment(log, now_ms)
+    up_to = log.high_watermark
+    if settings.is_copied and not settings.may_drop_uncopied:
+        # What was not synced yet takes with it what only its batches tell: a follower that crashes
+        # before its leader epochs are written would not know those of the tier's records.
+        up_to = min(up_to, log.remote_end_offset, log.recovery_point)
+    end_offset, failure = _find_expired(
+        log, now_ms, settings.local_retention_ms, settings.local_retention_bytes, up_to=up_to
+    )
+    if settings.is_copied and end_offset > log.remote_end_offset:
+        _report_uncopied(log, end_offset)
+    if not settings.is_copied and end_offset > max(log.remote_end_offset, log.start_offset):
+        log.start_offset = end_offset
+        count = _drop_before_start(log)
+    else:
+        count = _drop_before(log, end_offset)
+    if failure is not None:
+        raise failure
+    return count
+
+
+def _report_uncopied(log: Log, end_offset: int) -> None:
+    """Count and log what is lost, as it is neither in the tier nor on this disk from now on."""
+    lost = [
+        segment
+        for index, segment in enumerate(log.segments[:-1])
+        if log.remote_end_offset < log.segments[index + 1].base_offset <= end_offset
+    ]
+    lost_bytes = sum(segment.size_bytes for segment in lost)
+    if lost_bytes:
+        log.uncopied_bytes_dropped += lost_bytes
+        logger.error(
+            "%s: %d bytes up to offset %d are deleted without a copy in the tier, which ends at "
+            "%d, as headrace.tier.drop.uncopied=true allows",
+            *(log.folder, lost_bytes, end_offset, log.remote_end_offset),
+        )
+
+
+def _finish_old_segment(log: Log, now_ms: int) -> None:
+    """Roll the active segment if it is too old to be here: only finished ones are copied."""
+    segment, retention_ms = log.segments[-1], log.settings.local_retention_ms
+    if retention_ms < 0 or not segment.size_bytes or segment.largest_timestamp < 0:
+        return
+    if now_ms - segment.largest_timestamp > retention_ms:
+        with _failing(log):
+            log.roll(log.end_offset)
+
+
+def _find_expired(
+    log: Log, now_ms: int, retention_ms: int, retention_bytes: int, *, up_to: int
+) -> tuple[int, ReadOnlyLog | None]:
+    """Return where the segments that are too old or too many end, none of them beyond `up_to`.
+
+    If the active one is among them, another one takes its place; and the error if it cannot.
+    """
+    expired_to = log.segments[0].base_offset
+    excess_bytes = log.size_bytes - retention_bytes if retention_bytes >= 0 else 0
     for index, segment in enumerate(log.segments[:DELETED_AT_ONCE_MAX]):
         is_last = index + 1 == len(log.segments)
         end_offset = log.end_offset if is_last else log.segments[index + 1].base_offset
-        if end_offset > log.high_watermark or (is_last and segment.size_bytes == 0):
+        if end_offset > up_to or (is_last and segment.size_bytes == 0):
             break
         # Batches without a timestamp have no age.
         is_old = (
-            settings.retention_ms >= 0
+            retention_ms >= 0
             and segment.largest_timestamp >= 0
-            and now_ms - segment.largest_timestamp > settings.retention_ms
+            and now_ms - segment.largest_timestamp > retention_ms
         )
-        is_too_much = settings.retention_bytes >= 0 and excess_bytes >= segment.size_bytes
+        is_too_much = retention_bytes >= 0 and excess_bytes >= segment.size_bytes
         if not (is_old or is_too_much or segment.size_bytes == 0):
             break
         if is_last:
             try:
                 log.roll(log.end_offset, is_kept=False)
             except OSError as error:
-                failure = log.fail(error)
-                break
+                return expired_to, log.fail(error)
         excess_bytes -= segment.size_bytes
-        log.start_offset = max(log.start_offset, end_offset)
-    count = _drop_before_start(log)
-    if failure is not None:
-        raise failure
-    return count
+        expired_to = end_offset
+    return expired_to, None
 
 
 def delete_dropped(log: Log) -> bool:
@@ -168,10 +244,21 @@ def _failing(log: Log) -> Iterator[None]:
 
 
 def _drop_before_start(log: Log) -> int:
-    """Delete the segments that end at or before the log's start."""
+    """Delete the segments that end at or before the log's start.
+
+    If what is before the first file may be in the tier, they wait until the start is durable: after
+    a crash nobody could tell what was deleted from what the tier has lost.
+    """
     if log.epochs.truncate_from_start(log.start_offset):
         log.note_epochs_changed()
-    kept = log.segment_index(log.start_offset)
+    if log.settings.is_tiered:
+        return _drop_before(log, min(log.start_offset, log.durable_start_offset))
+    return _drop_before(log, log.start_offset)
+
+
+def _drop_before(log: Log, offset: int) -> int:
+    """Delete the segments that end at or before an offset."""
+    kept = log.segment_index(offset)
     dropped = log.segments[:kept]
     if not dropped:
         return 0
@@ -180,7 +267,5 @@ def _drop_before_start(log: Log) -> int:
         segment.close()
         log.dropped.append(segment.base_offset)
     delete_dropped(log)
-    logger.info(
-        "%s: %d segments below offset %d deleted", log.folder, len(dropped), log.start_offset
-    )
+    logger.info("%s: %d segments below offset %d deleted", log.folder, len(dropped), offset)
     return len(dropped)

@@ -32,17 +32,20 @@ class Disk(Protocol):
     maps: Maps
     """The maps of its files that are held, which it bounds."""
 
-    def open(self, path: str, *, create: bool = False) -> "DiskFile":
+    def open(self, path: str, *, create: bool = False, is_private: bool = False) -> "DiskFile":
         """Open a file that exists, or with `create` one that does not.
 
+        A private one is made for this user alone to read.
         FileNotFoundError and FileExistsError are what happens otherwise.
         """
 
     def read(self, path: str) -> bytes:
         """Read a small file whole."""
 
-    def replace(self, path: str, data: Buffer) -> None:
+    def replace(self, path: str, data: Buffer, *, is_private: bool = False) -> None:
         """Write a small file whole, atomically and durably: after a crash it is old or new.
+
+        A private one is for this user alone to read, from its first byte on.
 
         After an OSError it is old or new as well, and which of them is not known to be durable.
         """
@@ -173,9 +176,9 @@ class _GoneDisk:
 GONE: Final = cast(Disk, _GoneDisk())
 
 
-def replace_by_rename(disk: Disk, path: str, data: Buffer) -> None:
+def replace_by_rename(disk: Disk, path: str, data: Buffer, *, is_private: bool = False) -> None:
     """Do `Disk.replace` in the steps that make it atomic and durable on every file system."""
-    temporary = write_temporary(disk, path, data, is_synced=True)
+    temporary = write_temporary(disk, path, data, is_synced=True, is_private=is_private)
     try:
         disk.rename(temporary, path)
     except OSError:
@@ -185,12 +188,14 @@ def replace_by_rename(disk: Disk, path: str, data: Buffer) -> None:
     disk.sync_folder(folder_of(path))
 
 
-def write_temporary(disk: Disk, path: str, data: Buffer, *, is_synced: bool) -> str:
+def write_temporary(
+    disk: Disk, path: str, data: Buffer, *, is_synced: bool, is_private: bool = False
+) -> str:
     """Write the file that is to take the place of another; return its path."""
     temporary = path + TEMPORARY_SUFFIX
     with contextlib.suppress(FileNotFoundError):
         disk.remove(temporary)
-    file = disk.open(temporary, create=True)
+    file = disk.open(temporary, create=True, is_private=is_private)
     try:
         file.append(data)
         if is_synced:

@@ -32,6 +32,19 @@ class OffsetOutOfRange(LogError):
         )
 
 
+class OffsetInTier(LogError):
+    """An offset of the log whose records are in the tier, and not on this disk any more.
+
+    Followers hear of it with this code; for clients the tier is read.
+    """
+
+    def __init__(self, name: str, offset: int, local_start: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
+            f"{name}: offset {offset} is in the tier, this disk has those from {local_start} on",
+        )
+
+
 class LaterEpoch(LogError):
     """A batch from the time after the node that sent it lost the partition."""
 

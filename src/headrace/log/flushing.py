@@ -142,6 +142,10 @@ class Flusher:
         """Write a snapshot of the current producers, at an offset, with the next flush."""
         self._snapshots.append((self._snapshot_path(offset), self._log.producers.capture()))
 
+    def pending_snapshot(self, offset: int) -> list[ProducerState] | None:
+        """Return the producers at an offset if the next flush is to write them."""
+        return dict(self._snapshots).get(self._snapshot_path(offset))
+
     def cut(self, end_offset: int, snapshots_up_to: int) -> None:
         """Adapt to a truncated log; snapshots are valid only up to an offset."""
         limit = self._snapshot_path(snapshots_up_to)

@@ -248,24 +248,38 @@ class LogFolder:
                     await asyncio.sleep(0)
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, self._write_progress, rows)
+            for row in filter(self._is_current, rows):
+                row.log.durable_start_offset = row.start_offset
         finally:
             self._checkpointing = None
 
     def close(self, broker_epoch: int) -> None:
-        """Close every log, and leave a mark if all could be; block until they are on disk."""
+        """Close every log, and leave a mark if all could be; block until they are on disk.
+
+        On a full or failing disk there is no mark: the next start reads the logs again.
+        """
         is_clean = close_all(self.disk, self.logs.values())
-        self._write_progress([Row.of(key, log) for key, log in self.logs.items()])
-        if is_clean and not self.offline and not self.released:
-            checkpoints.save(
-                self.disk, CLEAN_SHUTDOWN, checkpoints.format_clean_shutdown(broker_epoch)
+        try:
+            self._write_progress([Row.of(key, log) for key, log in self.logs.items()])
+            if is_clean and not self.offline and not self.released:
+                checkpoints.save(
+                    self.disk, CLEAN_SHUTDOWN, checkpoints.format_clean_shutdown(broker_epoch)
+                )
+        except OSError as error:
+            logger.error(
+                "the next start reads the logs again, as this stop is not clean: %s", error
             )
 
     def _write_progress(self, rows: Iterable[Row]) -> None:
         self._progress.write(
             rows,
-            lambda row: self.logs.get(row.key) is row.log and row.log.cuts == row.cuts,
+            self._is_current,
             lambda key: key in self.logs or key in self.offline,
         )
+
+    def _is_current(self, row: Row) -> bool:
+        """Return whether a row is still that of its log."""
+        return self.logs.get(row.key) is row.log and row.log.cuts == row.cuts
 
     def _open_all(self, is_clean: bool) -> None:
         strays = []

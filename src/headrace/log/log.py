@@ -19,14 +19,14 @@ from headrace.ids import NO_TIMESTAMP
 from headrace.log.cleanable import RELATIVE_OFFSET_MAX
 from headrace.log.disk import GONE, Disk
 from headrace.log.epochs import LeaderEpochs
-from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
+from headrace.log.errors import OffsetInTier, OffsetOutOfRange, ReadOnlyLog
 from headrace.log.fetch import ColdRead, read_segment
 from headrace.log.flushing import Flush, Flusher, LostWrites
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
 from headrace.log.replicating import ANY_EPOCH, append_all
 from headrace.log.segment import Segment
 from headrace.log.settings import LogSettings
-from headrace.log.transactions import AbortedTransaction
+from headrace.records.aborted import AbortedTransaction
 from headrace.records.control import ControlRecord, read_control
 from headrace.records.header import (
     HEADER_BYTES,
@@ -56,7 +56,10 @@ class Appended(Struct, frozen=True, gc=False):
 
 
 class Log:
-    """Batches from `start_offset` up to, not including, `end_offset`."""
+    """Batches from `start_offset` up to, not including, `end_offset`.
+
+    Those below `local_start_offset`, if there are any, are in the tier, and not on this disk.
+    """
 
     def __init__(  # noqa: PLR0913  what `opening` found
         self,
@@ -80,6 +83,12 @@ class Log:
         self.recovery_point = recovery_point
         """Everything below is on disk, whatever happens to this process or machine."""
         self.high_watermark = start_offset
+        self.durable_start_offset = start_offset
+        """Where the log starts according to the checkpoint of its directory."""
+        self.remote_end_offset = 0
+        """Everything below is in the tier, as far as this node knows; 0 without a tier."""
+        self.uncopied_bytes_dropped = 0
+        """What local retention has deleted that was not in the tier."""
         self.first_dirty_offset = start_offset
         """Compaction has seen everything below."""
         self.was_compacted = settings.is_compacted
@@ -99,6 +108,7 @@ class Log:
         """Why the log takes no appends, if it does not."""
         self.is_out_of_space = False
         """Whether that is because the disk is full, which may be temporary."""
+        self._hold: str | None = None
         self._active = segments[-1]
         self._leader_epoch = NO_LEADER_EPOCH if epochs.latest_epoch is None else epochs.latest_epoch
         self.flusher = Flusher(self)
@@ -129,8 +139,23 @@ class Log:
         self.producers.on_high_watermark_updated(offset)
 
     @property
+    def local_start_offset(self) -> int:
+        """The first offset on this disk; the records below are in the tier."""
+        start_offset = self.start_offset
+        return (
+            max(start_offset, self.segments[0].base_offset)
+            if self.settings.is_tiered
+            else start_offset
+        )
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch is on this disk."""
+        return len(self.segments) == 1 and not self.segments[0].size_bytes
 
     # Appending
 
@@ -334,6 +359,7 @@ class Log:
         self.recovery_point = min(self.recovery_point, end_offset)
         self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self.high_watermark = min(max(self.high_watermark, self.start_offset), end_offset)
+        self.remote_end_offset = min(self.remote_end_offset, end_offset)
         self.flusher.cut(end_offset, snapshots_up_to)
 
     # Reading
@@ -351,11 +377,15 @@ class Log:
 
         Empty at the end of the log. None if they are not in the page cache and the call may not
         wait for the disk: `read_cold` does that. Raise OffsetOutOfRange if the offset is outside
-        the log.
+        the log, OffsetInTier if it is not on this disk.
         """
         if not self.start_offset <= offset <= self.end_offset:
             self.check_offset(offset)
-        for index in range(self.segment_index(offset), len(self.segments)):
+        first = bisect_right(self.segments, offset, key=_base_offset) - 1
+        if first < 0:
+            self.check_local(offset)
+            first = 0
+        for index in range(first, len(self.segments)):
             segment = self.segments[index]
             if segment.base_offset >= up_to:
                 break
@@ -375,6 +405,13 @@ class Log:
         """Raise OffsetOutOfRange if an offset is outside the log."""
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(self.folder, offset, self.start_offset, self.end_offset)
+
+    def check_local(self, offset: int) -> None:
+        """Raise OffsetOutOfRange outside the log, OffsetInTier if an offset is not on this disk."""
+        self.check_offset(offset)
+        local_start = self.local_start_offset
+        if offset < local_start:
+            raise OffsetInTier(self.folder, offset, local_start)
 
     def cold_read(
         self, offset: int, bytes_max: int, *, up_to: int, is_first_whole: bool = True
@@ -411,7 +448,10 @@ class Log:
     async def read_cold(
         self, offset: int, bytes_max: int, *, up_to: int, is_first_whole: bool = True
     ) -> memoryview:
-        """Read like `read`; a thread waits for the disk while the loop continues."""
+        """Read like `read`; a thread waits for the disk while the loop continues.
+
+        What it returns is still on this disk then, and so is the index of aborted transactions.
+        """
         loop = asyncio.get_running_loop()
         for _ in range(self.settings.cold_read_attempts_max):
             found = self.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
@@ -419,8 +459,7 @@ class Log:
                 return found
             cold = self.cold_read(offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole)
             await loop.run_in_executor(None, cold.run)
-            found = cold.result(self.cuts)
-            if found and offset >= self.start_offset:
+            if offset >= self.local_start_offset and (found := cold.result(self.cuts)):
                 return found
         found = self.read(
             offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole, may_block=True
@@ -538,7 +577,13 @@ class Log:
         self.epochs.assign(leader_epoch, self.end_offset)
 
     def change_settings(self, settings: LogSettings) -> None:
-        """Go by other settings from now on."""
+        """Go by other settings from now on.
+
+        A log that leaves the tier starts where its disk does: a read before that would go on there.
+        """
+        if self.settings.is_tiered and not settings.is_tiered:
+            local_start = min(self.segments[0].base_offset, self.high_watermark)
+            self.start_offset = max(self.start_offset, local_start)
         self.settings = settings
         self.was_compacted |= settings.is_compacted
 
@@ -562,6 +607,22 @@ class Log:
         self.failure = str(error)
         self.is_out_of_space = is_out_of_space(error)
         return ReadOnlyLog(self.folder, self.failure)
+
+    def hold(self, reason: str) -> None:
+        """Refuse appends until `release`, if the log takes any."""
+        if self.failure is None:
+            self.failure = self._hold = reason
+
+    def release(self) -> None:
+        """Take appends again after `hold`, if nothing else is in the way."""
+        if self.is_held:
+            self.failure = None
+        self._hold = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the log takes no appends only because of `hold`."""
+        return self._hold is not None and self.failure is self._hold
 
     @property
     def is_writable(self) -> bool:

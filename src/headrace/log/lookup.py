@@ -43,6 +43,7 @@ class SpecialTimestamp(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 class Found(NamedTuple):
@@ -66,17 +67,32 @@ def list_offset(log: Log, timestamp: int, latest_offset: int, found: Found | Non
     """Return what ListOffsets responds; all is -1 if there is no such record.
 
     `latest_offset` is where the client's isolation lets it read to. `found` is what `find` found
-    for a timestamp that is not at the edge of the log. Without a tier the log is all local, and
-    nothing is tiered.
+    for a timestamp that is not at the edge of the log.
     """
     match timestamp:
         case SpecialTimestamp.LATEST:
             return _named(latest_offset, log.epochs.latest_epoch)
-        case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
+        case SpecialTimestamp.EARLIEST:
             return _named(log.start_offset, log.epochs.epoch_for_offset(log.start_offset))
+        case SpecialTimestamp.EARLIEST_LOCAL:
+            offset = log.local_start_offset
+            return _named(offset, log.epochs.epoch_for_offset(offset))
         case SpecialTimestamp.LATEST_TIERED:
-            return NOT_FOUND
+            offset = log.remote_end_offset - 1
+            return NOT_FOUND if offset < 0 else _named(offset, log.epochs.epoch_for_offset(offset))
+        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
+            return _find_pending_upload(log)
     return NOT_FOUND if found is None or found.offset >= latest_offset else found
+
+
+def _find_pending_upload(log: Log) -> Found:
+    """Return the first offset that is to be copied to the tier, if that is known (KIP-1023)."""
+    if not log.settings.is_tiered:
+        return NOT_FOUND
+    offset = max(log.remote_end_offset, log.start_offset)
+    if not log.remote_end_offset and log.local_start_offset > log.start_offset:
+        return NOT_FOUND  # something is in the tier, and this node has not read yet what
+    return _named(offset, log.epochs.epoch_for_offset(offset))
 
 
 def find(log: Log, timestamp: int) -> Found | None:

@@ -40,7 +40,8 @@ def open_log(
     """Open the log in a folder, or make one.
 
     `is_clean` says that the log was closed since it was written; `recovery_point`, `start_offset`
-    and whether it was ever compacted are what the checkpoints of its directory have.
+    and whether it was ever compacted are what the checkpoints of its directory have. Between
+    `start_offset` and the first file is what is in the tier.
     """
     was_compacted |= settings.is_compacted
     sizes = _tidy(disk, folder)
@@ -61,7 +62,8 @@ def open_log(
     if is_restarted:
         segments = [_restart(disk, folder, settings, segments, start_offset)]
     end_offset = segments[-1].read_end_offset()
-    start_offset = max(start_offset, segments[0].base_offset)
+    if not settings.is_tiered:
+        start_offset = max(start_offset, segments[0].base_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
     producers = ProducerStates()
@@ -81,6 +83,8 @@ def open_log(
     log.was_compacted = was_compacted
     log.doubtful_offset = doubtful_offset
     log.has_deleted_files = is_restarted
+    # Finished segments are synced soon, as if they had just been: nothing else may come to do so.
+    log.wants_flush = log.recovery_point < segments[-1].base_offset
     if rebuilt:
         log.note_epochs_changed()
     return log

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headrace.config import INT32_MAX
 from headrace.errors import ErrorCode, KafkaError
-from headrace.log.transactions import AbortedTransaction
+from headrace.records.aborted import AbortedTransaction
 from headrace.records.builder import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from headrace.records.control import ControlRecord, ControlType, coordinator_epoch
 from headrace.records.header import BatchHeader

@@ -31,6 +31,8 @@ from headrace.wire.schema import Buffer
 LOCK_FILE: Final = ".lock"
 """Kafka's name for it; the lock is not of the JVM's kind, so the two do not exclude each other."""
 OPEN_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+FILE_MODE: Final = 0o644
+PRIVATE_MODE: Final = 0o600
 NO_DESCRIPTOR: Final = -1
 NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
@@ -91,10 +93,12 @@ class RealDisk:
             os.close(self._lock_descriptor)
             self._lock_descriptor = NO_DESCRIPTOR
 
-    def open(self, path: str, *, create: bool = False) -> "RealFile":
+    def open(self, path: str, *, create: bool = False, is_private: bool = False) -> "RealFile":
         file = RealFile(path, self._descriptors)
+        flags = os.O_CREAT | os.O_EXCL if create else 0
+        mode = PRIVATE_MODE if is_private else FILE_MODE
         with self._descriptors.lock:
-            descriptor = self._descriptors.take(file, os.O_CREAT | os.O_EXCL if create else 0)
+            descriptor = self._descriptors.take(file, flags, mode)
             file.size = os.fstat(descriptor).st_size
             self._files.add(file)
         return file
@@ -102,8 +106,8 @@ class RealDisk:
     def read(self, path: str) -> bytes:
         return (self._root / path).read_bytes()
 
-    def replace(self, path: str, data: Buffer) -> None:
-        replace_by_rename(self, path, data)
+    def replace(self, path: str, data: Buffer, *, is_private: bool = False) -> None:
+        replace_by_rename(self, path, data, is_private=is_private)
 
     def rename(self, old: str, new: str) -> None:
         with self._descriptors.lock:
@@ -331,7 +335,7 @@ class _Descriptors:
     def full_path(self, file: RealFile) -> str:
         return f"{self._root}/{file.path}"
 
-    def take(self, file: RealFile, flags: int = 0) -> int:
+    def take(self, file: RealFile, flags: int = 0, mode: int = FILE_MODE) -> int:
         """Return the file's descriptor, opening the file if it has none."""
         with self.lock:
             if file.descriptor < 0:
@@ -340,7 +344,7 @@ class _Descriptors:
                         errno.ENOENT, "the file was removed or replaced", self.full_path(file)
                     )
                 self._make_room()
-                descriptor = os.open(self.full_path(file), OPEN_FLAGS | flags, 0o644)
+                descriptor = os.open(self.full_path(file), OPEN_FLAGS | flags, mode)
                 file.descriptor = descriptor
                 self._held[file] = None
             return file.descriptor

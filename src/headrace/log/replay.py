@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from headrace.log.disk import Disk
 from headrace.log.errors import CorruptLog
 from headrace.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from headrace.log.producer_snapshots import decode_snapshot, snapshot_name
-from headrace.log.producers import ProducerStates
+from headrace.log.producers import ProducerState, ProducerStates
 from headrace.log.segment import Segment
 from headrace.records.control import read_control
 
@@ -61,10 +62,47 @@ def replay(
             _replay_segment(producers, segment, offset, is_indexed=segment not in unindexed)
 
 
+def producers_at(
+    disk: Disk,
+    folder: str,
+    segments: Sequence[Segment],
+    offset: int,
+    given: tuple[int, bytes] | None = None,
+) -> list[ProducerState]:
+    """Return the producers as they were at `offset`, where these finished segments end.
+
+    Found from the newest readable snapshot on, and nothing changes on the disk. For a thread.
+    `given` is a snapshot that is not on the disk, and its offset: nothing before it is read.
+    """
+    producers, begin = ProducerStates(), segments[0].base_offset
+    if given is not None and given[0] <= offset:
+        producers.restore(decode_snapshot(given[1], folder))
+        begin = given[0]
+    names = [name for name in disk.list(folder) if name.endswith(SNAPSHOT_SUFFIX)]
+    for known in sorted((int(name.removesuffix(SNAPSHOT_SUFFIX)) for name in names), reverse=True):
+        path = f"{folder}/{snapshot_name(known)}"
+        if begin <= known <= offset:
+            with suppress(CorruptLog, FileNotFoundError):
+                producers.restore(decode_snapshot(disk.read(path), path))
+                begin = known
+                break
+    ends = (*(segment.base_offset for segment in segments[1:]), offset)
+    for segment, end in zip(segments, ends, strict=True):
+        if end > begin and segment.size_bytes:
+            _replay_from(producers, segment, 0, begin, is_indexed=True)
+    return producers.capture()
+
+
 def _replay_segment(
     producers: ProducerStates, segment: Segment, offset: int, *, is_indexed: bool
 ) -> None:
-    for position, header in segment.batches(segment.locate(offset)[0]):
+    _replay_from(producers, segment, segment.locate(offset)[0], offset, is_indexed=is_indexed)
+
+
+def _replay_from(
+    producers: ProducerStates, segment: Segment, begin: int, offset: int, *, is_indexed: bool
+) -> None:
+    for position, header in segment.batches(begin):
         if header.base_offset < offset or header.producer_id < 0:
             continue
         if not header.is_control:

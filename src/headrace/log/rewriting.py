@@ -14,8 +14,8 @@ from headrace.log.disk import folder_of
 from headrace.log.errors import CorruptLog
 from headrace.log.offset_map import OffsetMap
 from headrace.log.segment import Segment
-from headrace.log.transactions import AbortedTransaction, read_entries
 from headrace.log.walk import CHUNK_BYTES
+from headrace.records.aborted import AbortedTransaction, read_entries
 from headrace.records.compression import ReadableBuffer
 from headrace.records.errors import RecordsError
 from headrace.records.header import BatchHeader, check_crc, read_header, read_headers

@@ -14,9 +14,9 @@ from headrace.ids import NO_TIMESTAMP
 from headrace.log.disk import GONE, Disk, DiskFile
 from headrace.log.entries import EntryFile
 from headrace.log.errors import CorruptLog
-from headrace.log.transactions import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
 from headrace.log.transactions import TransactionIndex
 from headrace.log.walk import headers
+from headrace.records.aborted import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
 from headrace.records.errors import RecordsError
 from headrace.records.header import HEADER_BYTES, BatchHeader, read_header
 from headrace.wire.schema import Buffer

@@ -16,10 +16,12 @@ T = TypeVar("T")
 _NO_SETTINGS: Final = Settings()
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
+INHERITED: Final = -2
+"""The value of local.retention.* that stands for retention.*."""
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a log rolls, flushes, keeps and compacts, and what it takes."""
+    """How a log rolls, flushes, keeps, tiers and compacts, and what it takes."""
 
     rules: TopicRules = TopicRules()
     segment_bytes: int = config.SEGMENT_BYTES.default
@@ -43,6 +45,20 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_compaction_lag_ms: int = config.MIN_COMPACTION_LAG_MS.default
     max_compaction_lag_ms: int = config.MAX_COMPACTION_LAG_MS.default
     delete_retention_ms: int = config.DELETE_RETENTION_MS.default
+    is_tiered: bool = False
+    """Whether old segments move to the tier: then retention.* covers both, local.retention.* what
+    stays on the local disk."""
+    is_copied: bool = False
+    """Whether segments are copied to the tier; not if remote.log.copy.disable stops that."""
+    local_retention_ms: int = config.RETENTION_MS.default
+    """As local.retention.ms says, with retention.ms for -2; without a tier that one."""
+    local_retention_bytes: int = config.RETENTION_BYTES.default
+    remote_delete_on_disable: bool = False
+    """Whether the data in the tier is deleted if the topic is not in the tier any more."""
+    mirror_source: str | None = None
+    """The topic of another cluster whose records, with their offsets, are all that is appended."""
+    may_drop_uncopied: bool = False
+    """Whether local retention may delete what a tiered log has not copied yet."""
     segment_age_ms_max: int = 0
     """With the jitter taken off; this and the following are computed from the settings above."""
     offset_entries_max: int = 0
@@ -63,12 +79,14 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         node: AnySettings = _NO_SETTINGS,
         *,
         jitter: float = 0.0,
+        may_be_tiered: bool = True,
     ) -> "LogSettings":
         """Return the settings of a log from its topic's effective configs, as text.
 
         A missing config has its default; others are ignored. `node` has the settings for all logs
         of a node. `jitter`, from 0 to 1, is the fraction of segment.jitter.ms that this log
-        subtracts: a random number spreads logs that started together. Raise InvalidSetting for an
+        subtracts: a random number spreads logs that started together. Internal topics never are
+        in the tier (`may_be_tiered`), whatever their configs say. Raise InvalidSetting for an
         invalid value.
         """
 
@@ -82,6 +100,11 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         level = _LEVELS.get(codec_name)
         segment_ms = value(config.SEGMENT_MS)
         segment_bytes = value(config.INTERNAL_SEGMENT_BYTES)
+        has_tier = node[config.REMOTE_LOG_STORAGE_SYSTEM_ENABLE] and may_be_tiered
+        is_tiered = has_tier and value(config.REMOTE_STORAGE_ENABLE)
+        local_ms = value(config.LOCAL_RETENTION_MS) if is_tiered else INHERITED
+        local_bytes = value(config.LOCAL_RETENTION_BYTES) if is_tiered else INHERITED
+        retention_ms, retention_bytes = value(config.RETENTION_MS), value(config.RETENTION_BYTES)
         return cls(
             rules=TopicRules(
                 max_message_bytes=value(config.MAX_MESSAGE_BYTES),
@@ -102,8 +125,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
             index_interval_bytes=value(config.INDEX_INTERVAL_BYTES),
             flush_messages=value(config.FLUSH_MESSAGES),
             flush_ms=value(config.FLUSH_MS),
-            retention_ms=value(config.RETENTION_MS),
-            retention_bytes=value(config.RETENTION_BYTES),
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
             file_delete_delay_ms=value(config.FILE_DELETE_DELAY_MS),
             producer_id_expiration_ms=node[config.PRODUCER_ID_EXPIRATION_MS],
             cold_read_attempts_max=node[config.COLD_READ_ATTEMPTS_MAX],
@@ -113,6 +136,13 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
             min_compaction_lag_ms=value(config.MIN_COMPACTION_LAG_MS),
             max_compaction_lag_ms=value(config.MAX_COMPACTION_LAG_MS),
             delete_retention_ms=value(config.DELETE_RETENTION_MS),
+            is_tiered=is_tiered,
+            is_copied=is_tiered and not value(config.REMOTE_LOG_COPY_DISABLE),
+            local_retention_ms=retention_ms if local_ms == INHERITED else local_ms,
+            local_retention_bytes=retention_bytes if local_bytes == INHERITED else local_bytes,
+            remote_delete_on_disable=value(config.REMOTE_LOG_DELETE_ON_DISABLE),
+            mirror_source=value(config.MIRROR_SOURCE),
+            may_drop_uncopied=node[config.TIER_DROP_UNCOPIED],
         )
 
 

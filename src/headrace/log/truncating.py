@@ -12,20 +12,35 @@ append (`LogFolder.finish_cut` does so before `finish`): after a crash, damage b
 would count as damage to what was synced. `cutting` has the forms that block.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+from headrace.log.checkpoints import LEADER_EPOCHS, format_epochs
 from headrace.log.cleanable import RELATIVE_OFFSET_MAX
 from headrace.log.compaction_files import delete_segment
 from headrace.log.disk import DiskFile
+from headrace.log.epochs import EpochStart
 from headrace.log.errors import OffsetOutOfRange, ReadOnlyLog
 from headrace.log.flushing import LostWrites
 from headrace.log.log import Log
-from headrace.log.producers import ProducerStates
+from headrace.log.producer_snapshots import encode_snapshot, snapshot_name
+from headrace.log.producers import ProducerState, ProducerStates
 from headrace.log.replay import restore_producers
 from headrace.log.segment import Segment
 from headrace.records.header import BatchHeader, check_crc, read_headers
 
 NO_SNAPSHOT: Final = -1
+
+
+class History(NamedTuple):
+    """What is known of the records before a log's first file: they are in the tier."""
+
+    start_offset: int
+    """Where the log starts, tier included."""
+    next_offset: int
+    """Where it goes on: the first offset that is not in the tier, or has to be here as well."""
+    epochs: Sequence[EpochStart]
+    producers: Sequence[ProducerState]
 
 
 class Cut:
@@ -44,12 +59,23 @@ class Cut:
         self._keeps = keeps
         self._size_bytes = log.segments[-1].size_bytes
         self._snapshots_up_to = snapshots_up_to
+        self._history: list[tuple[str, bytes]] = []
         self._producers = ProducerStates()
         self._largest = (-1, -1)
         self._reason = "it is being truncated"
         self._former = log.failure, log.is_out_of_space
         log.failure, log.is_out_of_space = self._reason, False
         log.is_being_cut = True
+
+    def take_history(self, history: History) -> None:
+        """Have `run` write what is known of the records before the log's first file."""
+        log = self.log
+        self._snapshots_up_to = log.end_offset
+        snapshot = f"{log.folder}/{snapshot_name(log.end_offset)}"
+        self._history = [
+            (f"{log.folder}/{LEADER_EPOCHS}", format_epochs(log.epochs.entries()).encode()),
+            (snapshot, encode_snapshot(history.producers)),
+        ]
 
     def run(self) -> None:
         """Bring the files in line, durably; OSError if the disk fails or is full."""
@@ -72,6 +98,8 @@ class Cut:
                 self._keeps.sync()
             except OSError as error:
                 raise LostWrites(*error.args, error.filename) from error
+        for path, data in self._history:
+            disk.replace(path, data)
         self._producers = ProducerStates()
         restore_producers(self._producers, disk, folder, log.segments, limit=self._snapshots_up_to)
         self._largest = segment.measure_timestamps()
@@ -91,16 +119,16 @@ def begin_truncation(log: Log, offset: int) -> Cut | None:
     """End a log before the batch that has `offset`; None if it ends there or before already.
 
     Epochs and indexes are as they were then; producers are after `Cut.finish`. Raise
-    OffsetOutOfRange below the log's start, ReadOnlyLog if the disk fails: the log is to be opened
-    again then.
+    OffsetOutOfRange below the log's local start, ReadOnlyLog if the disk fails: the log is to be
+    opened again then.
     """
     if offset >= log.end_offset:
         # An epoch that this node began as leader and appended nothing in is not the new leader's.
         if log.epochs.truncate_from_end(log.end_offset):
             log.note_epochs_changed()
         return None
-    if offset < log.start_offset:
-        raise OffsetOutOfRange(log.folder, offset, log.start_offset, log.end_offset)
+    if offset < log.local_start_offset:
+        raise OffsetOutOfRange(log.folder, offset, log.local_start_offset, log.end_offset)
     _check_writable(log)
     try:
         index = log.segment_index(offset)
@@ -130,7 +158,8 @@ def begin_truncation(log: Log, offset: int) -> Cut | None:
 def begin_restart(log: Log, offset: int, *, start_offset: int | None = None) -> Cut:
     """Empty a log and let it begin at `offset`, as a follower must that fell out of range.
 
-    Its start offset may be a later one, within the first batch to come.
+    Its start offset may be a later one, within the first batch to come; or an earlier one, if what
+    is before `offset` is in the tier.
     """
     _check_writable(log)
     removed = log.dropped + [segment.base_offset for segment in log.segments]
@@ -154,6 +183,16 @@ def begin_restart(log: Log, offset: int, *, start_offset: int | None = None) -> 
     if start_offset is not None:
         log.start_offset = start_offset
     return Cut(log, removed, keeps=None, snapshots_up_to=NO_SNAPSHOT)
+
+
+def begin_behind(log: Log, history: History) -> Cut:
+    """Empty a log and let it go on behind what is in the tier, as if it had had those records."""
+    cut = begin_restart(log, history.next_offset, start_offset=history.start_offset)
+    for entry in history.epochs:
+        log.epochs.assign(*entry)
+    log.note_epochs_changed()
+    cut.take_history(history)
+    return cut
 
 
 def begin_for(log: Log, chunk: memoryview) -> Cut | None:

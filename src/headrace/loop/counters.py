@@ -27,6 +27,26 @@ class ApiCounters:
         """How many took at most each of the bounds; the last one, longer."""
 
 
+QUOTAS: Final = (
+    "produce",
+    "fetch",
+    "request",
+    "controller_mutation",
+    "connection",
+    "connection_of_ip",
+)
+
+
+class QuotaCounters:
+    """How often, and how long, one kind of quota held clients back."""
+
+    __slots__ = ("throttled", "throttled_ms")
+
+    def __init__(self) -> None:
+        self.throttled = 0
+        self.throttled_ms = 0
+
+
 class TopicCounters:
     """Traffic of a topic's partitions that this node leads."""
 
@@ -56,11 +76,18 @@ class Counters:
         """How late it is, by a clock that never goes back."""
         self.apis: dict[int, ApiCounters] = {key: ApiCounters() for key in APIS}
         self.topics: dict[TopicName, TopicCounters] = {}
+        self.quotas: dict[str, QuotaCounters] = {name: QuotaCounters() for name in QUOTAS}
         self.connections_accepted = 0
         self.connections_refused = 0
         self.connections_idle_closed = 0
         self.connections_stuck_closed = 0
         """Closed because they read nothing while clients left too much unread."""
+        self.handshakes_failed = 0
+        """Connections that ended in the handshake of TLS, or were too many to authenticate."""
+        self.authentications_succeeded = 0
+        self.authentications_failed = 0
+        self.requests_denied = 0
+        """Requests, or parts of them, that a principal had no rights for."""
         self.undecodable_requests = 0
         self.replica_fetches = 0
         """Requests of this node's followers to their leaders."""

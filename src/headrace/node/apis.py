@@ -27,21 +27,29 @@ SERVED: Final = frozenset(
         ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.ADD_RAFT_VOTER,
+        ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.API_VERSIONS,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CREATE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_ACLS,
         ApiKey.DELETE_GROUPS,
         ApiKey.DELETE_RECORDS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_PRODUCERS,
@@ -49,8 +57,10 @@ SERVED: Final = frozenset(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ELECT_LEADERS,
         ApiKey.END_TXN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.FETCH,
         ApiKey.FIND_COORDINATOR,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
@@ -72,6 +82,9 @@ SERVED: Final = frozenset(
         ApiKey.PRODUCE,
         ApiKey.PUSH_TELEMETRY,
         ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.SASL_HANDSHAKE,
         ApiKey.SHARE_ACKNOWLEDGE,
         ApiKey.SHARE_FETCH,
         ApiKey.SHARE_GROUP_DESCRIBE,
@@ -90,13 +103,20 @@ SERVED: Final = frozenset(
 """Every API that clients may call."""
 CHANGES: Final = frozenset(
     {
+        ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_ACLS,
         ApiKey.DELETE_TOPICS,
         ApiKey.ELECT_LEADERS,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.UNREGISTER_BROKER,
         ApiKey.UPDATE_FEATURES,
     }
@@ -117,6 +137,12 @@ def load_handler(key: ApiKey) -> Handler:
     """Return the handler of an API that is served."""
     handler: Handler = getattr(import_module(module_of(key)), _SHARE_GROUP_STATE.get(key, _HANDLE))
     return _caught_up(handler) if key in CHANGES else handler
+
+
+def load_handlers() -> None:
+    """Load the handlers of all APIs, so that no first request waits for it; may run in a thread."""
+    for key in SERVED:
+        load_handler(key)
 
 
 def _caught_up(handle: Handler) -> Handler:

@@ -10,17 +10,23 @@ This is the composition root: it decides nothing but the order.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace import config
+from headrace.client.security.settings import PLAINTEXT, ClientSecurity
 from headrace.cluster import words
 from headrace.cluster.cluster import Cluster
+from headrace.cluster.encryption.key_files import is_encrypted
+from headrace.cluster.encryption.node_tls import NodeTls
 from headrace.cluster.identity import begin_life
-from headrace.config import LiveSettings, Settings, effective_topic_configs
+from headrace.cluster.transport.hello import Identity
+from headrace.config import InvalidSetting, LiveSettings, Settings, effective_topic_configs
+from headrace.config.security_checks import is_loopback, uses_node_tls
 from headrace.groups.topic_offsets import forget_offsets
-from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.ids import REMOTE_METADATA_TOPIC, UNTIERED_TOPICS, BrokerId, TopicId, TopicName
 from headrace.log.disk import OwnedDisk
 from headrace.log.folder import LogFolder
 from headrace.log.ownership import check_node
@@ -32,45 +38,66 @@ from headrace.loop.watch import LoopWatch
 from headrace.metadata.applier import Outcome, Watchers
 from headrace.metadata.ddl import encode_ddl
 from headrace.metadata.events import (
+    AclsChanged,
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    CaTrustChanged,
     ConfigsChanged,
+    DelegationTokenChanged,
+    Event,
     MetadataGroupChanged,
     NodeChanged,
+    QuotaChanged,
     TopicDeleted,
 )
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
 from headrace.node.apis import SERVED, load_handler
+from headrace.node.audit import NodeAudit
+from headrace.node.backups import NodeBackups
+from headrace.node.first_users import take_first_users
 from headrace.node.node_port import (
+    JoinToken,
     advertised_address,
-    is_loopback,
     listen_address,
     read_secret,
     read_token,
 )
 from headrace.node.parts import Parts
+from headrace.node.protection import Protection
+from headrace.node.quotas import NodeQuotas
 from headrace.node.registration import name_cluster, registration
+from headrace.node.tiered_topics import refuse_tiered_topics
 from headrace.node.upkeep import Upkeep
 from headrace.raft.ports import Host
 from headrace.raft.settings import raft_settings
 from headrace.replication.topic_settings import TopicSettings
+from headrace.security.node_names import NodeName
 from headrace.server.broker import Broker
 from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
 from headrace.server.interchange import Interchange
 from headrace.server.listeners import (
+    ANY_ADDRESSES,
     Bind,
     CannotListen,
     Listener,
     find_holder,
     parse_listener,
 )
+from headrace.server.request import Handler
+from headrace.server.secured import SecuredConnection
 from headrace.server.traffic import Traffic, connection_limits
 from headrace.share.coordinator import forget_share_states
 from headrace.surroundings import new_random, new_uuid
+from headrace.topics.internal import create_internal_topic
+from headrace.wire import ApiKey
+
+if TYPE_CHECKING:
+    from headrace.node.node_tier import NodeTier
+    from headrace.remote.store import ObjectStore
 
 INT32_MAX: Final = 2**31 - 1
 DRAIN_SECONDS_MAX: Final = 5
@@ -94,6 +121,7 @@ class Node:
         disk: OwnedDisk | None = None,
         bind: Bind | None = None,
         raft_host: Host | None = None,
+        store: "ObjectStore | None" = None,
         secret: bytes | None = None,
     ) -> None:
         """A simulation puts its own clock, disk, sockets and threads in place of the machine's.
@@ -112,6 +140,8 @@ class Node:
         self._has_started = False
         self.opened = asyncio.Event()
         """Set when its folder and its ports are its own; it may wait for its cluster then."""
+        self.decommissioned = asyncio.Event()
+        """Set when the cluster does without this node: whoever runs it stops it."""
         self.node_port = 0
         """The port for other nodes, once it listens."""
         self.listeners: list[Listener] = []
@@ -124,11 +154,16 @@ class Node:
             queued_bytes_max=settings[config.QUEUED_MAX_REQUEST_BYTES],
             unsent_bytes_max=settings[config.UNSENT_RESPONSES_MAX_BYTES],
         )
+        self.quotas = NodeQuotas(self._live, self.counters, self.traffic)
         self._loop_watch = LoopWatch(self.counters, settings[config.LOOP_STALL_WARN_MS])
         self._given_disk = disk
+        self._given_store = store
         self._bind = bind
         self._raft_host = raft_host
         self._given_secret = secret
+        self._secret: bytes | None = None
+        self._token = JoinToken()
+        self._tls: NodeTls | None = None
         self._incarnation_id = new_uuid().bytes
         self._cluster: Cluster | None = None
         self._random = new_random()
@@ -138,6 +173,12 @@ class Node:
         self._dispatcher: Dispatcher | None = None
         self._parts: Parts | None = None
         self._interchange: Interchange | None = None
+        self.protection: Protection | None = None
+        """What protects the node, if its settings ask for that."""
+        self.audit: NodeAudit | None = None
+        """Who did what, if there is a file for that."""
+        self.node_listener: Listener | None = None
+        """A listener for nodes only, if that is none of `listeners`."""
         self._takes_roles = False
         """Whether this life is registered. Before that the image has the roles of its former life,
         whose last records it may have lost."""
@@ -162,6 +203,11 @@ class Node:
         if self._cluster is None:
             raise RuntimeError("the node has not been started")
         return self._cluster
+
+    @property
+    def tier(self) -> "NodeTier | None":
+        """The tier, if the node has one and was started."""
+        return None if self._parts is None else self._parts.tier
 
     @property
     def bootstrap(self) -> str:
@@ -191,11 +237,14 @@ class Node:
 
     async def stop(self) -> None:
         """Shut down cleanly: hand over, finish requests, flush, and leave a marker."""
-        await self.cluster.leave(LEAVE_SECONDS_MAX)
+        if self.settings[config.CONTROLLED_SHUTDOWN_ENABLE]:
+            await self.cluster.leave(LEAVE_SECONDS_MAX)
+        assert self._parts is not None
+        if self._parts.tier is not None:
+            await self._parts.tier.stop()
         await self.drain()
         await self.upkeep.stop()
         self._forget_clock()
-        assert self._parts is not None
         broker = self.broker
         broker.share_partitions.close()
         self._parts.persister.close()
@@ -212,6 +261,8 @@ class Node:
         await loop.run_in_executor(None, broker.folder.close, broker_epoch)
         await broker.quorum.stop()
         await self.cluster.close()
+        if self.audit is not None:
+            await self.audit.close()
         assert self._disk is not None
         self._disk.close()
         logger.info("stopped")
@@ -237,20 +288,28 @@ class Node:
         if self._parts is not None:
             self._parts.isr_changes.close()
             self._parts.peers.close()
+            if self._parts.tier is not None:
+                self._parts.tier.crash()
         if self._cluster is not None:
             self._cluster.crash()
+        if self.audit is not None:
+            self.audit.abandon()
         if self._disk is not None:
             self._disk.close()
 
     # Starting
 
     async def _start(self) -> None:
+        self._protect()
         disk = self._open_disk()
+        self.audit = NodeAudit.of_settings(self.settings, self.data, self.clock.now_ms)
+        self.traffic.audit = None if self.audit is None else self.audit.audit
         self._bind_listeners()
         cluster = await self._open_cluster(disk)
         self.opened.set()
         quorum = await self._start_quorum(disk, cluster)
-        folder = self._open_folder(disk, quorum)
+        folder = await self._open_folder(disk, quorum)
+        tier = await self._open_tier(disk, quorum, folder)
         assert cluster.members is not None
         parts = self._parts = Parts.of(
             self.node_id,
@@ -263,21 +322,31 @@ class Node:
             counters=self.counters,
             choose_session_id=lambda: self._random.randint(1, INT32_MAX),
             data_path=str(self.data.absolute()),
+            tier=tier,
+            protection=self.protection,
         )
         self._broker = parts.broker
         parts.broker.hear = cluster.hear_guest
+        if self.audit is not None:
+            parts.broker.audit = self.audit.audit
+            cluster.operator.on_command = self.audit.on_command
+        cluster.operator.replicas = parts.broker.replicas
         self.clock.on_moved += parts.on_clock_moved
         await cluster.register(self._register(folder.clean_epoch))
         await self._open_partitions(parts.broker)
         self._limit_traffic()
-        self._live.on_changed.append(self._limit_traffic)
+        self._live.on_changed += [self._limit_traffic, self.quotas.limit_listeners]
         self.traffic.on_room_changed = self._limit_fetches
         await self._serve(parts.broker)
         await self._enter(cluster, parts.broker)
         parts.isr_changes.start()
-        self.upkeep = Upkeep(parts.broker, self.traffic)
+        if tier is not None:
+            tier.start()
+        self.upkeep = Upkeep(parts.broker, self.traffic, self.quotas.expire)
         self.upkeep.start()
         self._loop_watch.start()
+        if self.protection is not None:
+            self.protection.start()
         self.is_ready = self._has_started = True
         logger.info(
             "node %d of cluster %s is ready: %d partitions, data in %s",
@@ -286,6 +355,47 @@ class Node:
             len(parts.broker.replicas),
             self.data,
         )
+
+    def _protect(self) -> None:
+        """Read certificates and keys before anything else; InvalidSetting if they are no good."""
+        host, _ = listen_address(self.settings)
+        self._secret = self._given_secret or read_secret(self.settings, host)
+        self.protection = Protection.of_settings(
+            self.settings,
+            self._secret,
+            lambda: None if self._quorum is None else self._quorum.image,
+            self.clock.now_ms,
+            self._find_tls,
+        )
+        self._token = read_token(self.settings)
+        if self.protection is not None:
+            self._secret = self.protection.secret
+        self.traffic.handshakes_max = self.settings[config.HANDSHAKES_MAX]
+
+    def _find_tls(self) -> NodeTls:
+        assert self._tls is not None, "nodes speak TLS, and the data folder was opened"
+        return self._tls
+
+    def _load_tls(self, disk: OwnedDisk, identity: Identity) -> NodeTls | None:
+        """Return the node's certificate, None if nodes speak in plain text.
+
+        InvalidSetting if that would part it from its cluster.
+        """
+        if uses_node_tls(self.settings):
+            name = NodeName(identity.node, bytes(identity.folder_id))
+            return NodeTls(disk, name, self._token.pins, self.clock.now_ms)
+        if is_encrypted(disk):
+            raise InvalidSetting(
+                f"{config.NODE_TLS.name}={self.settings[config.NODE_TLS]}: the nodes of this "
+                "cluster speak TLS to each other, and this one could not talk to them in plain "
+                f"text: set {config.NODE_TLS.name}=true, or listen where other machines reach it"
+            )
+        return None
+
+    @property
+    def _node_security(self) -> ClientSecurity:
+        """How this node connects to others, and to itself."""
+        return PLAINTEXT if self.protection is None else self.protection.client
 
     def _open_disk(self) -> OwnedDisk:
         """Take the data folder, which must be this node's."""
@@ -297,28 +407,40 @@ class Node:
         )
         disk.lock()
         check_node(disk, self.node_id)
+        if self.protection is not None:
+            self.protection.take_salts(disk)
         return disk
 
     def _bind_listeners(self) -> None:
         """Take the addresses; clients are served later."""
         for text in self.settings[config.LISTENERS]:
             self.listeners.append(Listener(parse_listener(text), self.settings, self._bind))
+        if self.protection is not None and self.protection.address is not None:
+            self.node_listener = Listener(self.protection.address, self.settings, self._bind)
+
+    @property
+    def _all_listeners(self) -> list[Listener]:
+        return self.listeners + ([] if self.node_listener is None else [self.node_listener])
 
     async def _open_cluster(self, disk: OwnedDisk) -> Cluster:
         """Listen for other nodes, as a life of its own."""
         host, port = listen_address(self.settings)
-        secret = self._given_secret or read_secret(self.settings, host)
         identity = begin_life(disk, self.node_id, self.clock.now_ms())
+        tls = self._tls = self._load_tls(disk, identity)
         cluster = self._cluster = Cluster(
             identity,
             self.settings,
             disk,
-            secret=secret,
+            secret=self._secret,
             now_ms=self.clock.now_ms,
-            needs_tokens=not is_loopback(host),
+            needs_tokens=tls is not None or not is_loopback(host),
+            tls=tls,
+            token=self._token.token,
             on_client=self._take_program,
             on_superseded=self._give_up,
         )
+        cluster.on_decommissioned = self.decommissioned.set
+        cluster.on_trust = self._drop_distrusted
         try:
             self.node_port = await cluster.open(host, port)
         except OSError as error:
@@ -348,7 +470,9 @@ class Node:
         await quorum.start(members)
         cluster.attach(quorum, self._incarnation_id)
         await cluster.wait_for_leader()
+        await cluster.certify()
         await name_cluster(quorum)
+        await take_first_users(disk, quorum)
         cluster.joined(quorum.image.state.cluster_id)
         self._take_settings()
         return quorum
@@ -356,10 +480,17 @@ class Node:
     def _register(self, clean_epoch: int) -> words.Register:
         """Return what this node says of itself to the controller."""
         folder_id = self.cluster.links.identity.folder_id
+        protocol = "" if self.protection is None else self.protection.node_protocol
         broker = registration(
-            self.node_id, self._incarnation_id, self.settings, self.listeners, folder_id
+            self.node_id,
+            self._incarnation_id,
+            self.settings,
+            self._all_listeners,
+            folder_id,
+            node_address=self.cluster.address,
+            node_protocol=protocol,
         )
-        token = read_token(self.settings)
+        token = self._token.token
         return words.Register(self.cluster.address, encode_ddl(broker), clean_epoch, token)
 
     async def _enter(self, cluster: Cluster, broker: Broker) -> None:
@@ -374,10 +505,14 @@ class Node:
             ) from None
         await cluster.enter()
         await broker.replicas.settle()
+        cluster.operator.backups = NodeBackups(broker)
 
     def _take_program(self, transport: asyncio.Transport, first_bytes: bytes) -> None:
         """Serve a program on this machine that speaks seed 002, once the node serves at all."""
         if self._interchange is None:
+            transport.abort()
+        elif self.protection is not None:
+            logger.warning("a program on the node port is refused: it cannot authenticate there")
             transport.abort()
         else:
             self._interchange.accept(transport, first_bytes)
@@ -387,14 +522,63 @@ class Node:
         assert self._quorum is not None
         self._quorum.driver.give_up(reason)
 
-    def _open_folder(self, disk: OwnedDisk, quorum: MetadataQuorum) -> LogFolder:
-        return LogFolder.open(
+    async def _open_folder(self, disk: OwnedDisk, quorum: MetadataQuorum) -> LogFolder:
+        """Open all logs in a thread.
+
+        After a crash all of them are read again, and this node may have a vote already: others must
+        hear from it. Whoever cancels this waits for the thread, which writes in the folder.
+        """
+        open_all = partial(
+            LogFolder.open,
             disk,
             lambda topic: self._topic_settings(topic).log,
             cluster_id=quorum.image.state.cluster_id,
             node_id=self.node_id,
             directory_id=TopicId(self.cluster.links.identity.folder_id),
         )
+        opening = asyncio.get_running_loop().run_in_executor(None, open_all)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait({opening})
+            raise
+
+    async def _open_tier(
+        self, disk: OwnedDisk, quorum: MetadataQuorum, folder: LogFolder
+    ) -> "NodeTier | None":
+        """Return the tier, if there is to be one.
+
+        CannotUseTier if its store may not be used, TieredTopicsLeft if topics need one.
+        """
+        if not self._live[config.REMOTE_LOG_STORAGE_SYSTEM_ENABLE]:
+            refuse_tiered_topics(quorum.image)
+            return None
+        from headrace.node.node_tier import NodeTier  # noqa: PLC0415  heavy, and may be off
+
+        tier = NodeTier(
+            self.node_id,
+            self._live,
+            quorum,
+            disk,
+            self.clock,
+            store=self._given_store,
+            bootstrap=self._own_address,
+            create_topic=lambda: create_internal_topic(self.broker, REMOTE_METADATA_TOPIC),
+            checkpoint=folder.checkpoint,
+            security=self._node_security,
+        )
+        await tier.claim()
+        return tier
+
+    def _own_address(self) -> str:
+        """Return where this node finds itself, as one of its clients."""
+        name = self.settings[config.REMOTE_LOG_METADATA_MANAGER_LISTENER_NAME]
+        if self.protection is not None:
+            name = self.protection.node_listener
+        named = [each for each in self._all_listeners if each.name == name]
+        listener = (named or self.listeners)[0]
+        host = "127.0.0.1" if listener.host in ANY_ADDRESSES else listener.host
+        return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
 
     async def _open_partitions(self, broker: Broker) -> None:
         """Lead and follow what the image says, and load the coordinators."""
@@ -403,9 +587,21 @@ class Node:
         await broker.replicas.settle()
 
     async def _serve(self, broker: Broker) -> None:
-        self._dispatcher = Dispatcher(broker, SERVED, load_handler)
-        for listener in self.listeners:
-            await listener.serve(self._connector(listener.name))
+        load = load_handler if broker.authorizer is None else _guarded(broker)
+        self._dispatcher = Dispatcher(broker, SERVED, load)
+        names = [each.name for each in self._all_listeners]
+        node_listener = None if self.protection is None else self.protection.node_listener
+        self.quotas.attach(self._dispatcher, names, node_listener)
+        for listener in self._all_listeners:
+            security = None if self.protection is None else self.protection.of(listener.name)
+            if security is None:
+                await listener.serve(self._connector(listener.name))
+                continue
+            connect = partial(SecuredConnection, security, self._dispatcher, self.traffic)
+            if security.context is None:
+                await listener.serve(connect)
+            else:
+                listener.serve_tls(security, self.traffic, connect)
         self._interchange = Interchange(
             broker, self._dispatcher, self.traffic, self.listeners[0].name
         )
@@ -421,13 +617,19 @@ class Node:
                 self._take_settings()  # first of all: what follows goes by them
             elif isinstance(event, _MEMBERS_CHANGED):
                 self.cluster.note_image()
+                if isinstance(event, BrokerRegistered | BrokerUnregistered):
+                    self._drop_former_nodes()
+            else:
+                self._note_protection(event)
         self.cluster.note_outcome(outcome)
         if self._broker is None:
             return
         if self._takes_roles:
             self._broker.replicas.on_outcome(outcome)
         for event in outcome.events:
-            if isinstance(event, BrokerRegistered | BrokerChanged | BrokerUnregistered):
+            if isinstance(event, AclsChanged):
+                self._note_acls()
+            elif isinstance(event, BrokerRegistered | BrokerChanged | BrokerUnregistered):
                 assert self._parts is not None
                 self._parts.peers.refresh()
                 self._broker.replica_sessions.refresh(self._broker.image)
@@ -435,9 +637,46 @@ class Node:
                 forget_offsets(self._broker.groups, event.name, event.topic_id)
                 forget_share_states(self._broker.share_states, event.topic_id)
 
+    def _drop_distrusted(self) -> None:
+        """End connections with certificates of CAs that are not trusted any more."""
+        if self._tls is None:
+            return
+        for connection in tuple(self.traffic.connections):
+            if isinstance(connection, SecuredConnection):
+                shown = connection.node_certificate
+                if shown and self._tls.distrusts(shown):
+                    connection.close("its certificate is not trusted any more")
+
+    def _note_protection(self, event: Event) -> None:
+        """Tell quotas, nodes' TLS and delegation tokens of a change that is theirs."""
+        if isinstance(event, QuotaChanged):
+            assert self._quorum is not None
+            self.quotas.note(self._quorum.image, event.entity)
+        elif isinstance(event, CaTrustChanged):
+            self.cluster.note_trust()
+        elif isinstance(event, DelegationTokenChanged):
+            tokens = None if self.protection is None else self.protection.delegation_tokens
+            if tokens is not None:
+                tokens.on_changed(event.token_id)
+
+    def _drop_former_nodes(self) -> None:
+        """End connections of nodes that are not registered any more, or with another folder."""
+        if self._tls is None:
+            return
+        for connection in tuple(self.traffic.connections):
+            if isinstance(connection, SecuredConnection) and connection.is_of_unknown_node():
+                connection.close("its node is not of the cluster any more")
+
+    def _note_acls(self) -> None:
+        if self.protection is not None and self.protection.authorizer is not None:
+            self.protection.authorizer.on_acls_changed()
+
     def _on_restored(self, image: Image) -> None:
+        self._note_acls()
+        self.quotas.take(image)
         self._take_settings()
         self.cluster.note_image()
+        self._drop_former_nodes()
         if self._broker is not None and self._takes_roles:
             self._broker.replicas.mark_all()
         if self._parts is not None:
@@ -475,16 +714,23 @@ class Node:
         image, live = self._quorum.image, self._live
         of_topic = image.configs(ResourceType.TOPIC, topic)
         configs = effective_topic_configs(of_topic, *self._dynamic_configs(image), live.at_start)
-        log = LogSettings.from_configs(configs, live, jitter=self._random.random())
-        return TopicSettings(log, int(configs[config.MIN_INSYNC_REPLICAS.name]))
+        log = LogSettings.from_configs(
+            configs,
+            live,
+            jitter=self._random.random(),
+            may_be_tiered=topic not in UNTIERED_TOPICS,
+        )
+        return TopicSettings.from_configs(log, configs, self.node_id)
 
     # Ending
 
     def _stop_listening(self) -> None:
         self.is_ready = False
         self._loop_watch.stop()
-        for listener in self.listeners:
+        for listener in self._all_listeners:
             listener.close()
+        if self.protection is not None:
+            self.protection.stop()
         if self._interchange is not None:
             self._interchange.stop_accepting()
 
@@ -517,6 +763,12 @@ class Node:
         for connection in tuple(self.traffic.connections):
             connection.close("the node stops")
         self.dispatcher.close()
+
+
+def _guarded(broker: Broker) -> Callable[[ApiKey], Handler]:
+    from headrace.server.rights.table import guarded  # noqa: PLC0415  not for nodes without rights
+
+    return guarded(load_handler, is_audited=broker.audit is not None)
 
 
 class _Connector:

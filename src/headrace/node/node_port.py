@@ -1,13 +1,14 @@
 """The address of a node for other nodes, and the secret that they share."""
 
 import socket
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace import config
 from headrace.cluster.address_book import Address, format_address, parse_address
 from headrace.config import InvalidSetting, Setting, Settings, Source
+from headrace.config.security_checks import is_loopback, uses_node_tls
+from headrace.security.node_names import PINS_MAX, is_pin
 from headrace.server.listeners import ANY_ADDRESSES, parse_listener
 
 SECRET_BYTES_MIN: Final = 16
@@ -48,7 +49,7 @@ def read_secret(settings: Settings, host: str) -> bytes | None:
     """Return the cluster's secret, None if there is none and none is needed."""
     path = settings[config.CLUSTER_SECRET_FILE]
     if not path:
-        if not is_loopback(host):
+        if not is_loopback(host) or uses_node_tls(settings):
             raise InvalidSetting(
                 f"{config.NODE_LISTEN.name}={settings[config.NODE_LISTEN]} can be reached from "
                 f"other machines: set {config.CLUSTER_SECRET_FILE.name} to a file with a secret of "
@@ -69,10 +70,42 @@ def read_secret(settings: Settings, host: str) -> bytes | None:
     return secret
 
 
-def read_token(settings: Settings) -> str:
-    """Return the token with which a node joins, empty if it has none."""
+class JoinToken(NamedTuple):
+    """What a new node is given to join with."""
+
+    token: str = ""
+    pins: tuple[str, ...] = ()
+    """Of the CAs of the cluster, one of which has signed the certificates of its nodes."""
+
+
+def read_token(settings: Settings) -> JoinToken:
+    """Return the token with which a node joins and the pins behind it, empty if it has none.
+
+    InvalidSetting if there are no pins although nodes speak TLS, or if they are there in vain.
+    """
     path = settings[config.JOIN_TOKEN_FILE]
-    return _read(config.JOIN_TOKEN_FILE, path).decode("ascii", "replace") if path else ""
+    if not path:
+        return JoinToken()
+    name = f"{config.JOIN_TOKEN_FILE.name}={path}"
+    token, *pins = _read(config.JOIN_TOKEN_FILE, path).decode("ascii", "replace").split() or [""]
+    if any(not is_pin(each) for each in pins) or len(pins) > PINS_MAX:
+        raise InvalidSetting(
+            f"{name}: must have a token and, in the lines behind it, pins: 'sha256:' and 64 digits "
+            "each, as `headrace cluster token create` prints them"
+        )
+    has_tls = uses_node_tls(settings)
+    if token and has_tls and not pins:
+        raise InvalidSetting(
+            f"{name}: has a token without the pin of the cluster's CA, so this node could not tell "
+            "the cluster from an attacker: copy all lines that `headrace cluster token create` "
+            "prints"
+        )
+    if pins and not has_tls:
+        raise InvalidSetting(
+            f"{name}: has the pin of a CA, so nodes of the cluster speak TLS, and this node does "
+            f"not: set {config.NODE_TLS.name}=true"
+        )
+    return JoinToken(token, tuple(pins))
 
 
 def _read(setting: Setting[str], path: str) -> bytes:
@@ -80,11 +113,3 @@ def _read(setting: Setting[str], path: str) -> bytes:
         return Path(path).read_bytes().strip()
     except OSError as error:
         raise InvalidSetting(f"{setting.name}={path}: {error.strerror}") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host; a name other than localhost may not be."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

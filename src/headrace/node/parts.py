@@ -4,11 +4,13 @@
 stop again.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from headrace import config
+from headrace.client.security.settings import PLAINTEXT
 from headrace.cluster.peers import BrokerPeers
 from headrace.cluster.quorum_members import QuorumMembers
 from headrace.config import LiveSettings
@@ -22,11 +24,13 @@ from headrace.loop.inflating import Inflating
 from headrace.loop.turns import Turns
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
+from headrace.node.protection import Protection
 from headrace.replication.fetch_sessions import FetchSessions
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr_changes import IsrChanges
 from headrace.replication.replica_sessions import ReplicaSessions
 from headrace.replication.replicas import Replicas
+from headrace.replication.throttles import Rates, Throttles
 from headrace.replication.topic_settings import TopicSettings
 from headrace.server.broker import Broker
 from headrace.server.telemetry import Telemetry
@@ -44,6 +48,9 @@ from headrace.txn.producer_ids import ProducerIds
 from headrace.txn.verification import Verification
 from headrace.txn.verification_sending import VerificationSender
 
+if TYPE_CHECKING:
+    from headrace.node.node_tier import NodeTier
+
 
 @dataclass(slots=True)
 class Parts:
@@ -54,6 +61,7 @@ class Parts:
     persister: StatePersister
     roles: CoordinatorRoles
     isr_changes: IsrChanges
+    tier: "NodeTier | None"
     on_clock_moved: tuple[Callable[[], None], ...]
     """The parts whose timers are set again after the clock was moved."""
 
@@ -71,6 +79,8 @@ class Parts:
         counters: Counters,
         choose_session_id: Callable[[], int],
         data_path: str,
+        tier: "NodeTier | None" = None,
+        protection: Protection | None = None,
     ) -> Self:
         """Construct every part. None of them is started."""
 
@@ -84,10 +94,23 @@ class Parts:
         isr_changes = IsrChanges(
             image, quorum, lambda: live[config.REPLICA_LAG_TIME_MAX_MS], counters, turns
         )
-        replicas = Replicas(node_id, folder, image, topic_settings, counters, around=isr_changes)
+        replicas = Replicas(
+            node_id,
+            folder,
+            image,
+            topic_settings,
+            counters,
+            around=isr_changes,
+            remote=None if tier is None else tier.log,
+        )
         inflating = Inflating(live[config.INFLATING_THREADS])
         groups = group_coordinator(live, image, clock)
-        peers = BrokerPeers(live.at_start, image)
+        peers = BrokerPeers(
+            live.at_start,
+            image,
+            listener=None if protection is None else protection.node_listener,
+            security=PLAINTEXT if protection is None else protection.client,
+        )
         markers = MarkerWriter(replicas, groups, clock)
         marker_sender = MarkerSender(node_id, image, markers, peers.line("markers"))
         transactions = transaction_coordinator(live, image, clock, marker_sender)
@@ -129,9 +152,22 @@ class Parts:
             turns=turns,
         )
         roles = CoordinatorRoles(groups, transactions, share_states)
-        fetchers = Fetchers(node_id, live, image, peers, clock, folder=folder, counters=counters)
+        throttles = _throttles(live)
+        fetchers = Fetchers(
+            node_id,
+            live,
+            image,
+            peers,
+            clock,
+            folder=folder,
+            counters=counters,
+            remote=replicas.remote,
+            throttle=throttles.follower,
+        )
         replicas.listeners += [fetchers, roles, share_partitions]
         replicas.before_deletion.append(fetchers.abandon)
+        if tier is not None:
+            tier.attach(replicas, fetchers)
         peers.on_close.append(fetchers.close)
         broker = Broker(
             node_id=node_id,
@@ -148,6 +184,7 @@ class Parts:
             replica_sessions=ReplicaSessions(
                 live[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS], choose_session_id, turns
             ),
+            throttles=throttles,
             telemetry=Telemetry(clock, image),
             inflating=inflating,
             groups=groups,
@@ -165,6 +202,8 @@ class Parts:
             is_rack_aware=live[config.REPLICA_SELECTOR_CLASS] is not None,
             clock=clock,
             counters=counters,
+            authorizer=None if protection is None else protection.authorizer,
+            delegation_tokens=None if protection is None else protection.delegation_tokens,
         )
         parts = cls(
             broker,
@@ -172,6 +211,20 @@ class Parts:
             persister,
             roles,
             isr_changes,
+            tier,
             (roles.rearm, share_partitions.rearm),
         )
         return parts
+
+
+def _throttles(live: LiveSettings) -> Throttles:
+    """Return the throttles of replication, by the clock of the loop."""
+    return Throttles(
+        Rates(
+            leader=lambda: live[config.LEADER_REPLICATION_THROTTLED_RATE],
+            follower=lambda: live[config.FOLLOWER_REPLICATION_THROTTLED_RATE],
+        ),
+        lambda: int(asyncio.get_running_loop().time() * 1000),
+        window_count=live[config.REPLICATION_QUOTA_WINDOW_NUM],
+        window_ms=live[config.REPLICATION_QUOTA_WINDOW_SIZE_SECONDS] * 1000,
+    )

@@ -32,10 +32,19 @@ def registration(
     settings: Settings,
     listeners: Iterable[Listener],
     folder_id: bytes,
+    *,
+    node_address: str,
+    node_protocol: str,
 ) -> RegisterBroker:
-    """Return the entry for a life of a node; the controller decides whether it is fenced."""
+    """Return the entry for a life of a node; the controller decides whether it is fenced.
+
+    `node_address` is that of the node port: the listener for nodes is reached at the same host.
+    """
     advertised = settings[config.ADVERTISED_LISTENERS] or ()
     protocols = read_protocol_map(settings[config.LISTENER_SECURITY_PROTOCOL_MAP])
+    protocols[config.NODE_LISTENER] = node_protocol
+    if node_protocol == "SSL":
+        advertised = (*advertised, f"{config.NODE_LISTENER}://{node_address.rpartition(':')[0]}:0")
     return RegisterBroker(
         node_id,
         incarnation_id=incarnation_id,

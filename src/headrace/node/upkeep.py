@@ -26,6 +26,7 @@ from headrace.server.traffic import Traffic
 PARTITIONS_A_TURN: Final = 20
 """How many partitions are visited in one turn of the loop."""
 FLUSH_CHECK_MS: Final = 1_000
+QUOTA_CHECK_MS: Final = 60_000
 REMOVAL_CHECK_MS: Final = 15_000
 IDLE_CHECK_MS_MIN: Final = 20
 IDLE_CHECK_MS_MAX: Final = 5_000
@@ -54,6 +55,7 @@ MEANING_OF_FREED: Final = {
     "checkpoint": "checkpoints written",
     "removal": "files and folders removed",
     "idle_connections": "connections closed",
+    "quota_expiry": "meters of quotas forgotten",
 }
 
 
@@ -67,7 +69,13 @@ class _Work(NamedTuple):
 class Upkeep:
     """The background work of a node."""
 
-    def __init__(self, broker: Broker, traffic: Traffic | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        traffic: Traffic | None = None,
+        expire_quotas: Callable[[], Awaitable[int]] | None = None,
+    ) -> None:
+        self._expire_quotas = expire_quotas
         self.counters: dict[str, UpkeepCounters] = {
             name: UpkeepCounters() for name in MEANING_OF_FREED
         }
@@ -186,6 +194,12 @@ class Upkeep:
                     self._broker.counters.connections_idle_closed += 1
                     counted.freed(1)
 
+    async def run_quota_expiry(self) -> None:
+        """Forget what clients that were idle for an hour used of their quotas."""
+        if self._expire_quotas is not None:
+            with self._counted("quota_expiry") as counted:
+                counted.freed(await self._expire_quotas())
+
     # How it is done
 
     def _works(self) -> list[_Work]:
@@ -208,6 +222,7 @@ class Upkeep:
             _Work(self.run_checkpoint, lambda: checkpoint_ms),
             _Work(self.run_removal, lambda: REMOVAL_CHECK_MS),
             _Work(self.run_idle_connections, lambda: idle_check_ms),
+            _Work(self.run_quota_expiry, lambda: QUOTA_CHECK_MS),
         ]
         if settings[config.LOG_CLEANER_ENABLE]:
             works.append(

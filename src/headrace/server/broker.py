@@ -20,6 +20,10 @@ from headrace.replication.fetch_sessions import FetchSessions
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.replica_sessions import ReplicaSessions
 from headrace.replication.replicas import Replicas
+from headrace.replication.throttles import Throttles
+from headrace.security.authorizer import Authorizer
+from headrace.security.delegation_tokens import DelegationTokens
+from headrace.server.audit import Audit
 from headrace.server.telemetry import Telemetry
 from headrace.share.coordinator import ShareStateCoordinator
 from headrace.share.end_offsets import RemoteEndOffsets
@@ -56,6 +60,8 @@ class Broker:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     replica_sessions: ReplicaSessions
+    throttles: Throttles
+    """Of replication between nodes."""
     telemetry: Telemetry
     inflating: Inflating
     groups: Groups
@@ -74,6 +80,12 @@ class Broker:
     """The log directory, as the operator configured it."""
     is_rack_aware: bool = False
     """Whether consumers are sent to replicas in their rack (KIP-392)."""
+    authorizer: Authorizer | None = None
+    """Who may do what; without one everybody may do everything."""
+    delegation_tokens: DelegationTokens | None = None
+    """The delegation tokens, where there is a secret for them."""
+    audit: Audit | None = None
+    """Where it is said who changed what, if it is."""
     clock: Clock = field(default_factory=Clock)
     counters: Counters = field(default_factory=Counters)
     hear: Callable[[BrokerId], None] = lambda node: None

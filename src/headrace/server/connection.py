@@ -15,8 +15,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol, cast
 
+from headrace.security.authentication import Authentication
+from headrace.security.principals import ANONYMOUS
+from headrace.server.departures import has_left
 from headrace.server.dispatch import Undecodable
 from headrace.server.request import Request
 from headrace.server.traffic import Traffic
@@ -30,6 +34,8 @@ TURN_NS_MAX: Final = 5_000_000
 """How long requests of one connection are handled before others get a turn."""
 DIRECT_MAX: Final = 16
 """How many small requests of one read are handled between checks of the clock."""
+MUTED_LOOK_SECONDS: Final = 1.0
+"""How often a connection that is held back is looked at."""
 SMALL_FRAME_BYTES_MAX: Final = 1024
 INLINE_FRAME_BYTES_MAX: Final = 64 * 1024
 """A larger request, unless it is a produce, whose bytes are records, is decoded in a thread."""
@@ -61,6 +67,9 @@ class Requests(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One client connection, until either side closes it."""
 
+    is_paced = False
+    """Whether it has waited for its turn already, or need not."""
+
     def __init__(
         self,
         listener: str,
@@ -71,6 +80,9 @@ class Connection(asyncio.BufferedProtocol):
         """`frame_bytes_max` is a protocol's own limit; socket.request.max.bytes holds anyway."""
         self.listener = listener
         self.address = ""
+        self.host = ""
+        self.principal = ANONYMOUS
+        self.authentication: Authentication | None = None
         self.client_software = ""
         self.is_closed = False
         self.on_close: dict[Callable[[], None], None] = {}
@@ -96,10 +108,16 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         """Whether frames are handled on arrival; else they go to the backlog."""
         self._is_taking = False
+        self._direct_max = DIRECT_MAX
         self._decoding_bytes = 0
         """The size of the request that a thread decodes; later frames wait for it."""
         self._next_turn: asyncio.Handle | None = None
         self._is_draining = False
+        self._is_muted = False
+        """Whether no requests are handled for a while, because of quotas."""
+        self._unmuting: asyncio.TimerHandle | None = None
+        self._muted_until = 0.0
+        self._left_ms: Callable[[], int] | None = None
         self._transport: asyncio.Transport
 
     # What the loop calls
@@ -108,10 +126,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else "(unknown)"
+        self.host = plain_host(peer[0]) if peer else ""
         if (refusal := self._traffic.admit(self)) is not None:
             logger.warning("connection from %s refused: %s", self.address, refusal)
             self.is_closed = True
             self._transport.abort()
+        elif self._traffic.pace is not None:
+            self._traffic.pace.take(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -130,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         taken = 0
         if self._is_reading:
             for frame in frames:
-                if taken == DIRECT_MAX or not self._may_take(frame):
+                if taken == self._direct_max or not self._may_take(frame):
                     break
                 self._take(frame, now_ns)
                 taken += 1
@@ -166,6 +187,8 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         if self._next_turn is not None:
             self._next_turn.cancel()
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self.drained.set()
         for callback in tuple(self.on_close):
             callback()
@@ -189,6 +212,98 @@ class Connection(asyncio.BufferedProtocol):
             logger.info("connection from %s closed: %s", self.address, reason)
             self.is_closed = True
             self._transport.abort()
+
+    def mute(self, duration_ms: int, left_ms: Callable[[], int] | None = None) -> None:
+        """Handle no further request for so long (KIP-219); the longest of several counts.
+
+        Nothing is read meanwhile: what the client sends stays in its kernel and in ours. Now and
+        then `left_ms` is asked how long that is to go on, and a client that has gone is let go.
+        """
+        if self.is_closed:
+            return
+        ends = asyncio.get_running_loop().time() + duration_ms / 1000
+        if self._unmuting is not None:
+            if self._muted_until >= ends:
+                return
+            self._unmuting.cancel()
+        self._muted_until, self._left_ms = ends, left_ms
+        self._look_again_later()
+        self.hold()
+
+    def _look_again_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        when = min(self._muted_until, loop.time() + MUTED_LOOK_SECONDS)
+        self._unmuting = loop.call_at(when, self._look_at_mute)
+
+    def _look_at_mute(self) -> None:
+        """Go on if the time is over or quotas have changed; close if the client has gone."""
+        now = asyncio.get_running_loop().time()
+        if self._left_ms is not None:
+            self._muted_until = min(self._muted_until, now + self._left_ms() / 1000)
+        if now >= self._muted_until:
+            self.unmute()
+        elif self._has_left():
+            self.close("its client has gone while it was held back")
+        else:
+            self._look_again_later()
+
+    def _has_left(self) -> bool:
+        if self._backlog or self._waiting or self._decoding_bytes:
+            return False  # what it has sent is done when it is its time
+        own = self._transport.get_extra_info("socket")
+        if own is None:
+            return False
+        begun = self._reader.pending()
+        if len(begun) < SIZE_BYTES:
+            return has_left(own.fileno())
+        return has_left(own.fileno(), SIZE_BYTES + int.from_bytes(begun[:SIZE_BYTES]) - len(begun))
+
+    def hold(self) -> None:
+        """Handle no further request until `unmute`.
+
+        A frame that has arrived in part has no room kept for it meanwhile: it cannot complete, and
+        other clients would wait for the room. It is kept again once the frame is read further.
+        """
+        self._is_muted = True
+        traffic = self._traffic
+        if self._reserved_bytes:
+            traffic.in_flight_bytes -= self._reserved_bytes
+            self._reserved_bytes = 0
+        self.look_at_limits()
+        if traffic.starved:
+            traffic.feed_starved()
+
+    def unmute(self) -> None:
+        """Go on with requests."""
+        self._unmuting = self._left_ms = None
+        self._is_muted = False
+        if not self.is_closed:
+            self.look_at_limits()
+
+    def finish(self, reason: str) -> None:
+        """Close the connection once the responses to its requests are sent."""
+        logger.info("connection from %s is to end: %s", self.address, reason)
+        self.drain()
+
+    def pass_to(self, dispatcher: Requests) -> None:
+        """Handle the next requests in another way, with frames as large as any client's."""
+        self._dispatcher = dispatcher
+        self._is_produce = dispatcher.is_produce
+        self._reader.frame_bytes_max = self._traffic.request_bytes_max
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its client has to authenticate again before it is served."""
+        return False
+
+    @property
+    def failure_delay_ms(self) -> int:
+        """How long a client waits to hear that it failed to authenticate."""
+        return 0
+
+    def on_authenticated(self) -> None:
+        """Let the client in; only connections that need it have an authentication."""
+        raise RuntimeError("this connection needs no authentication")
 
     @property
     def unsent_bytes(self) -> int:
@@ -312,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
         backlog = self._backlog
         self._is_taking = True
         try:
-            turn_ends_ns = self._monotonic_ns() + TURN_NS_MAX if backlog else 0
+            turn_ends_ns = self._turn_ends_ns() if backlog else 0
             while (
                 backlog and not self.is_closed and self._may_read() and self._may_take(backlog[0])
             ):
@@ -330,6 +445,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+    def _turn_ends_ns(self) -> int:
+        """Return until when requests are handled in this turn of the loop."""
+        return self._monotonic_ns() + TURN_NS_MAX
 
     def _take_on_next_turn(self) -> None:
         if self._next_turn is None:
@@ -368,6 +487,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_writable
             and not self._decoding_bytes
             and not self._is_draining
+            and not self._is_muted
             and len(self._waiting) < traffic.requests_max
         )
 
@@ -381,3 +501,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             reason = str(error)
         self.close(reason)
+
+
+def plain_host(host: str) -> str:
+    """Return an address as ACLs name it: an IPv4 client of an IPv6 socket has its own address."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)

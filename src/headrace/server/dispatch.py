@@ -8,11 +8,12 @@ from functools import partial
 from itertools import count
 from struct import Struct as Layout
 from types import CoroutineType
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from headrace.config import DECODE_MEMORY_FLOOR_BYTES
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
-from headrace.server.failures import failure_response
+from headrace.loop.slices import in_slices
+from headrace.server.failures import failing
 from headrace.server.request import LATER, Handler, Peer, Request
 from headrace.wire import APIS, Api, ApiKey, WireError, decode_from, read_request_start
 from headrace.wire.codec import OBJECT_BYTES_PER_BYTE, prepare
@@ -51,6 +52,7 @@ class Dispatcher:
         """`load` returns the handler of an API at its first request: most are never requested."""
         self.faults: dict[int, Fault] = {}
         self._broker = broker
+        self._handle: Callable[[Request], None] = self.handle
         self._load = load
         self._decode_floor_bytes = broker.settings[DECODE_MEMORY_FLOOR_BYTES]
         self._handlers: dict[int, Handler] = {}
@@ -174,7 +176,15 @@ class Dispatcher:
         """Stop the thread that prepares requests of a new kind."""
         self._preparing.shutdown(wait=False)
 
-    def _handle(self, request: Request) -> None:
+    def meter(self, metered: "Callable[[Request], None] | None") -> None:
+        """Have requests handled by `metered`, which calls `handle`; None for `handle` itself.
+
+        So quotas cost nothing where there are none.
+        """
+        self._handle = metered or self.handle
+
+    def handle(self, request: Request) -> None:
+        """Call the handler of a request, and respond if that fails."""
         try:
             handler = self._handlers.get(request.api_key)
             if handler is None:
@@ -191,9 +201,11 @@ class Dispatcher:
         except Exception as error:
             self.fail(request, error)
 
-    async def _await(self, request: Request, answer: Awaitable[Message]) -> None:
+    async def _await(self, request: Request, answer: Awaitable[Any]) -> None:
         try:
-            request.answer(await answer)
+            body: Any = await request.timed(answer)
+            if body is not LATER:  # its rights took several turns to be checked
+                request.answer(body)
         except Exception as error:
             self.fail(request, error)
 
@@ -216,8 +228,13 @@ class Dispatcher:
             )
         if request.peer.is_closed:
             return
-        response = failure_response(request, code, message)
-        request.answer(response)
+        response = in_slices(failing(request, code, message))
+        if type(response) is CoroutineType:  # it asked for very much
+            task = asyncio.get_running_loop().create_task(self._await(request, response))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        request.answer(response)  # type: ignore[arg-type]
         if response is None:
             request.peer.close(f"a request without a response failed: {message}")
 
@@ -242,7 +259,12 @@ def _name(peer: Peer) -> str:
     return f"{peer.client_software or 'unnamed software'} at {peer.address}"
 
 
+_FIRST_SERVED: Final[dict[int, int]] = {ApiKey.SASL_HANDSHAKE: 1}
+"""Where it is not the first that there is."""
 _VERSIONS: Final = {
-    key: range(api.versions.first, api.versions.last + (not api.is_newest_unstable))
+    key: range(
+        _FIRST_SERVED.get(key, api.versions.first),
+        api.versions.last + (not api.is_newest_unstable),
+    )
     for key, api in APIS.items()
 }

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import ErrorCode
+from headrace.loop.slices import Slice, Slices, run_whole
 from headrace.server.request import Request
 from headrace.wire import APIS, ApiKey
 from headrace.wire.messages.fetch_response import FetchResponse
@@ -19,6 +20,8 @@ from headrace.wire.messages.init_producer_id_response import InitProducerIdRespo
 from headrace.wire.plan import STRUCT, StructPlan, plan_message
 from headrace.wire.schema import Message, Struct
 
+ROW_UNITS: Final = 6
+"""How long a row takes, as `loop.slices` counts it."""
 _CODES: Final = frozenset({"error_code", "partition_error_code"})
 
 _TOPICS_TOO: Final = {
@@ -79,6 +82,11 @@ _UNKNOWN: Final[dict[str, Any]] = {
 
 
 def failure_response(request: Request, code: ErrorCode, message: str) -> Message | None:
+    """Return the response to a request that is known to be small, see `failing`."""
+    return run_whole(failing(request, code, message))
+
+
+def failing(request: Request, code: ErrorCode, message: str) -> Slices[Message | None]:
     """Return the response to `request` that has `code` wherever Kafka would have it.
 
     None for a produce with acks=0, which has no response: close the connection, as nothing else
@@ -90,12 +98,25 @@ def failure_response(request: Request, code: ErrorCode, message: str) -> Message
     response = api.response()
     topics_too = request.version in _TOPICS_TOO.get(api.key, ())
     failure = _Failure(api.key, code, message, topics_too)
-    failure.fill(response, request.body, _plan(api.response, request.version))
+    yield from failure.fill(response, request.body, _plan(api.response, request.version), Slice())
     match response:
         case FetchResponse():
             response.session_id = request.body.session_id
         case InitProducerIdResponse():
             response.producer_epoch = -1
+    return response
+
+
+def failed_rows(request: Request, body: Any, code: ErrorCode, message: str) -> Slices[Message]:
+    """Return a response in which everything that `body` asks for has `code`.
+
+    `body` is a part of the request: what its client may not have.
+    """
+    api = APIS[request.api_key]
+    response = api.response()
+    yield from _Failure(api.key, code, message, topics_too=True).fill(
+        response, body, _plan(api.response, request.version), Slice()
+    )
     return response
 
 
@@ -105,7 +126,7 @@ class _Failure(msgspec.Struct, frozen=True):
     message: str
     topics_too: bool
 
-    def fill(self, answer: Struct, asked: Any, plan: StructPlan) -> None:
+    def fill(self, answer: Struct, asked: Any, plan: StructPlan, current: Slice) -> Slices[None]:
         """Turn `answer` into the failure of `asked`: a request, a part of one, or a bare key."""
         names = {field.name for field in plan.present}
         for name in names & _CODES:
@@ -115,17 +136,21 @@ class _Failure(msgspec.Struct, frozen=True):
         for name in names & _UNKNOWN.keys():
             setattr(answer, name, _UNKNOWN[name])
         if self.topics_too or not names & _CODES:
-            self._fill_lists(answer, asked, plan)
+            yield from self._fill_lists(answer, asked, plan, current)
 
-    def _fill_lists(self, answer: Struct, asked: Any, plan: StructPlan) -> None:
+    def _fill_lists(
+        self, answer: Struct, asked: Any, plan: StructPlan, current: Slice
+    ) -> Slices[None]:
         for field in plan.present:
             if field.is_array and field.kind == STRUCT and _holds_code(field.inner):
                 elements = []
                 for each in self._asked_for(asked, field.name):
                     element = field.inner.type()
                     _name(element, each, field.inner)
-                    self.fill(element, each, field.inner)
+                    yield from self.fill(element, each, field.inner, current)
                     elements.append(element)
+                    if current.spend(ROW_UNITS):
+                        yield
                 setattr(answer, field.name, elements)
 
     def _asked_for(self, asked: Any, name: str) -> Iterable[Any]:

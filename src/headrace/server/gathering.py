@@ -52,6 +52,9 @@ class Gathering(Generic[A]):
             # The response could not be sent, and whoever came last is told: it holds for all.
             self._on_all([answer] * len(self._answers))
             return
+        if isinstance(answer, KafkaError):
+            # Its frames hold everything that was done for one name, and there may be very many.
+            answer.__traceback__ = answer.__context__ = None
         self._answers[position] = answer
         self._left -= 1
         if not self._left:

@@ -16,9 +16,12 @@ from headrace.config import (
     SOCKET_SEND_BUFFER_BYTES,
     Settings,
 )
-from headrace.config.protection import PLAINTEXT, SECURITY_PROTOCOLS
+from headrace.config.protection import SECURITY_PROTOCOLS
 from headrace.errors import HeadraceError
 from headrace.metadata.state import Endpoint
+from headrace.server.accepting import Accepted, TlsAcceptor
+from headrace.server.secured import ListenerSecurity
+from headrace.server.traffic import Traffic
 
 ANY_ADDRESSES: Final = ("", "0.0.0.0", "::")
 _LISTENER: Final = re.compile(r"(?P<name>[\w.-]+)://(?P<host>\[.*\]|[^:]*):(?P<port>\d+)")
@@ -64,14 +67,27 @@ class Listener:
         self.host = address.host
         self.port: int = self._socket.getsockname()[1]
         self._server: asyncio.Server | None = None
+        self._acceptor: TlsAcceptor | None = None
 
     async def serve(self, connect: Callable[[], asyncio.BaseProtocol]) -> None:
         self._server = await asyncio.get_running_loop().create_server(
             connect, sock=self._socket, backlog=self._backlog
         )
 
+    def serve_tls(
+        self,
+        security: ListenerSecurity,
+        traffic: Traffic,
+        connect: Callable[[], Accepted],
+    ) -> None:
+        """Accept connections that begin with the handshake of TLS."""
+        self._acceptor = TlsAcceptor(self._socket, security, traffic, connect)
+        self._acceptor.start(self._backlog)
+
     def close(self) -> None:
         """Accept no more connections; existing ones stay."""
+        if self._acceptor is not None:
+            self._acceptor.close()
         if self._server is not None:
             self._server.close()
         self._socket.close()
@@ -96,10 +112,6 @@ def advertised_endpoints(
             raise CannotListen(
                 f"listener {listener.name} has no security protocol: "
                 "name one in listener.security.protocol.map"
-            )
-        if protocol != PLAINTEXT:
-            raise CannotListen(
-                f"listener {listener.name} is to speak {protocol}: a node speaks {PLAINTEXT} only"
             )
         if host in ANY_ADDRESSES:
             host = socket.getfqdn()

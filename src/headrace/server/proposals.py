@@ -3,15 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.metadata.ddl import Ddl, encode_ddl
-from headrace.metadata.entries import Batch, CatalogDdl
+from headrace.metadata.ddl import Ddl, SetQuota, encode_ddl
+from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
 from headrace.raft.errors import RaftError
+from headrace.security.principals import ANONYMOUS
+from headrace.server.change_texts import ChangeText, describe_change
+from headrace.wire import APIS
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
+    from headrace.server.request import Request
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024
 """The size limit of an entry; a larger change gets its own entry."""
@@ -20,7 +24,10 @@ ENTRY_CHANGES_MAX: Final = 200
 
 
 async def propose_each(
-    broker: "Broker", changes: Sequence[Ddl], timeout_ms: int
+    broker: "Broker",
+    changes: Sequence[Entry | Ddl],
+    timeout_ms: int,
+    by: "Request | None",
 ) -> list[KafkaError | None]:
     """Propose changes in order and wait until this node serves them; return each outcome.
 
@@ -28,6 +35,8 @@ async def propose_each(
     REQUEST_TIMED_OUT; as with Kafka they may still be applied. Thousands of partitions take a
     while to be set up: after half of the timeout applied changes count as successful, and clients
     find the last partitions a little later.
+
+    `by` is the request of whoever wants the changes, for the audit and the log; None is this node.
     """
     if not changes:
         return []
@@ -36,14 +45,41 @@ async def propose_each(
     answers: list[KafkaError | None] = []
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            for entries in _batches(changes):
-                answers += await _propose(broker, entries)
+            for part in _batches(broker, changes, by):
+                outcomes = await _propose(broker, part.entries)
+                answers += outcomes
+                part.tell(broker, by, outcomes)
     except TimeoutError:
-        answers += [timed_out(timeout_ms)] * (len(changes) - len(answers))
+        late, left = timed_out(timeout_ms), changes[len(answers) :]
+        answers += [late] * len(left)
+        if broker.audit is not None:
+            for part in _batches(broker, left, by):
+                part.tell(broker, by, [late] * len(part.entries))
+                await asyncio.sleep(0)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(begun + timeout_ms / 2000):
             await broker.replicas.settle()
     return answers
+
+
+@contextlib.contextmanager
+def told(broker: "Broker", by: "Request", *texts: ChangeText) -> Iterator[None]:
+    """Tell the audit how changes end that are made in another way than by `propose_each`."""
+    if broker.audit is None:
+        yield
+        return
+    refused: KafkaError | None = None
+    try:
+        yield
+    except KafkaError as error:
+        refused = error
+        raise
+    except BaseException:  # it was given up: nobody knows how it ends
+        refused = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "")
+        raise
+    finally:
+        for text in texts:
+            broker.audit.changed(by, text, refused)
 
 
 def timed_out(timeout_ms: int) -> KafkaError:
@@ -53,7 +89,7 @@ def timed_out(timeout_ms: int) -> KafkaError:
     )
 
 
-async def _propose(broker: "Broker", entries: tuple[CatalogDdl, ...]) -> list[KafkaError | None]:
+async def _propose(broker: "Broker", entries: tuple[Entry, ...]) -> list[KafkaError | None]:
     try:
         outcome = await broker.quorum.propose_for_outcome(Batch(entries))
     except RaftError as error:
@@ -64,17 +100,68 @@ async def _propose(broker: "Broker", entries: tuple[CatalogDdl, ...]) -> list[Ka
     return answers
 
 
-def _batches(changes: Sequence[Ddl]) -> Iterator[tuple[CatalogDdl, ...]]:
-    """Yield the changes grouped into entries, encoded one entry at a time."""
-    entries: list[CatalogDdl] = []
+class _Part(NamedTuple):
+    """The changes of one entry of the log."""
+
+    entries: tuple[Entry, ...]
+    texts: tuple[ChangeText, ...]
+    """What each is, if there is an audit."""
+
+    def tell(
+        self, broker: "Broker", by: "Request | None", outcomes: Sequence[KafkaError | None]
+    ) -> None:
+        """Tell the audit what became of each change."""
+        if broker.audit is not None:
+            for text, outcome in zip(self.texts, outcomes, strict=True):
+                broker.audit.changed(by, text, outcome)
+
+
+def _batches(
+    broker: "Broker", changes: Sequence[Entry | Ddl], by: "Request | None"
+) -> Iterator[_Part]:
+    """Yield the changes grouped into entries, encoded one entry at a time.
+
+    The limits of one quota entity, which are few, stay in one entry: a node that is killed between
+    two entries has changed each entity as a whole or not at all.
+
+    Those of a user who has authenticated have the user's name with them in the log.
+    """
+    is_named = by is not None and by.peer.principal != ANONYMOUS
+    entries: list[Entry] = []
+    texts: list[ChangeText] = []
     size_bytes = 0
+    previous: Entry | Ddl | None = None
     for change in changes:
-        payload = encode_ddl(change)
+        text: ChangeText | None = None
+        if is_named or broker.audit is not None:
+            text = describe_change(broker.image, change)
+        if isinstance(change, Ddl):
+            payload = encode_ddl(change)
+            entry: Entry = CatalogDdl(payload)
+            if is_named:
+                assert by is not None
+                asked = f"{APIS[by.api_key].name}: {text}"
+                entry = CatalogDdlAudited(payload, "", by.peer.principal, asked)
+                size_bytes += len(by.peer.principal) + len(asked)
+        else:
+            payload, entry = encode_entry(change), change
         is_full = len(entries) >= ENTRY_CHANGES_MAX or size_bytes + len(payload) > ENTRY_BYTES_MAX
-        if entries and is_full:
-            yield tuple(entries)
-            entries, size_bytes = [], 0
-        entries.append(CatalogDdl(payload))
+        if entries and is_full and not _belong_together(previous, change):
+            yield _Part(tuple(entries), tuple(texts))
+            entries, texts, size_bytes = [], [], 0
+        entries.append(entry)
+        if text is not None and broker.audit is not None:
+            texts.append(text)
         size_bytes += len(payload)
+        previous = change
     if entries:
-        yield tuple(entries)
+        yield _Part(tuple(entries), tuple(texts))
+
+
+def _belong_together(previous: Entry | Ddl | None, change: Entry | Ddl) -> bool:
+    """Return whether a change must be in the entry of the one before it."""
+    return (
+        isinstance(change, SetQuota)
+        and isinstance(previous, SetQuota)
+        and change.entity == previous.entity
+    )

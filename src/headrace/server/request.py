@@ -15,9 +15,13 @@ The dispatcher handles a handler's exception: the client gets UNKNOWN_SERVER_ERR
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from headrace.errors import KafkaError
+from headrace.loop.slices import in_slices
+from headrace.security.authentication import Authentication
 from headrace.wire import ApiKey, response_parts
 from headrace.wire.codec import Part
 from headrace.wire.elements import has_elements
@@ -25,6 +29,7 @@ from headrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
+    from headrace.server.metering import Toll
 
 INLINE_ELEMENTS_MAX: Final = 2000
 """A response with more elements (some milliseconds of work) is encoded in a thread."""
@@ -42,6 +47,12 @@ class Peer(Protocol):
     """The name of the listener."""
     address: str
     """The client's address, as `host:port`."""
+    host: str
+    """The client's address without its port, as ACLs name it."""
+    principal: str
+    """Who the client is: `User:NAME`."""
+    authentication: Authentication | None
+    """The exchange of SASL, on listeners that have it."""
     client_software: str
     """The client's software name and version (KIP-511); empty if it sent none."""
     is_closed: bool
@@ -60,24 +71,52 @@ class Peer(Protocol):
     def close(self, reason: str) -> None:
         """Close the connection; one log line has the reason."""
 
+    def mute(self, duration_ms: int, left_ms: Callable[[], int] | None = None) -> None:
+        """Handle no further request for a while; `left_ms` says how much of it is left."""
+
+    def finish(self, reason: str) -> None:
+        """Close the connection once the responses to its requests are sent."""
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its client has to authenticate again before it is served."""
+
+    @property
+    def failure_delay_ms(self) -> int:
+        """How long a client waits to hear that it failed to authenticate."""
+
+    def on_authenticated(self) -> None:
+        """Let the client in: its authentication has a principal."""
+
 
 class Request:
     """One request, from its bytes to its response."""
 
     __slots__ = (
+        "amend",
         "api_key",
         "body",
         "client_id",
         "correlation_id",
+        "denied",
         "is_holding",
         "on_drain",
         "parts",
         "peer",
         "received_ns",
         "size_bytes",
+        "toll",
         "version",
     )
 
+    amend: Callable[[Any], Any]
+    """Completes the response of an `AmendedRequest`."""
+    denied: "Denied"
+    """Topics that a fetch or acknowledgement may not read; only there with an authorizer."""
+    toll: "Toll"
+    """What a `server.metering.MeteredRequest` uses up of quotas."""
+    is_metered: bool = False
+    """Whether quotas limit the client: only then there is a toll."""
     is_answered_early: bool = False
     """Whether a produce is answered when its records are in the log, whatever else is awaited."""
 
@@ -136,6 +175,15 @@ class Request:
             self.parts = response_parts(self.api_key, self.version, self.correlation_id, body)
         self.peer.on_answered(self)
 
+    def amend_with(self, amend: Callable[[Any], Any]) -> None:
+        """Have the response completed before it is sent: what was asked for was not all done."""
+        self.amend = amend
+        self.__class__ = AmendedRequest
+
+    def timed(self, work: Awaitable[Message]) -> Awaitable[Message]:
+        """Return what computes the response; a metered request measures how long that takes."""
+        return work
+
     def _answer_from_thread(self, body: Message) -> None:
         """Encode a large response in a thread, where it does not delay other clients."""
         encoding = asyncio.get_running_loop().run_in_executor(
@@ -152,6 +200,45 @@ class Request:
         else:
             self.parts = encoding.result()
             self.peer.on_answered(self)
+
+
+class AmendedRequest(Request):
+    """A request that its handler sees only a part of. Others pay nothing for this."""
+
+    __slots__ = ()
+
+    def answer(self, body: Message | None, *, is_large: bool = False) -> None:
+        """Send the response with what is to be added to it."""
+        amended: Any = None if body is None else self.amend(body)
+        if type(amended) is GeneratorType:
+            amended = in_slices(amended)
+            if type(amended) is CoroutineType:
+                # Its turns hold it until it is done.
+                asyncio.get_running_loop().create_task(self._answer_later(amended, is_large))
+                return
+        super().answer(amended, is_large=is_large)
+
+    async def _answer_later(self, amending: Awaitable[Message], is_large: bool) -> None:
+        try:
+            body = await amending
+            if not self.peer.is_closed:
+                super().answer(body, is_large=is_large)
+        except Exception as error:
+            self.__class__ = Request  # type: ignore[assignment]
+            self.peer.on_failed(self, error)
+
+
+class Denied(Protocol):
+    """The topics that a client may not read (`rights.sessions.DeniedTopics`)."""
+
+    def has(self, name: str, topic_id: bytes) -> bool | None:
+        """Return whether a topic may not be read; None if there is no topic with that id."""
+
+    def has_changed(self) -> bool:
+        """Return, once, whether ACLs changed since the last look; KafkaError if all is denied."""
+
+    def refusal(self) -> KafkaError:
+        """Return the error for such a topic."""
 
 
 class _Later:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from socket import getaddrinfo
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.config import (
+    HANDSHAKES_MAX,
     MAX_CONNECTIONS_PER_IP_OVERRIDES,
     UNSENT_RESPONSES_MAX_BYTES,
     Settings,
@@ -16,11 +17,21 @@ from headrace.config import (
 from headrace.loop.counters import Counters
 
 if TYPE_CHECKING:
+    from headrace.server.audit import Audit
     from headrace.server.connection import Connection
+    from headrace.server.connection_pace import ConnectionPace
+
+
+class Unfinished(Protocol):
+    """A connection in the handshake of TLS, or one that has not authenticated."""
+
+    def close(self, reason: str) -> None:
+        """Close it; one log line has the reason."""
+
 
 UNBOUNDED: Final = -1
 TURN_NS_MAX: Final = 5_000_000
-"""How long starved connections are served in one turn of the loop."""
+"""How long starved connections, or those that have not authenticated, are served in one turn."""
 FETCH_BYTES_FLOOR: Final = 64 * 1024
 """The fetch limit while clients leave too many response bytes unread."""
 LOOKS_MAX: Final = 8
@@ -44,6 +55,8 @@ class Traffic:
         unsent_bytes_max: int = UNSENT_RESPONSES_MAX_BYTES.default,
     ) -> None:
         self.counters = counters
+        self.audit: Audit | None = None
+        """Where it is said who authenticated, if it is."""
         self.monotonic_ns = counters.monotonic_ns
         self.request_bytes_max = request_bytes_max
         self.requests_max = requests_max
@@ -69,7 +82,16 @@ class Traffic:
         self._unsent: dict[Connection, tuple[int, int]] = {}
         """Connections with unread responses: how many bytes, and when last checked."""
         self._per_host: dict[str, int] = {}
+        self._reserved = 0
+        """Connections that were accepted and are not through the handshake of TLS."""
+        self.handshakes_max: int = HANDSHAKES_MAX.default
+        self.handshakes: dict[Unfinished, None] = {}
+        """Who has not authenticated yet, the oldest first."""
+        self.pace: ConnectionPace | None = None
+        """How fast connections may be made; None while nothing limits that."""
         self._is_feeding = False
+        self._gated_turn_ends_ns = 0
+        """When the time is up of all who have not authenticated; 0 in a turn without any."""
 
     @property
     def is_full(self) -> bool:
@@ -77,19 +99,67 @@ class Traffic:
 
     def admit(self, connection: "Connection") -> str | None:
         """Admit a connection, or return why not."""
+        if (refusal := self._count(connection.host)) is None:
+            self.connections[connection] = None
+            self.counters.connections_accepted += 1
+        return refusal
+
+    def reserve(self, host: str) -> str | None:
+        """Count a connection before its handshake, or return why there may be none."""
+        if (refusal := self._count(host)) is None:
+            self._reserved += 1
+        return refusal
+
+    def release(self, host: str) -> None:
+        """Uncount what was reserved: it is admitted, or gone."""
+        self._reserved -= 1
+        self._uncount(host)
+
+    def begin_handshake(self, unfinished: Unfinished) -> None:
+        """Take note of who has to authenticate; if there are too many, close the oldest."""
+        while len(self.handshakes) >= self.handshakes_max:
+            oldest = next(iter(self.handshakes))
+            del self.handshakes[oldest]
+            self.counters.handshakes_failed += 1
+            oldest.close(
+                f"{self.handshakes_max} others have not authenticated either "
+                "(headrace.handshakes.max)"
+            )
+        self.handshakes[unfinished] = None
+
+    def end_handshake(self, unfinished: Unfinished) -> None:
+        self.handshakes.pop(unfinished, None)
+
+    def gated_turn_ends_ns(self) -> int:
+        """Return until when requests of those who have not authenticated are handled in this turn.
+
+        They share the time: there may be thousands, and any one of them costs its sender little.
+        """
+        if not self._gated_turn_ends_ns:
+            self._gated_turn_ends_ns = self.monotonic_ns() + TURN_NS_MAX
+            asyncio.get_running_loop().call_soon(self._end_gated_turn)
+        return self._gated_turn_ends_ns
+
+    def _end_gated_turn(self) -> None:
+        self._gated_turn_ends_ns = 0
+
+    def _count(self, host: str) -> str | None:
         counters = self.counters
-        if len(self.connections) >= self.connections_max:
+        if len(self.connections) + self._reserved >= self.connections_max:
             counters.connections_refused += 1
             return f"there are {self.connections_max} already (max.connections)"
-        host = connection.address.rpartition(":")[0]
         count = self._per_host.get(host, 0)
         if count >= self.connections_max_of.get(host, self.connections_per_ip_max):
             counters.connections_refused += 1
             return f"{host} has {count} already (max.connections.per.ip)"
         self._per_host[host] = count + 1
-        self.connections[connection] = None
-        counters.connections_accepted += 1
         return None
+
+    def _uncount(self, host: str) -> None:
+        if self._per_host[host] == 1:
+            del self._per_host[host]
+        else:
+            self._per_host[host] -= 1
 
     def forget(self, connection: "Connection", unanswered_bytes: int) -> None:
         """Forget a closed connection."""
@@ -99,11 +169,7 @@ class Traffic:
         self.starved.pop(connection, None)
         self.on_sent(connection)
         self.in_flight_bytes -= unanswered_bytes
-        host = connection.address.rpartition(":")[0]
-        if self._per_host[host] == 1:
-            del self._per_host[host]
-        else:
-            self._per_host[host] -= 1
+        self._uncount(connection.host)
         self.feed_starved()
 
     def fetch_bytes_max(self, configured: int) -> int:

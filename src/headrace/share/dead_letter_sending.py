@@ -13,17 +13,18 @@ from headrace.client.errors import refusal
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.log.log import Appended
-from headrace.log.transactions import AbortedRanges
 from headrace.loop.clock import Clock
 from headrace.loop.inflating import Inflating
 from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER
+from headrace.records.aborted import AbortedRanges
 from headrace.records.builder import BatchBuilder
 from headrace.records.errors import CostlyBatch, RecordsError
 from headrace.records.header import check_crc, read_headers
 from headrace.records.reader import read_records
 from headrace.records.record import Record
 from headrace.replication.partition import Partition
+from headrace.replication.remote_log import RemoteLog
 from headrace.replication.replicas import Replicas
 from headrace.share.dead_letter_records import LetterRecord, Origin, partition_of, write_letter
 from headrace.share.led_partition import LedSharePartition
@@ -61,7 +62,12 @@ class ReadLetters(NamedTuple):
 
 
 async def read_letters(
-    led: LedSharePartition, given_up: DeadLetter, inflating: Inflating, *, has_copy: bool
+    led: LedSharePartition,
+    given_up: DeadLetter,
+    inflating: Inflating,
+    remote: RemoteLog,
+    *,
+    has_copy: bool,
 ) -> ReadLetters:
     """Read the records of some offsets, up to the limit of one read.
 
@@ -76,10 +82,26 @@ async def read_letters(
     # Up to the end: delivered records are committed, even if a new leader does not know it yet.
     # Most letters are about few records; the first batch is whole, however large.
     bytes_max = min(READ_BYTES_MAX, led.bytes_a_record * (last - offset + 1) + READ_BYTES_MIN)
-    data = await log.read_cold(offset, bytes_max, up_to=log.end_offset)
-    aborted = AbortedRanges(())
-    if data and led.configs.now().is_committed:
-        aborted = AbortedRanges(log.aborted_in(data, offset, last + 1))
+    is_committed = led.configs.now().is_committed
+    if offset < log.local_start_offset:
+        data, found = await remote.read(
+            led.partition,
+            offset,
+            bytes_max,
+            up_to=log.end_offset,
+            is_first_whole=True,
+            with_aborted=is_committed,
+        )
+        if not data:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{led.partition.name}: the tier did not give offset {offset}",
+            )
+        aborted = AbortedRanges(found)
+    else:
+        data = await log.read_cold(offset, bytes_max, up_to=log.end_offset)
+        is_needed = data and is_committed
+        aborted = AbortedRanges(log.aborted_in(data, offset, last + 1) if is_needed else ())
     origin = Origin(led.partition.topic, led.partition.index, led.key.group_id)
     wanted = given_up._replace(first_offset=offset)
     inflated_bytes_max = log.settings.rules.inflated_bytes_max
@@ -150,6 +172,7 @@ class LetterSender:
         create_topic: CreateTopic,
     ) -> None:
         """`create_topic` creates a topic, or raises KafkaError if it may not or cannot."""
+        self.remote = replicas.remote
         self._replicas = replicas
         self._image_of = image_of
         self._clock = clock

@@ -164,8 +164,10 @@ class _Outbox:
                     self._home.dropped_records += letter.last_offset - letter.first_offset + 1
                 last_offset = letter.last_offset
             else:
-                inflating, has_copy = self._home.sender.inflating, settings.is_dead_letter_copied
-                read = await read_letters(led, letter, inflating, has_copy=has_copy)
+                sender, has_copy = self._home.sender, settings.is_dead_letter_copied
+                read = await read_letters(
+                    led, letter, sender.inflating, sender.remote, has_copy=has_copy
+                )
                 origin = Origin(led.partition.topic, led.partition.index, led.key.group_id)
                 await self._home.sender.send(topic, read.letters, origin)
                 self._home.sent_records += len(read.letters)

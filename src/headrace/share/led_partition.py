@@ -8,14 +8,15 @@ records for them. All of it on the loop, with plain calls.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from headrace.coordinator.machine import Reply
 from headrace.errors import COORDINATOR_UNAVAILABLE, ErrorCode, KafkaError
 from headrace.ids import UNKNOWN_OFFSET, SharePartitionKey
-from headrace.log.lookup import find_off_loop
 from headrace.loop.turns import TURN_COST_MAX
+from headrace.records.aborted import AbortedTransaction
 from headrace.replication.partition import Partition
+from headrace.replication.remote_log import find_by_time
 from headrace.share.breakers import GroupBreaker
 from headrace.share.durable import DurableState, StateWrite
 from headrace.share.group_configs import ShareGroupConfigs, duration_ms
@@ -50,6 +51,14 @@ class ShareWaiter(Protocol):
         """Take the records that a share partition has now; return the cost."""
 
 
+class TieredRecords(NamedTuple):
+    """Whole batches of the tier, from the one with an offset on."""
+
+    offset: int
+    records: memoryview
+    aborted: Sequence[AbortedTransaction]
+
+
 class LedSharePartition:
     """One share partition, from loading until this node no longer leads it."""
 
@@ -71,6 +80,7 @@ class LedSharePartition:
         "machine",
         "partition",
         "releasing",
+        "tiered",
         "waiters",
     )
 
@@ -97,6 +107,8 @@ class LedSharePartition:
         """Waiters in order of arrival: the longest waiting is served first."""
         self.bytes_a_record = 0
         """The record size of the last read, as an estimate for the next."""
+        self.tiered: TieredRecords | KafkaError | None = None
+        """Records of the tier that were read for this share partition last, or why not."""
         self.releasing: set[str] = set()
         """Members whose session is over and whose records are released in a later turn."""
         self._home = home
@@ -134,7 +146,9 @@ class LedSharePartition:
         """Start with the first record of some time ago, which is looked up off the loop."""
         log, since_ms = self.partition.log, self._home.clock.now_ms() - back_ms
         try:
-            found = await find_off_loop(log, since_ms, self._home.inflating.run)
+            found = await find_by_time(
+                self._home.replicas.remote, self.partition, since_ms, self._home.inflating.run
+            )
         except (KafkaError, OSError) as error:
             if self.error is None:
                 code = (

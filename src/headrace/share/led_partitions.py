@@ -131,7 +131,7 @@ class SharePartitions:
         self.counters = ShareCounters()
         self.sessions = ShareSessions(settings[GROUP_SHARE_MAX_SHARE_SESSIONS])
         self._settings = settings
-        self._replicas = replicas
+        self.replicas = replicas
         self._image_of = image_of
         self._groups: dict[str, _ShareGroup] = {}
         self._by_partition: dict[PartitionId, dict[LedSharePartition, None]] = {}
@@ -154,7 +154,7 @@ class SharePartitions:
         if group is not None and (found := group.partitions.get(partition_id)) is not None:
             return found
         topic_id, index = partition_id
-        partition = self._replicas.find_by_id(topic_id, index)
+        partition = self.replicas.find_by_id(topic_id, index)
         if partition is None or not partition.is_leader:
             return None
         if group is None:

@@ -6,7 +6,8 @@ from operator import attrgetter
 from struct import Struct as Layout
 from typing import Final, NamedTuple
 
-from headrace.log.transactions import AbortedRanges
+from headrace.errors import KafkaError
+from headrace.records.aborted import AbortedRanges
 from headrace.records.compression import Compression, inflated_bytes_bound
 from headrace.records.errors import CorruptBatch
 from headrace.records.header import (
@@ -16,9 +17,10 @@ from headrace.records.header import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     TRANSACTIONAL_BIT,
+    read_headers,
 )
 from headrace.records.scan import RECORD_BYTES_MIN
-from headrace.share.led_partition import LedSharePartition
+from headrace.share.led_partition import LedSharePartition, TieredRecords
 from headrace.share.partition.types import Acquired, FetchedBatch
 
 CHUNK_BYTES_MIN: Final = 4 * 1024
@@ -50,13 +52,17 @@ def read_share(
     is_first: bool,
     may_block: bool,
 ) -> ShareRead | None:
-    """Read from `offset` on, as returned by `next_offset`; None if that would wait for the disk.
+    """Read from `offset` on, as returned by `next_offset`; None if that would wait.
+
+    It waits for the disk, or for the tier: `LedSharePartition.tiered` is what was read there.
 
     Returns whole batches, until `records_max` offsets can be acquired, however many offsets that
     other members hold lie between them. With `is_first` the first batch may be larger than
     `bytes_max`, or it could never be delivered.
     """
     log, settings = led.partition.log, led.configs.known
+    if offset < log.local_start_offset:
+        return _read_tiered(led, offset, now_ms, records_max)
     up_to = log.last_stable_offset if settings.is_committed else log.high_watermark
     enough_offset = led.machine.reach(offset, records_max, now_ms)
     # A client's byte limit is most often far more than its number of records needs.
@@ -80,6 +86,35 @@ def read_share(
             aborted = log.aborted_transactions(offset, min(last_offset + 1, up_to))
             _withhold(fetched, transactional, AbortedRanges(aborted))
     return ShareRead(led, offset, records, ends, fetched)
+
+
+def _read_tiered(
+    led: LedSharePartition, offset: int, now_ms: int, records_max: int
+) -> ShareRead | None:
+    """Read from what the tier has given; None if it has to be asked. Raise its KafkaError, once."""
+    led.partition.log.check_offset(offset)
+    found, led.tiered = led.tiered, None
+    if isinstance(found, KafkaError):
+        raise found
+    if found is None or offset < found.offset:
+        return None
+    begin = _skip_to(found.records, offset)
+    records = found.records[begin:]
+    enough_offset = led.machine.reach(offset, records_max, now_ms)
+    ends, fetched, transactional = _batches(records, enough_offset)
+    if not fetched:
+        return None  # all of it is before the offset
+    led.tiered = TieredRecords(offset, records, found.aborted)
+    _withhold(fetched, transactional, AbortedRanges(found.aborted))
+    return ShareRead(led, offset, records, ends, fetched)
+
+
+def _skip_to(records: memoryview, offset: int) -> int:
+    """Return where the first batch begins that ends with an offset or a later one."""
+    for position, header in read_headers(records):
+        if header.last_offset >= offset:
+            return position
+    return len(records)
 
 
 def covering(read: ShareRead, acquired: list[Acquired]) -> memoryview:

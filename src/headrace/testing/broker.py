@@ -18,6 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from headrace.config import load_settings
 from headrace.loop.clock import Clock
 from headrace.node.node import Node
+from headrace.remote.store import ObjectStore
 from headrace.testing.conveniences import Conveniences
 from headrace.testing.faults import Faults
 from headrace.testing.life import Life, crash
@@ -41,6 +42,7 @@ DEFAULTS: Final = {
     # Small internal topics: the first group, transaction and queue create them.
     "offsets.topic.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     # A test that connects a hundred times in a row holds the interpreter meanwhile; what does not
     # fit into the backlog waits a second to be sent again.
@@ -49,6 +51,16 @@ DEFAULTS: Final = {
     "headrace.loop.stall.warn.ms": "0",
 }
 """Settings that make tests fast. docs/testing.md lists them with Kafka's defaults."""
+
+TIER: Final = {
+    "remote.log.storage.system.enable": "true",
+    "headrace.tier.store": "memory:///",
+    # Segments move at once.
+    "remote.log.manager.task.interval.ms": "50",
+    "log.retention.check.interval.ms": "50",
+    "log.segment.delete.delay.ms": "0",
+}
+"""Settings of a broker that is given a store."""
 
 T = TypeVar("T")
 
@@ -59,17 +71,27 @@ class TestBroker(Conveniences):
     __test__ = False  # not a test class, despite its name
 
     def __init__(
-        self, folder: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        folder: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        store: ObjectStore | None = None,
     ) -> None:
         """Use `folder` for the data, else a temporary one that is removed with the broker.
 
-        `settings` use Kafka's names, as in server.properties, and override `DEFAULTS`.
+        `settings` use Kafka's names, as in server.properties, and override `DEFAULTS`. With a
+        `store`, such as a `SimulatedStore`, the broker has a tier, and that is where it is.
         """
+        self._store = store
         self.faults = Faults()
         self.clock = TestClock(self)
         self._is_temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="headrace-"))
-        self._settings = {**_with_defaults(settings or {}), "log.dirs": str(self.folder)}
+        tier = {} if store is None else TIER
+        self._settings = {
+            **_with_defaults({**tier, **(settings or {})}),
+            "log.dirs": str(self.folder),
+        }
         self._life: Life | None = None
 
     # Life
@@ -79,7 +101,7 @@ class TestBroker(Conveniences):
         if self._life is not None:
             raise RuntimeError("this broker runs already")
         settings = load_settings(None, {}, self._settings)
-        life = Life(Node(settings, clock=self.clock.of_node))
+        life = Life(Node(settings, clock=self.clock.of_node, store=self._store))
         try:
             life.run(life.node.start())
         except BaseException:

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from headrace import config
+from headrace.cluster.tokens import create_token
 from headrace.ids import BrokerId
+from headrace.remote.store import ObjectStore
 from headrace.testing.broker import TestBroker
 from headrace.testing.conveniences import Conveniences
 from headrace.testing.life import WAIT_SECONDS_MAX, LoopThread
@@ -34,6 +36,9 @@ DEFAULTS: Final = {
 }
 """Settings that make a cluster quick, beside those of `TestBroker`."""
 
+TOKEN_SECONDS: Final = 3600
+"""How long the tokens are valid with which nodes join that speak TLS."""
+
 T = TypeVar("T")
 
 
@@ -47,11 +52,16 @@ class TestCluster(Conveniences):
         nodes: int = 3,
         folder: Path | None = None,
         settings: Mapping[str, str] | None = None,
+        *,
+        store: ObjectStore | None = None,
     ) -> None:
         """Use a folder in `folder` for each node's data, else temporary ones.
 
-        `settings` use Kafka's names, and override `DEFAULTS` and those of `TestBroker`.
+        `settings` use Kafka's names, and override `DEFAULTS` and those of `TestBroker`. With a
+        `store` the nodes have a tier, and share it. With headrace.node.tls=true and a file with a
+        secret they speak TLS to each other, and join with tokens.
         """
+        self._store = store
         if nodes < 1:
             raise ValueError(f"a cluster of {nodes} nodes: must have at least 1")
         self._is_temporary = folder is None
@@ -206,15 +216,29 @@ class TestCluster(Conveniences):
     def _make(self, node_id: int) -> TestBroker:
         settings = {**self._settings, "node.id": str(node_id)}
         folder = self.folder / f"node-{node_id}"
-        node = self.nodes[node_id] = TestBroker(folder, settings)
+        node = self.nodes[node_id] = TestBroker(folder, settings, store=self._store)
         return node
 
     def _give_seeds(self) -> None:
         """Let nodes that have not run yet find those that do."""
         seeds = ",".join(node.node.cluster.address for _, node in self.running())
-        for node in self.nodes.values():
+        for node_id, node in self.nodes.items():
             if not node.is_running:
-                node.set("headrace.seeds", seeds)
+                node.set(config.SEEDS.name, seeds)
+                self._give_token(node_id)
+
+    def _give_token(self, node_id: int) -> None:
+        """Let a node join that has not been in the cluster, if that takes a token."""
+        path = self.folder / f"node-{node_id}.token"
+        secret_file = self._settings.get(config.CLUSTER_SECRET_FILE.name)
+        _, first = next(self.running())
+        certificates = first.node.cluster.certificates
+        if certificates is None or not secret_file or path.exists():
+            return
+        secret = Path(secret_file).read_bytes().strip()
+        token = create_token(secret, node_id, int(time.time()) + TOKEN_SECONDS)
+        path.write_text("\n".join((token, *certificates.pins())))
+        self.nodes[node_id].set(config.JOIN_TOKEN_FILE.name, str(path))
 
     def _is_settled(self) -> bool:
         running = dict(self.running())

@@ -170,7 +170,7 @@ class SimulatedDisk:
 
     # What the port promises
 
-    def open(self, path: str, *, create: bool = False) -> "SimulatedFile":
+    def open(self, path: str, *, create: bool = False, is_private: bool = False) -> "SimulatedFile":
         with self.mutex:
             self.begin("create" if create else "open", path)
             if not create:
@@ -186,8 +186,8 @@ class SimulatedDisk:
         file = self.open(path)
         return file.read(0, file.size)
 
-    def replace(self, path: str, data: Buffer) -> None:
-        replace_by_rename(self, path, data)
+    def replace(self, path: str, data: Buffer, *, is_private: bool = False) -> None:
+        replace_by_rename(self, path, data, is_private=is_private)
 
     def rename(self, old: str, new: str) -> None:
         with self.mutex:

@@ -4,14 +4,16 @@ Every pytest run of every project that has Headrace installed loads this module,
 nothing but pytest; the broker is imported with the first fixture.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from headrace.testing.broker import TestBroker
     from headrace.testing.cluster import TestCluster
+    from headrace.testing.pipelines import PipelineTest
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +47,17 @@ def headrace_cluster(headrace_settings: Mapping[str, str]) -> "Iterator[TestClus
 
     with TestCluster(settings=headrace_settings) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def headrace_pipeline(headrace: "TestBroker", tmp_path: Path) -> "Callable[..., PipelineTest]":
+    """A function that takes the folder of a pipeline and returns it ready to run on a broker."""
+    from headrace.testing.pipelines import PipelineTest  # noqa: PLC0415  see above
+
+    def prepare(folder: str | Path, **more: Any) -> "PipelineTest":
+        return PipelineTest(folder, headrace, tmp_path / "pipeline", **more)
+
+    return prepare
 
 
 def _serve(settings: Mapping[str, str]) -> "Iterator[TestBroker]":

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.config import load_settings
 from headrace.node.node import Node
-from headrace.testing.broker import DEFAULTS
+from headrace.testing.broker import DEFAULTS, TIER
 from headrace.testing.host_loop import SimulatedRaftHost
 
 if TYPE_CHECKING:
+    from headrace.remote.store import ObjectStore
     from headrace.testing.hosts import Host
 
 PORT: Final = 9092
@@ -23,22 +24,38 @@ NODE_PORT: Final = 9093
 SECRET: Final = b"the secret of every simulated cluster"
 
 
-async def start_node(host: "Host", settings: Mapping[str, str] | None = None) -> Node:
+async def start_node(
+    host: "Host",
+    settings: Mapping[str, str] | None = None,
+    *,
+    store: "ObjectStore | None" = None,
+) -> Node:
     """Start a node; run this on the host. `settings` win over those of `TestBroker`."""
-    node = make_node(host, settings)
+    node = make_node(host, settings, store=store)
     await node.start()
     return node
 
 
-def make_node(host: "Host", settings: Mapping[str, str] | None = None) -> Node:
-    """Return a node that has not been started; call this on the host, too."""
+def make_node(
+    host: "Host",
+    settings: Mapping[str, str] | None = None,
+    *,
+    store: "ObjectStore | None" = None,
+) -> Node:
+    """Return a node that has not been started; call this on the host, too.
+
+    With a `store` it has a tier, and that is where it is: several nodes share one.
+    """
     loop = host.loop
     if loop is None:
         raise RuntimeError(f"{host} is down")
     overrides = {
         **DEFAULTS,
+        **({} if store is None else TIER),
         "listeners": f"PLAINTEXT://{host.name}:{PORT}",
+        "headrace.insecure": "true",  # the hosts are another machine only by name
         "headrace.node.listen": f"{host.name}:{NODE_PORT}",
+        "headrace.node.tls": "false",  # a simulated network carries no TLS
         "log.dirs": "data",
         **(settings or {}),
     }
@@ -48,4 +65,5 @@ def make_node(host: "Host", settings: Mapping[str, str] | None = None) -> Node:
         bind=lambda address: host.simulation.network.bind(loop, address),
         raft_host=SimulatedRaftHost(loop),
         secret=SECRET,
+        store=store,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from headrace import config
 from headrace.config import ConfigSource, InvalidSetting, effective_topic_configs
 from headrace.config.effective import topic_candidates
 from headrace.config.topic import TOPIC_CONFIGS
@@ -31,10 +32,15 @@ def checked_configs(broker: Broker, configs: Iterable[tuple[str, str | None]]) -
             {}, cluster_dynamic, broker_dynamic, broker.settings.at_start
         )
         try:
-            check_topic_configs(own, inherited)
+            check_topic_configs(own, inherited, has_tier=has_tier(broker))
         except InvalidSetting as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return own
+
+
+def has_tier(broker: Broker) -> bool:
+    """Return whether topics of this broker can be in the tier."""
+    return broker.settings.at_start[config.REMOTE_LOG_STORAGE_SYSTEM_ENABLE]
 
 
 class TopicConfigRows:

@@ -113,7 +113,7 @@ def with_defaults(broker: Broker, asked: NewTopic) -> tuple[int, int]:
 
 
 def candidates(image: Image) -> list[Candidate]:
-    """Return the brokers that new replicas may go to."""
+    """Return the brokers that new replicas may go to: not those that are to leave."""
     return [
         Candidate(
             each.broker_id,
@@ -122,12 +122,15 @@ def candidates(image: Image) -> list[Candidate]:
             host=image.host(each.broker_id),
         )
         for each in image.brokers()
+        if not image.is_leaving(each.broker_id)
     ]
 
 
 def brokers_up(image: Image) -> set[BrokerId]:
     """Return the brokers that can be in sync and lead."""
-    return {each.broker_id for each in candidates(image) if each.is_up}
+    return {
+        each.broker_id for each in image.brokers() if not (each.is_fenced or each.is_shutting_down)
+    }
 
 
 def with_roles(image: Image, placed: Iterable[tuple[BrokerId, ...]]) -> tuple[Assignment, ...]:
@@ -233,6 +236,18 @@ _INTERNAL_SPECS: Final[
             "min.insync.replicas": config.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR,
             "retention.ms": "-1",
             "segment.bytes": config.SHARE_COORDINATOR_STATE_TOPIC_SEGMENT_BYTES,
+        },
+    ),
+    "__remote_log_metadata": (
+        config.RLMM_TOPIC_NUM_PARTITIONS,
+        config.RLMM_TOPIC_REPLICATION_FACTOR,
+        {
+            "cleanup.policy": "delete",
+            # A segment leaves the disk when its copy is announced: that must survive a power loss.
+            "flush.messages": "1",
+            "min.insync.replicas": config.RLMM_TOPIC_MIN_ISR,
+            "remote.storage.enable": "false",
+            "retention.ms": config.RLMM_TOPIC_RETENTION_MS,
         },
     ),
 }

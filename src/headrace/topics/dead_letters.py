@@ -27,7 +27,7 @@ async def create_dead_letter_topic(broker: "Broker", name: str) -> None:
             f"there is no topic {name}, and {config.DEAD_LETTER_AUTO_CREATE.name}=false: create it",
         )
     change = plan_topic(broker, on_demand(broker, name), Collisions(broker.image))
-    (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS)
+    (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS, None)
     if refused is None:
         logger.info("topic %s was created for dead letters", name)
     elif refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:

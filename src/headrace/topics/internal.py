@@ -13,7 +13,7 @@ import msgspec
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.server.proposals import propose_each
-from headrace.topics.creation import NewTopic, brokers_up, on_demand, plan_topic
+from headrace.topics.creation import NewTopic, candidates, on_demand, plan_topic
 from headrace.topics.validation import Collisions
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def create_internal_topic(broker: "Broker", name: TopicName) -> None:
         return
     try:
         change = plan_topic(broker, _bounded(broker, name), Collisions(broker.image))
-        (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS)
+        (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS, None)
     except KafkaError as error:
         refused = error
     if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -49,7 +49,8 @@ async def create_internal_topic(broker: "Broker", name: TopicName) -> None:
 def _bounded(broker: "Broker", name: TopicName) -> NewTopic:
     """Return the topic with no more replicas than there are brokers."""
     asked = on_demand(broker, name)
-    replicas = max(min(asked.replication_factor, len(brokers_up(broker.image))), 1)
+    up = sum(each.is_up for each in candidates(broker.image))
+    replicas = max(min(asked.replication_factor, up), 1)
     configs = tuple(
         # More replicas could not be in sync, and nothing could be written.
         (key, str(min(int(value), replicas)) if key == MIN_INSYNC_REPLICAS and value else value)

@@ -115,13 +115,21 @@ def check_assignments(
     return checked
 
 
-def check_replicas(replicas: Sequence[int], image: Image) -> None:
-    """Refuse invalid replicas."""
+def check_replicas(replicas: Sequence[int], image: Image, present: Sequence[BrokerId] = ()) -> None:
+    """Refuse invalid replicas, and new ones on a node that is to leave.
+
+    `present` are those that the partition has.
+    """
     if not replicas:
         raise _wrong_assignment("no replicas: a partition has at least one")
     for broker_id in replicas:
         if image.broker(BrokerId(broker_id)) is None:
             raise _wrong_assignment(f"broker {broker_id} is not registered")
+        if image.is_leaving(BrokerId(broker_id)) and broker_id not in present:
+            raise _wrong_assignment(
+                f"broker {broker_id} is to leave the cluster, so it gets no new replicas: choose "
+                f"another one, or keep it with `headrace cluster decommission {broker_id} --abort`"
+            )
     if len(set(replicas)) != len(replicas):
         raise _wrong_assignment(f"replicas {_shorten(replicas)}: each broker only once")
 

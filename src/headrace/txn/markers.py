@@ -60,6 +60,13 @@ class MarkerWriter:
         try:
             if partition is None or not partition.is_leader:
                 raise self._replicas.explain_missing(topic, index)
+            if partition.log.settings.mirror_source is not None:
+                # The records of the transaction were not taken, so there is nothing to end.
+                state = partition.log.producers.get(marker.producer_id)
+                if state is not None and state.transaction_first_offset is not None:
+                    raise partition.is_mirror()
+                on_written(None)
+                return
             appended = self._append(partition, marker)
         except KafkaError as error:
             on_written(error)

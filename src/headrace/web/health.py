@@ -16,7 +16,23 @@ def explain_unready(node: "Node") -> str | None:
     listeners accept connections.
     """
     waiting = node.explain_waiting()
-    return _explain_started(node) if waiting is None else waiting
+    if waiting is not None:
+        return waiting
+    if node.decommissioned.is_set():
+        return "this node was decommissioned: it has left the cluster and stops"
+    return _explain_started(node)
+
+
+def explain_leaving(node: "Node") -> str | None:
+    """Return what is left to do for a node that is to leave the cluster, None for any other.
+
+    It is ready meanwhile: what only it has it serves to the end.
+    """
+    image = node.broker.image
+    if not image.is_leaving(node.node_id):
+        return None
+    left = image.replica_count(node.node_id)
+    return f"being decommissioned: {left} replicas are yet to move to other nodes"
 
 
 def _explain_started(node: "Node") -> str | None:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
@@ -21,10 +21,13 @@ from headrace.loop.slices import Slice, Slices, finish, run_whole
 from headrace.metadata.state import NO_LEADER
 from headrace.node.upkeep import MEANING_OF_FREED
 from headrace.replication.partition import Partition
+from headrace.security.certificates import Certificates
 from headrace.web.cluster_metrics import cluster_metrics
 from headrace.web.families import PAUSE, Collected, counter, counters, gauge, gauges
 from headrace.web.group_metrics import group_metrics
+from headrace.web.quota_metrics import quota_metrics
 from headrace.web.share_metrics import share_metrics
+from headrace.web.tier_metrics import tier_metrics
 from headrace.web.topic_metrics import topic_metrics
 from headrace.wire import APIS
 
@@ -38,8 +41,9 @@ NS: Final = 1_000_000_000
 class NodeMetrics:
     """The metrics of one node."""
 
-    def __init__(self, node: "Node") -> None:
-        self._collector = NodeCollector(node)
+    def __init__(self, node: "Node", certificates: Certificates | None = None) -> None:
+        """`certificates` are those of the pages, if they use TLS."""
+        self._collector = NodeCollector(node, certificates)
         self._process = ProcessCollector(registry=None)
         self._page: asyncio.Task[bytes] | None = None
 
@@ -82,8 +86,9 @@ class _One(NamedTuple):
 class NodeCollector(Collector):
     """Collector that reads a node's counters on each call."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "Node", certificates: Certificates | None = None) -> None:
         self._node = node
+        self._certificates = certificates
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: prometheus-client would otherwise collect to check for duplicates."""
@@ -101,10 +106,12 @@ class NodeCollector(Collector):
         yield from share_metrics(self._node.broker)
         yield from self._requests()
         yield from self._connections()
+        yield from quota_metrics(self._node)
         yield from self._partitions()
         yield from cluster_metrics(self._node)
         yield from self._loop()
         yield from self._upkeep()
+        yield from tier_metrics(self._node.tier)
 
     def _identity(self) -> Metric:
         node = self._node
@@ -143,6 +150,52 @@ class NodeCollector(Collector):
             seconds.add_metric([name], _buckets(each), each.total_ns / NS)
         yield seconds
 
+    def _authentication(self) -> Iterator[Metric]:
+        counts, protection = self._node.counters, self._node.protection
+        yield counter(
+            "headrace_handshakes_failed",
+            "Connections that ended in the handshake of TLS, or were too many to authenticate",
+            counts.handshakes_failed,
+        )
+        yield counter(
+            "headrace_authentications_succeeded",
+            "Logins with SASL (socket-server-metrics successful-authentication-total)",
+            counts.authentications_succeeded,
+        )
+        yield counter(
+            "headrace_authentications_failed",
+            "Failed logins with SASL (socket-server-metrics failed-authentication-total)",
+            counts.authentications_failed,
+        )
+        yield counter(
+            "headrace_requests_denied",
+            "Requests, or parts of them, that a client had no rights for",
+            counts.requests_denied,
+        )
+        files = None if self._node.audit is None else self._node.audit.files
+        yield counter(
+            "headrace_audit_events",
+            "Lines in the audit log",
+            0 if files is None else files.written,
+        )
+        yield counter(
+            "headrace_audit_events_dropped",
+            "Events that are not in the audit log: its queue was full, or its disk took no line",
+            0 if files is None else files.dropped + files.lost,
+        )
+        expiry = GaugeMetricFamily(
+            "headrace_certificate_expiry_seconds",
+            "When the certificate of each `listener` expires, in seconds since 1970; "
+            "`HEADRACE-NODES` is the node's own among nodes",
+            labels=("listener",),
+        )
+        expiries = {} if protection is None else protection.expiry_seconds()
+        if self._certificates is not None:
+            expiries |= self._certificates.expiry_seconds()
+        for listener, seconds in expiries.items():
+            expiry.add_metric([listener], seconds)
+        yield expiry
+
     def _connections(self) -> Iterator[Metric]:
         counts, traffic = self._node.counters, self._node.traffic
         yield gauge(
@@ -170,6 +223,7 @@ class NodeCollector(Collector):
             "Connections closed because their client stopped reading its responses",
             counts.connections_stuck_closed,
         )
+        yield from self._authentication()
         yield gauge(
             "headrace_unsent_response_bytes",
             "Bytes of responses that clients have not read yet",
@@ -195,12 +249,13 @@ class NodeCollector(Collector):
         broker = self._node.broker
         partitions = tuple(broker.replicas)
         current = Slice()
-        led, lacking, under_min_isr, read_only = 0, 0, 0, 0
+        led, lacking, moving, under_min_isr, read_only = 0, 0, 0, 0, 0
         offline = len(broker.folder.offline)
         for each in partitions:
             if each.is_leader:
                 led += 1
-                lacking += len(each.isr) < len(each.replicas)
+                lacking += len(each.isr) < len(each.replicas) - len(each.adding)
+                moving += each.is_moving
                 under_min_isr += _is_under_min_isr(each)
             offline += each.leader == NO_LEADER
             read_only += each.log.failure is not None
@@ -218,9 +273,15 @@ class NodeCollector(Collector):
         )
         yield gauge(
             "headrace_under_replicated_partitions",
-            "Partitions led here that have replicas which are not in sync "
-            "(ReplicaManager UnderReplicatedPartitions)",
+            "Partitions led here that have replicas which are not in sync, beyond those that a "
+            "move adds (ReplicaManager UnderReplicatedPartitions)",
             lacking,
+        )
+        yield gauge(
+            "headrace_reassigning_partitions",
+            "Partitions led here that are moving to other nodes "
+            "(ReplicaManager ReassigningPartitions)",
+            moving,
         )
         yield gauge(
             "headrace_under_min_isr_partitions",

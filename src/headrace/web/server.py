@@ -8,6 +8,9 @@ uvicorn's protocol speaks HTTP, starlette routes. Both load in a thread with the
 which costs about 150 ms once: a node's startup does not wait for it, and its loop does not stall.
 uvicorn's own server, with its signal handlers and its main loop, is not used.
 
+With headrace.http.security.protocol=SSL a connection begins with the handshake of TLS; who may read
+what is in `web.access`.
+
 No client can occupy the port. A connection has a deadline to send a request and another to read the
 response, however many bytes it transfers in the meantime. When there are too many connections, a
 new one replaces the one that has been waited for longest.
@@ -20,7 +23,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace import config
+from headrace.config.security_checks import ClientListener, pages_listener
+from headrace.security.certificate_names import NoRuleApplies, parse_rules, principal_of
+from headrace.security.certificates import Certificates
+from headrace.security.principals import ANONYMOUS
 from headrace.server.listeners import Address, CannotListen, Listener
+from headrace.server.secured import ListenerSecurity
+from headrace.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -36,6 +45,8 @@ logger = logging.getLogger(__name__)
 class Phase(Enum):
     """What a connection waits for; those that wait for the client are closed first."""
 
+    PROVING = -1
+    """For its password to be checked."""
     ASKING = 0
     """For a complete request."""
     SENDING = 1
@@ -44,7 +55,12 @@ class Phase(Enum):
     """For a page."""
 
 
-SECONDS_MAX: Final = {Phase.ASKING: 10.0, Phase.SENDING: 30.0, Phase.ANSWERING: 60.0}
+SECONDS_MAX: Final = {
+    Phase.PROVING: 30.0,
+    Phase.ASKING: 10.0,
+    Phase.SENDING: 30.0,
+    Phase.ANSWERING: 60.0,
+}
 """The longest duration of each phase."""
 CHECK_SECONDS: Final = 0.5
 
@@ -52,6 +68,7 @@ CHECK_SECONDS: Final = 0.5
 class HttpProtocol(Protocol):
     """The parts of uvicorn's protocol that are used."""
 
+    app: Any
     conn: Any
     cycle: Any
 
@@ -63,7 +80,8 @@ class HttpProtocol(Protocol):
     def resume_writing(self) -> None: ...
 
 
-Opener = Callable[[], HttpProtocol]
+Opener = Callable[["_Doorstep"], HttpProtocol]
+"""Makes the protocol of a connection."""
 
 
 class WebServer:
@@ -74,24 +92,58 @@ class WebServer:
         self._listener: Listener | None = None
         self._connections: dict[_Doorstep, None] = {}
         self._opener: asyncio.Future[Opener] | None = None
+        self._certificates: Certificates | None = None
+        self.security: ListenerSecurity | None = None
+        """How connections are protected, if they use TLS."""
 
     async def start(self) -> int:
-        """Listen at http.listen; return the port, or 0 if http.listen is empty."""
-        text = self._node.settings[config.HTTP_LISTEN]
-        if not text:
-            return 0
-        host, _, port = text.rpartition(":")
-        option = "--set http.listen=HOST:PORT"
-        address = Address("http.listen", host.strip("[]"), int(port), option)
-        self._listener = Listener(address, self._node.settings)
-        await self._listener.serve(lambda: _Doorstep(self))
+        """Listen at http.listen; return the port, or 0 if http.listen is empty.
+
+        CannotListen, or InvalidSetting if its certificate cannot be used.
+        """
         node = self._node
+        found = pages_listener(node.settings)
+        if found is None:
+            return 0
+        host, _, port = node.settings[config.HTTP_LISTEN].rpartition(":")
+        if found.is_secured:
+            loop = asyncio.get_running_loop()
+            self.security = await loop.run_in_executor(None, self._protect, found)
+        option = "--set http.listen=HOST:PORT"
+        self._listener = Listener(
+            Address("http.listen", found.host, int(port), option), node.settings
+        )
+        if self.security is None:
+            await self._listener.serve(lambda: _Doorstep(self))
+        else:
+            traffic = Traffic(node.counters, request_bytes_max=0, requests_max=0)
+            traffic.handshakes_max = CONNECTIONS_MAX
+            self._listener.serve_tls(self.security, traffic, lambda: _Doorstep(self))
+            assert self._certificates is not None
+            self._certificates.start()
         listening = f"{host}:{self._listener.port}"  # what DescribeConfigs returns
         node.live_settings.note_listening(config.HTTP_LISTEN, listening)
         return self._listener.port
 
+    def _protect(self, listener: ClientListener) -> ListenerSecurity:
+        """Read the certificate of the pages. Runs in a thread."""
+        node, name = self._node, listener.name
+        certificates = Certificates(node.settings, [name], node.clock.now_ms)
+        rules = parse_rules(node.settings.for_listener(name, config.SSL_PRINCIPAL_MAPPING_RULES))
+        self._certificates = certificates
+        return ListenerSecurity(
+            name,
+            listener.protocol,
+            node.settings[config.AUTHENTICATION_TIMEOUT_MS],
+            node.clock.now_ms,
+            rules=rules,
+            context=lambda: certificates.context(name),
+        )
+
     async def stop(self) -> None:
         """Accept no more requests, and abort those in progress."""
+        if self._certificates is not None:
+            self._certificates.stop()
         if self._listener is not None:
             self._listener.close()
         for connection in tuple(self._connections):
@@ -108,12 +160,12 @@ class WebServer:
     def forget(self, connection: "_Doorstep") -> None:
         self._connections.pop(connection, None)
 
-    async def open_protocol(self) -> HttpProtocol:
+    async def open_protocol(self, connection: "_Doorstep") -> HttpProtocol:
         """Return a new HTTP protocol for a connection."""
         if self._opener is None:
             loop = asyncio.get_running_loop()
-            self._opener = loop.run_in_executor(None, _load, self._node)
-        return (await asyncio.shield(self._opener))()
+            self._opener = loop.run_in_executor(None, _load, self._node, self._certificates)
+        return (await asyncio.shield(self._opener))(connection)
 
 
 class _Doorstep(asyncio.Protocol):
@@ -121,6 +173,13 @@ class _Doorstep(asyncio.Protocol):
 
     def __init__(self, server: WebServer) -> None:
         self._server = server
+        self.release: Callable[[], None] = lambda: None
+        """Gives back what was reserved for the connection when it was accepted."""
+        self.is_paced = True
+        self.principal = ANONYMOUS
+        self.address = ""
+        self.is_proving = False
+        """Whether its password is being checked."""
         self._transport: asyncio.Transport
         self._start = bytearray()
         self._protocol: HttpProtocol | None = None
@@ -129,6 +188,10 @@ class _Doorstep(asyncio.Protocol):
         self._phase: tuple[Phase, object] = (Phase.ASKING, None)
         """The current phase, and in which request and response."""
         self._since = 0.0
+
+    @property
+    def is_gone(self) -> bool:
+        return self._transport.is_closing()
 
     # What the server calls
 
@@ -147,7 +210,10 @@ class _Doorstep(asyncio.Protocol):
     # What the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.release()
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = f"{peer[0]}:{peer[1]}" if peer else ""
         loop = asyncio.get_running_loop()
         self._since = loop.time()
         self._server.admit(self)
@@ -194,6 +260,8 @@ class _Doorstep(asyncio.Protocol):
         cycle = None if self._protocol is None else self._protocol.cycle
         if self._transport.get_write_buffer_size():
             return Phase.SENDING, cycle
+        if self.is_proving:
+            return Phase.PROVING, cycle
         if cycle is not None and not cycle.response_complete:
             return Phase.ANSWERING, cycle
         return Phase.ASKING, cycle
@@ -209,7 +277,12 @@ class _Doorstep(asyncio.Protocol):
             self._checking = loop.call_later(CHECK_SECONDS, self._check)
 
     async def _enter(self) -> None:
-        protocol = await self._server.open_protocol()
+        try:
+            self.principal = self._principal()
+        except (NoRuleApplies, ValueError) as error:
+            self.abort(f"its certificate names no user: {error}")
+            return
+        protocol = await self._server.open_protocol(self)
         if self._transport.is_closing():
             return
         protocol.connection_made(self._transport)
@@ -217,6 +290,15 @@ class _Doorstep(asyncio.Protocol):
         if self._start:
             self._hand_on(bytes(self._start))
             self._start.clear()
+
+    def _principal(self) -> str:
+        """Return whom the client's certificate names, or that nobody is named."""
+        security = self._server.security
+        tls = self._transport.get_extra_info("ssl_object")
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        if security is None or certificate is None:
+            return ANONYMOUS
+        return principal_of(certificate, security.rules)
 
     def _hand_on(self, data: bytes) -> None:
         assert self._protocol is not None
@@ -227,17 +309,19 @@ class _Doorstep(asyncio.Protocol):
             self.abort(f"invalid HTTP: {error!r}")
 
 
-def _load(node: "Node") -> Opener:
+def _load(node: "Node", certificates: Certificates | None) -> Opener:
     """Import the libraries and return a protocol factory. Runs in a thread."""
     # Here and not above: together they take longer to import than a node takes to start.
     from uvicorn.config import Config  # noqa: PLC0415
     from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415
     from uvicorn.server import ServerState  # noqa: PLC0415
 
+    from headrace.web.access import Access  # noqa: PLC0415
     from headrace.web.pages import application  # noqa: PLC0415
 
+    access, pages = Access(node), application(node, certificates)
     settings = Config(
-        application(node),
+        pages,
         http="h11",
         ws="none",
         lifespan="off",
@@ -249,8 +333,10 @@ def _load(node: "Node") -> Opener:
     state = ServerState()
     app_state: dict[str, Any] = {}
 
-    def open_protocol() -> HttpProtocol:
-        return H11Protocol(settings, server_state=state, app_state=app_state)
+    def open_protocol(connection: _Doorstep) -> HttpProtocol:
+        protocol = H11Protocol(settings, server_state=state, app_state=app_state)
+        protocol.app = access.guard(pages, connection)
+        return protocol
 
     return open_protocol
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.client import features, nodes, reassignments, voters
 from headrace.client.addresses import Address
 from headrace.client.administration.connected import Connected
+from headrace.client.cluster import ANY_NODE
 from headrace.client.features import Feature
 from headrace.client.nodes import ClusterDescription, LogDir, QuorumDescription
 from headrace.client.outcomes import Outcomes
@@ -47,9 +48,12 @@ class ClusterMethods(Connected):
         """
         await voters.unregister_broker(self.cluster, node_id)
 
-    async def describe_features(self) -> dict[str, Feature]:
-        """Return the features of the cluster by name, sorted: finalized level, supported levels."""
-        return await features.describe_features(self.cluster)
+    async def describe_features(self, node_id: int = ANY_NODE) -> dict[str, Feature]:
+        """Return the features of the cluster by name, sorted: finalized level, supported levels.
+
+        The levels are those that a node supports, any one unless it is named.
+        """
+        return await features.describe_features(self.cluster, node_id)
 
     async def update_features(
         self,

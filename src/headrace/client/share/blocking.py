@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headrace.client.security.settings import SecurityLike
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings
 from headrace.client.share.acknowledgements import Acknowledged, AcknowledgeType
 from headrace.client.share.acquired import ShareRecord
@@ -33,7 +34,7 @@ T = TypeVar("T")
 class BlockingShareConsumer:
     """One member of a share group. Belongs to one thread at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a choice that Kafka's clients have
         self,
         bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
         group: str = "",
@@ -44,6 +45,7 @@ class BlockingShareConsumer:
         acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
         rack: str | None = None,
         settings: ShareSettings | ClientSettings | None = None,
+        security: SecurityLike | None = None,
     ) -> None:
         """Take the arguments of `ShareConsumer`."""
         self.on_acknowledged: Callable[[Acknowledged], None] | None = None
@@ -60,6 +62,7 @@ class BlockingShareConsumer:
             acquire_mode=acquire_mode,
             rack=rack,
             settings=settings,
+            security=security,
         )
         self._consumer.on_acknowledged = self._reports.append
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -27,13 +27,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from headrace.client.cluster import Cluster
+from headrace.client.security.settings import SecurityLike
 from headrace.client.settings import DEFAULT_BOOTSTRAP, ClientSettings
 from headrace.client.share.acknowledgements import Acknowledged, AcknowledgeType
 from headrace.client.share.acquired import ShareRecord, runs_of
 from headrace.client.share.delivery import Delivery, Lease, Portion
 from headrace.client.share.held import HeldRecords
 from headrace.client.share.member import Member
-from headrace.client.share.terms import FetchTerms, ShareSettings
+from headrace.client.share.terms import FetchTerms, ShareSettings, share_settings
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire.share_types import AcquireMode
@@ -58,7 +59,7 @@ class AcknowledgementMode(Enum):
 class ShareConsumer:
     """One member of a share group. Belongs to one task at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a choice that Kafka's clients have
         self,
         bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
         group: str = "",
@@ -69,8 +70,12 @@ class ShareConsumer:
         acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
         rack: str | None = None,
         settings: ShareSettings | ClientSettings | None = None,
+        security: SecurityLike | None = None,
     ) -> None:
-        """Take addresses, a group and topics, which may be created later."""
+        """Take addresses, a group and topics, which may be created later.
+
+        `security` is a `ClientSecurity` or settings by Kafka's names.
+        """
         if not group:
             raise ValueError("a share consumer belongs to a group: name one")
         if isinstance(topics, str):
@@ -83,8 +88,7 @@ class ShareConsumer:
         if max_poll_records < 1:
             raise ValueError(f"max_poll_records is {max_poll_records}, and must be at least 1")
         self._records_max = max_poll_records
-        if not isinstance(settings, ShareSettings):
-            settings = ShareSettings(client=settings or ClientSettings())
+        settings = share_settings(settings, security)
         self._limits, self._settings = settings.limits, settings.client
         terms = FetchTerms(
             group_id=group,

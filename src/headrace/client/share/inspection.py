@@ -5,23 +5,12 @@ records: locks are not in a log. The node's config `http.listen` has the address
 """
 
 from collections.abc import Sequence
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
-from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
-from headrace.client.addresses import Address, parse_address
 from headrace.client.cluster import Cluster
-from headrace.client.configs import Resource, ResourceType, describe_configs
-from headrace.client.errors import ClientError, NotReachable
-from headrace.client.outcomes import values_of
-
-TIMEOUT_SECONDS: Final = 30
-PAGE_BYTES_MAX: Final = 256 * 1024 * 1024
-HTTP_LISTEN: Final = "http.listen"
-_ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
+from headrace.client.node_pages import NoPage, Pages, find_page, get_page
 
 
 class InFlightRun(msgspec.Struct, frozen=True):
@@ -106,31 +95,18 @@ class Inspection(msgspec.Struct, frozen=True):
     """None where the group has none."""
 
 
-class NotInspected(ClientError):
-    """The node does not know the queue, or is no Headrace."""
+NotInspected = NoPage
+"""The node does not know the queue, or is no Headrace."""
 
 
-async def find_pages(cluster: Cluster, topic: str) -> list[Address]:
+async def find_pages(cluster: Cluster, topic: str) -> list[Pages]:
     """Return where the nodes that lead partitions of a topic have their pages.
 
     KafkaError if there is no such topic, NotInspected if a node has no pages.
     """
     known = await cluster.topic(topic)
     leaders = sorted({row.leader_id for row in known.partitions if row.leader_id >= 0})
-    pages = []
-    for node_id in leaders:
-        resource = Resource(ResourceType.BROKER, str(node_id))
-        found = values_of(await describe_configs(cluster, [resource], names=[HTTP_LISTEN]))
-        listen = next((row.value for row in found[resource] if row.name == HTTP_LISTEN), None)
-        if not listen:
-            raise NotInspected(
-                f"node {node_id} has no pages: its {HTTP_LISTEN} is empty, or it is no Headrace"
-            )
-        host, _, port = listen.rpartition(":")
-        if (host := host.strip("[]")) in _ANY_HOST:
-            host = cluster.view.nodes[node_id].address.host
-        pages.append(Address(host, int(port)))
-    return pages
+    return [await find_page(cluster, node_id) for node_id in leaders]
 
 
 def merge(found: Sequence[Inspection]) -> Inspection:
@@ -147,22 +123,10 @@ def merge(found: Sequence[Inspection]) -> Inspection:
     )
 
 
-def inspect_queue(http: str, group: str, topic: str) -> Inspection:
-    """Ask the node whose HTTP port is at `http`; NotReachable or NotInspected says why not."""
-    address = parse_address(http)
-    connection = HTTPConnection(address.host, address.port, timeout=TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", f"/share/{quote(group, safe='')}/{quote(topic, safe='')}")
-        answer = connection.getresponse()
-        page = answer.read(PAGE_BYTES_MAX)
-    except (OSError, HTTPException) as error:
-        raise NotReachable(f"no page from {address}: {error}") from None
-    finally:
-        connection.close()
-    if answer.status != HTTPStatus.OK:
-        said = page.decode(errors="replace").strip()
-        raise NotInspected(f"{address}: {said or answer.reason}")
+def inspect_queue(pages: Pages, group: str, topic: str) -> Inspection:
+    """Ask a node of a queue; NotReachable or NotInspected says why it does not tell."""
+    page = get_page(pages, f"/share/{quote(group, safe='')}/{quote(topic, safe='')}")
     try:
         return msgspec.json.decode(page, type=Inspection)
     except msgspec.MsgspecError:
-        raise NotInspected(f"{address} returned another page; is it Headrace?") from None
+        raise NotInspected(f"{pages} returned another page; is it Headrace?") from None

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from headrace.client.settings import ClientSettings, ConsumerSettings
+from headrace.client.security.settings import SecurityLike
+from headrace.client.settings import ClientSettings, ConsumerSettings, secured
 from headrace.wire.share_types import AcquireMode
 
 
@@ -24,3 +25,12 @@ class ShareSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     client: ClientSettings = ClientSettings()
     limits: ConsumerSettings = ConsumerSettings()
+
+
+def share_settings(
+    settings: ShareSettings | ClientSettings | None, security: SecurityLike | None
+) -> ShareSettings:
+    """Return what a share consumer was given as one value, with this security if there is one."""
+    if not isinstance(settings, ShareSettings):
+        return ShareSettings(client=secured(settings, security))
+    return msgspec.structs.replace(settings, client=secured(settings.client, security))

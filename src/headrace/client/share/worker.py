@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from headrace.client.cluster import Cluster
+from headrace.client.security.settings import SecurityLike
 from headrace.client.settings import ClientSettings
 from headrace.client.share.acknowledgements import AcknowledgeType
 from headrace.client.share.consumer import CLOSE_TIMEOUT_MS
@@ -44,7 +45,7 @@ from headrace.client.share.handling import (
 from headrace.client.share.leased import Leased, LeasedRecords
 from headrace.client.share.member import Member
 from headrace.client.share.subscription import find_topics
-from headrace.client.share.terms import FetchTerms, ShareSettings
+from headrace.client.share.terms import FetchTerms, ShareSettings, share_settings
 from headrace.errors import HeadraceError
 from headrace.wire.share_types import AcquireMode
 
@@ -72,6 +73,7 @@ def share_worker(  # noqa: PLR0913  settings of one worker, each by its name
     retry_backoff_max_ms: int = RETRY_BACKOFF_MAX_MS,
     retry_timeout_ms: int = RETRY_TIMEOUT_MS,
     settings: ShareSettings | ClientSettings | None = None,
+    security: SecurityLike | None = None,
     drain_timeout_ms: int = _DRAIN_TIMEOUT_MS,
 ) -> "ShareWorker":
     """Return a worker, which runs inside of `async with`.
@@ -94,8 +96,7 @@ def share_worker(  # noqa: PLR0913  settings of one worker, each by its name
         timeout_ms=retry_timeout_ms,
     )
     policy.check()
-    if not isinstance(settings, ShareSettings):
-        settings = ShareSettings(client=settings or ClientSettings())
+    settings = share_settings(settings, security)
     member = Member(group, [topics] if isinstance(topics, str) else topics, None)
     if not member.topics:
         raise ValueError(f"group {group!r}: name at least one topic")

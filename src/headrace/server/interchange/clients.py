@@ -55,6 +55,7 @@ class Interchange:
         connection = Connection(
             self._listener, self._dispatcher, self._traffic, frame_bytes_max=MESSAGE_BYTES_MAX
         )
+        connection.is_paced = True
         self._connections[connection] = None
         connection.on_close[lambda: self._forget(connection)] = None
         return connection

@@ -122,7 +122,7 @@ def _by_kafka(broker: Broker, call: ClusterCall, name: PartitionName) -> Forward
 async def _propose(
     broker: Broker, call: ClusterCall, name: PartitionName, change: ChangePartition
 ) -> responses.ElectLeader:
-    (refused,) = await propose_each(broker, [change], call.timeout_ms)
+    (refused,) = await propose_each(broker, [change], call.timeout_ms, call)
     if refused is not None:
         raise refused
     return _elected(broker, call, name)

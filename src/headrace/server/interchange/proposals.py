@@ -27,6 +27,7 @@ from headrace.metadata.ddl import ChangePartition, Ddl, decode_ddl
 from headrace.metadata.entries import CatalogDdl, Entry
 from headrace.metadata.image import Image
 from headrace.server.broker import Broker
+from headrace.server.change_texts import describe_change
 from headrace.server.interchange.admin_requests import kafka_request
 from headrace.server.interchange.call import ClusterCall, Handled
 from headrace.server.interchange.elections import require_eligible
@@ -37,7 +38,7 @@ from headrace.server.interchange.refusals import (
     require_partition,
     shown,
 )
-from headrace.server.proposals import propose_each, timed_out
+from headrace.server.proposals import propose_each, timed_out, told
 from headrace.surroundings import new_uuid
 
 
@@ -70,13 +71,14 @@ async def _propose(
     broker: Broker, call: ClusterCall, change: Entry | Ddl
 ) -> responses.MetadataProposal:
     if isinstance(change, Ddl):
-        (refused,) = await propose_each(broker, [change], call.timeout_ms)
+        (refused,) = await propose_each(broker, [change], call.timeout_ms, call)
         if refused is not None:
             raise refused
     else:
         try:
             async with asyncio.timeout(call.timeout_ms / 1000):
-                await broker.quorum.propose(change)
+                with told(broker, call, describe_change(broker.image, change)):
+                    await broker.quorum.propose(change)
         except TimeoutError:
             raise timed_out(call.timeout_ms) from None
     return responses.MetadataProposal(ResponseHeader(call.correlation_id))

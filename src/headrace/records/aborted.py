@@ -1,0 +1,127 @@
+"""Aborted transactions, as the `.txnindex` of a segment has them: entries in bytes. Pure.
+
+A reader of committed records drops what aborted transactions wrote; this index tells it which ones
+touch the offsets that it got. Entries are in the order of their markers, 34 bytes each, as in
+KIP-98. `log.transactions` has the file of a local segment; in the tier the index is an object.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from struct import Struct as Layout
+from typing import Final
+
+from msgspec import Struct
+
+from headrace.records.compression import ReadableBuffer
+
+
+class AbortedTransaction(Struct, frozen=True, gc=False):
+    """What a producer wrote between two offsets, both included, and then took back.
+
+    `last_offset` is that of the abort marker. `last_stable_offset` is where the log was stable up
+    to when the marker was written: later entries begin no earlier than there.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+ENTRY: Final = Layout(">hqqqq")
+ENTRY_BYTES: Final = ENTRY.size
+VERSION: Final = 0
+BLOCK_ENTRIES: Final = 256
+"""How many entries are passed over at once."""
+BLOCK_BYTES: Final = BLOCK_ENTRIES * ENTRY_BYTES
+
+
+def encode_entry(transaction: AbortedTransaction) -> bytes:
+    return ENTRY.pack(
+        VERSION,
+        transaction.producer_id,
+        transaction.first_offset,
+        transaction.last_offset,
+        transaction.last_stable_offset,
+    )
+
+
+def read_entries(index: ReadableBuffer, first: int = 0) -> Iterator[AbortedTransaction]:
+    """Yield the entries from the one numbered `first` on; a last one that is cut off is left."""
+    for position in range(first * ENTRY_BYTES, len(index) - ENTRY_BYTES + 1, ENTRY_BYTES):
+        yield AbortedTransaction(*ENTRY.unpack_from(index, position)[1:])
+
+
+def find_aborted(
+    index: ReadableBuffer, fetch_offset: int, end_offset: int, minima: dict[int, int] | None = None
+) -> tuple[list[AbortedTransaction], bool]:
+    """Return the transactions that touch `fetch_offset` up to but without `end_offset`.
+
+    Also says whether these are all: if not, then entries of later segments may touch them too.
+
+    While one transaction was open for long, entries of thousands of others may follow which none
+    says are beyond the end. `minima` remembers the smallest first offset of each block of entries,
+    so that such a block is read once, and passed over from then on.
+    """
+    found: list[AbortedTransaction] = []
+    count = len(index) // ENTRY_BYTES
+    number = first_ending_at(index, fetch_offset)
+    if minima is None:
+        minima = {}
+    with memoryview(index) as view:
+        while number < count:
+            block = number // BLOCK_ENTRIES
+            block_end = (block + 1) * BLOCK_ENTRIES
+            if (least := minima.get(block)) is None and block_end <= count:
+                entries = view[block * BLOCK_BYTES : block_end * ENTRY_BYTES]
+                (least,) = min(_FIRST_OFFSETS.iter_unpack(entries))
+                minima[block] = least
+            if least is None or least < end_offset:
+                end = min(block_end, count)
+                entries = view[number * ENTRY_BYTES : end * ENTRY_BYTES]
+                for _, producer_id, first, last, stable in ENTRY.iter_unpack(entries):
+                    if first < end_offset:
+                        found.append(AbortedTransaction(producer_id, first, last, stable))
+                    if stable >= end_offset:
+                        return found, True
+            elif _STABLE_OFFSET.unpack_from(view, block_end * ENTRY_BYTES - 8)[0] >= end_offset:
+                return found, True
+            number = block_end
+    return found, False
+
+
+class AbortedRanges:
+    """Aborted transactions by producer, to ask whether a batch belongs to one."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
+        for each in aborted:  # in the order of their markers: those of one producer do not overlap
+            firsts, lasts = self._by_producer.setdefault(each.producer_id, ([], []))
+            firsts.append(each.first_offset)
+            lasts.append(each.last_offset)
+
+    def hold(self, producer_id: int, offset: int) -> bool:
+        """Return whether a producer wrote an offset in a transaction that it aborted."""
+        ranges = self._by_producer.get(producer_id)
+        if ranges is None:
+            return False
+        firsts, lasts = ranges
+        number = bisect_right(firsts, offset) - 1
+        return number >= 0 and offset <= lasts[number]
+
+
+def first_ending_at(index: ReadableBuffer, offset: int) -> int:
+    """Return the number of the first entry whose marker is at `offset` or later."""
+    return bisect_left(
+        range(len(index) // ENTRY_BYTES),
+        offset,
+        key=lambda number: _LAST_OFFSET.unpack_from(index, number * ENTRY_BYTES + _LAST_AT)[0],
+    )
+
+
+_LAST_OFFSET: Final = Layout(">q")
+_STABLE_OFFSET: Final = _LAST_OFFSET
+_LAST_AT: Final = 18
+_FIRST_OFFSETS: Final = Layout(">10xq16x")
