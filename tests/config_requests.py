@@ -99,7 +99,7 @@ STEPS = [
     describe((TOPIC, "none", None), code=UNKNOWN_TOPIC),
     describe((TOPIC, "../x", None), code=INVALID_TOPIC),
     describe((TOPIC, "", None), code=INVALID_TOPIC),
-    describe((BROKER, "1", ["num.io.threads", "ssl.key.password", "log.retention.ms"])),
+    describe((BROKER, "1", ["num.io.threads", "delegation.token.secret.key", "log.retention.ms"])),
     describe((BROKER, "1", ["log.retention.hours", "log.cleanup.policy", "broker.id"])),
     describe((BROKER, "2", None), code=INVALID_REQUEST),
     describe((BROKER, "x", None), code=INVALID_REQUEST),

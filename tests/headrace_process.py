@@ -19,7 +19,8 @@ class HeadraceProcess:
     """A node on `folder`. It serves when the constructor returns, unless it `is_awaited` later.
 
     `port` 0 takes a free one; a node that is to come back under the same address names it. `within`
-    is a command that runs others, in a network of its own for example.
+    is a command that runs others, in a network of its own for example; `program` is the module, and
+    its first arguments, that takes the place of `headrace`.
     """
 
     bootstrap: str
@@ -33,11 +34,12 @@ class HeadraceProcess:
         host: str = "127.0.0.1",
         port: int = 0,
         within: Sequence[str] = (),
+        program: Sequence[str] = ("headrace",),
         is_awaited: bool = True,
     ) -> None:
         self.output = folder.with_name(f"{folder.name}.out")
         sets = {"http.listen": "", "headrace.node.listen": "127.0.0.1:0", **(settings or {})}
-        command = [*within, sys.executable, "-m", "headrace", "up", "--data", str(folder)]
+        command = [*within, sys.executable, "-m", *program, "up", "--data", str(folder)]
         command += ["--listen", f"{host}:{port}"]
         for name, value in sets.items():
             command += ["--set", f"{name}={value}"]
@@ -61,6 +63,11 @@ class HeadraceProcess:
     @property
     def port(self) -> int:
         return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, None if it runs."""
+        return self._process.poll()
 
     def stop(self) -> int:
         """End it with SIGTERM, as an operator does; give its exit status."""

@@ -8,6 +8,7 @@ with ProcessCluster(folder) as cluster:
 """
 
 import asyncio
+import hashlib
 import random
 import socket
 import time
@@ -15,9 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
+from headrace.client import Admin
 from headrace.client.addresses import Address
 from headrace.client.connection import open_connection
 from headrace.client.settings import ClientSettings
+from headrace.client.topics import TopicPartition
+from headrace.config import VOTERS_MAX
 from headrace.errors import ErrorCode, HeadraceError
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.create_topics_response import CreateTopicsResponse
@@ -70,6 +74,16 @@ class Place(NamedTuple):
         return f"{self.host}:{self.node_port}"
 
 
+class PartitionState(NamedTuple):
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.leader >= 0 and set(self.isr) == set(self.replicas)
+
+
 class ProcessCluster:
     """Nodes 1 to `count`, each with a folder of its own in `folder`."""
 
@@ -83,7 +97,8 @@ class ProcessCluster:
         own: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
         self.folder = folder
-        self.settings = {**QUICK, **(settings or {})}
+        insecure = {"headrace.insecure": "true"} if places else {}  # in networks of their own
+        self.settings = {**QUICK, **insecure, **(settings or {})}
         self.own = own or {}
         """Settings that one node has and others do not."""
         self.places = dict(places or {})
@@ -126,8 +141,13 @@ class ProcessCluster:
             host=place.host,
             port=place.port,
             within=place.within,
+            program=self.program_of(number),
             is_awaited=False,
         )
+
+    def program_of(self, number: int) -> tuple[str, ...]:
+        """Return the module, and its first arguments, that a node is run with."""
+        return ("headrace",)
 
     def start(self, numbers: Iterable[int]) -> None:
         """Start processes at once; return when all of them serve."""
@@ -142,6 +162,38 @@ class ProcessCluster:
 
     def running(self) -> tuple[int, ...]:
         return tuple(sorted(self.nodes))
+
+    def log_digest(self, number: int, partition: TopicPartition) -> bytes:
+        """Return the digest of all records of a node's copy."""
+        digest = hashlib.sha256()
+        folder = self.folder / str(number) / f"{partition.topic}-{partition.partition}"
+        for path in sorted(folder.glob("*.log")):
+            digest.update(path.read_bytes().rstrip(b"\0"))
+        return digest.digest()
+
+    # Requests to whichever node answers
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{place.host}:{place.port}" for place in self.places.values())
+
+    def admin(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Return what a method of `Admin` returns, called as often as it takes."""
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            async with Admin(self.bootstrap) as admin:
+                answers.append(await getattr(admin, method)(*arguments, **options))
+
+        def is_answered() -> bool:
+            try:
+                asyncio.run(ask())
+            except HeadraceError:
+                return False
+            return True
+
+        wait_for(is_answered, method)
+        return answers[-1]
 
     # Requests to one node
 
@@ -207,10 +259,41 @@ class ProcessCluster:
     def topics(self, number: int) -> set[str]:
         return set(self.view(number)["topics"])
 
+    def partitions(self, number: int) -> dict[TopicPartition, PartitionState]:
+        """Return what a node says of every partition."""
+        metadata = self.ask(number, MetadataRequest(topics=None), MetadataResponse)
+        return {
+            TopicPartition(str(topic.name), row.partition_index): PartitionState(
+                row.leader_id, tuple(row.replica_nodes), tuple(row.isr_nodes)
+            )
+            for topic in metadata.topics
+            for row in topic.partitions
+        }
+
+    def wait_until_in_sync(self) -> None:
+        """Return when every replica of every partition is in the ISR."""
+        behind: dict[TopicPartition, PartitionState] = {}
+
+        def are_all() -> bool:
+            try:
+                partitions = self.partitions(self.running()[0])
+            except HeadraceError:
+                return False
+            behind.clear()
+            behind.update((each, state) for each, state in partitions.items() if not state.is_whole)
+            return bool(partitions) and not behind
+
+        try:
+            wait_for(are_all, "all replicas to be in sync")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {behind}") from None
+
     def wait_until_all_agree(
         self, topics: Iterable[str] = (), *, is_under_load: bool = False
     ) -> None:
-        """Return when all nodes are unfenced, vote, say the same, and all know these topics.
+        """Return when all nodes are unfenced, vote as far as nodes do, and say the same.
+
+        All of them know these topics then.
 
         Under a load of changes no two nodes are asked at the same moment, so that only the brokers
         are compared, and other topics are not.
@@ -229,7 +312,8 @@ class ProcessCluster:
             return (
                 (is_under_load or all(view == first for view in seen.values()))
                 and all(view["brokers"] == first["brokers"] for view in seen.values())
-                and set(first["brokers"]) == set(self.places) == voters
+                and set(first["brokers"]) == set(self.places) >= voters
+                and len(voters) == min(len(self.places), VOTERS_MAX.default)
                 and not any(is_fenced for _, _, is_fenced in first["brokers"].values())
                 and all(wanted <= set(view["topics"]) for view in seen.values())
             )

@@ -29,8 +29,11 @@ READING: Final = frozenset(
     {
         ApiKey.API_VERSIONS,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_PRODUCERS,
@@ -38,6 +41,7 @@ READING: Final = frozenset(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.LIST_CONFIG_RESOURCES,
         ApiKey.LIST_GROUPS,
         ApiKey.LIST_OFFSETS,
@@ -61,6 +65,20 @@ EXCLUDED: Final = {
     **dict.fromkeys(
         (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER),
         "a node alone is the only voter",
+    ),
+    **dict.fromkeys(
+        (ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS), "a node without an authorizer has no ACLs"
+    ),
+    **dict.fromkeys(
+        (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE), "a listener without SASL refuses them"
+    ),
+    **dict.fromkeys(
+        (
+            ApiKey.CREATE_DELEGATION_TOKEN,
+            ApiKey.RENEW_DELEGATION_TOKEN,
+            ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ),
+        "refused over PLAINTEXT",
     ),
     ApiKey.UNREGISTER_BROKER: "a node alone is up, and a broker that is up stays registered",
 }

@@ -105,13 +105,14 @@ def test_a_node_that_dies_is_reported_and_the_others_go_on(
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (("--seeds", "127.0.0.1:9093"), "headrace.seeds"),
-        (("--node-listen", "127.0.0.1:9093"), "headrace.node.listen"),
-        (("--set", "node.id=3"), "node.id"),
+        (("--seeds", "127.0.0.1:9093"), "headrace.node.listen"),
+        (("--node-listen", "127.0.0.1:0"), "headrace.node.listen"),
+        (("--node-listen", "127.0.0.1:65400"), "headrace.node.listen"),
+        (("--set", "headrace.node.advertised=127.0.0.1:9093"), "headrace.node.advertised"),
         (("--set", "http.listen=127.0.0.1:0"), "http.listen"),
     ],
 )
-def test_what_each_node_has_of_its_own_is_refused_by_name(
+def test_what_cannot_hold_for_several_nodes_is_refused_by_name(
     tmp_path: Path, options: tuple[str, ...], name: str
 ) -> None:
     up = Several(tmp_path / "data", "--nodes", "3", *options)
@@ -137,3 +138,46 @@ def test_a_node_that_waits_for_its_cluster_says_so_over_http(
                 assert error.code == 503
                 assert "waiting for the cluster" in error.read().decode()
         assert up.stop(signal.SIGTERM) == 0
+
+
+def test_nodes_of_two_machines_form_one_cluster_whose_replicas_are_on_both(
+    tmp_path: Path, several: list[Several]
+) -> None:
+    """Loopback addresses stand for the machines."""
+    ports = [_free_ports() for _ in range(2)]
+    seeds = ",".join(f"127.0.0.{place + 1}:{port}" for place, port in enumerate(ports))
+    for place, port in enumerate(ports):
+        host = f"127.0.0.{place + 1}"
+        options = ["--nodes", "2", "--seeds", seeds, "--node-listen", f"{host}:{port}"]
+        options += ["--set", f"node.id={1 + 10 * place}", "--set", "http.listen="]
+        several.append(Several(tmp_path / f"machine-{place}", *options))
+    serving = re.compile(r"^2 nodes serve: (\S+)$", re.MULTILINE)
+    bootstrap, _ = (each.find(serving)[1] for each in several)
+
+    async def place_replicas() -> list[set[int]]:
+        async with Admin(bootstrap) as admin:
+            await admin.create_topic("orders", 8, replication_factor=2)
+            described = await admin.describe_topic("orders")
+            return [{each // 10 for each in row.replicas} for row in described.partitions]
+
+    assert asyncio.run(place_replicas()) == [{0, 1}] * 8
+    assert (tmp_path / "machine-1" / "node-12").is_dir()
+
+
+def _free_ports() -> int:
+    """Return a port that is free, as is the one 100 behind it, on every loopback address."""
+    for port in range(23_001, 60_000, 211):
+        try:
+            for each in (port, port + 100):
+                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                    with socket.socket(type=kind) as tried:
+                        tried.bind(("0.0.0.0", each))
+        except OSError:
+            continue
+        if port not in _taken:
+            _taken.add(port)
+            return port
+    raise AssertionError("no free ports")
+
+
+_taken: set[int] = set()

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.client import AcknowledgeType, Admin, Cluster, ShareConsumer
 from headrace.client.configs import Resource, ResourceType
+from headrace.client.node_pages import pages_at
 from headrace.client.outcomes import values_of
 from headrace.client.settings import ClientSettings
 from headrace.client.share.inspection import NotInspected, find_pages, inspect_queue
@@ -114,7 +115,8 @@ def test_the_page_says_who_holds_what_and_why_others_were_given_up(
         (2, "rejected"),
     ]
     assert (
-        inspect_queue(http, GROUP, "orders").partitions[0].in_flight[0].client_host == "127.0.0.1"
+        inspect_queue(pages_at(http), GROUP, "orders").partitions[0].in_flight[0].client_host
+        == "127.0.0.1"
     )
     headrace.run(consumer.close())
 
@@ -135,7 +137,7 @@ def test_the_offsets_of_a_group_that_has_acknowledged_nothing_are_those_of_its_p
             assert [str(address) for address in await find_pages(cluster, "orders")] == [http]
 
     headrace.run(describe())
-    (row,) = inspect_queue(http, GROUP, "orders").partitions
+    (row,) = inspect_queue(pages_at(http), GROUP, "orders").partitions
     assert row.start_offset == 1
 
 
@@ -170,7 +172,7 @@ def test_what_is_not_known_is_said_in_a_sentence(
 ) -> None:
     headrace.create_topic("orders")
     with pytest.raises(NotInspected, match=reason):
-        inspect_queue(http, group, topic)
+        inspect_queue(pages_at(http), group, topic)
 
 
 def test_a_consumer_that_closes_at_once_loses_no_dead_letter(headrace: TestBroker) -> None:

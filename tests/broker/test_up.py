@@ -72,8 +72,8 @@ def test_a_setting_that_cannot_be_is_named_with_what_can(
 
 
 def test_settings_that_would_protect_are_refused_all_in_one_line(tmp_path: Path) -> None:
-    names = ("listeners=SASL_SSL://127.0.0.1:0", "authorizer.class.name", "super.users")
-    values = ("", "=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "=User:admin")
+    names = ("inter.broker.listener.name=SASL_SSL", "principal.builder.class", "ssl.provider")
+    values = ("", "=hunter2", "=SunJSSE")
     pairs = [
         each for name, value in zip(names, values, strict=True) for each in ("--set", name + value)
     ]

@@ -7,7 +7,6 @@ Apache Kafka 4.3.1, which is what makes them a specification.
 import gc
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -61,12 +60,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _sockets_of_clients_are_closed() -> Iterator[None]:
-    """Some clients leave sockets to the collector: let it find them before others are blamed."""
+def _what_is_left_open_is_found_here() -> Iterator[None]:
+    """Collect what tests of a file left open, and fail there: not in a later file."""
     yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    gc.collect()
 
 
 class TopicMaker(Protocol):

@@ -4,7 +4,6 @@ import asyncio
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -18,11 +17,7 @@ from headrace.testing.cluster import TestCluster
 from tests.clients import confluent_queues
 from tests.clients.conftest import DEADLINE_SECONDS, QUICK_GROUPS, START_MS
 from tests.clients.workloads import CLIENTS, Sent
-
-with warnings.catch_warnings():
-    # It reads its schemas through a function that Python 3.11 deprecates and 3.13 brought back.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer
+from tests.kafka_python import KafkaConsumer, KafkaProducer
 
 pytestmark = pytest.mark.slow
 

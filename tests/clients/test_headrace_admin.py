@@ -8,6 +8,7 @@ from headrace.client import (
     KafkaError,
     Producer,
     ProducerFenced,
+    QuotaEntity,
     Reassignment,
     Resource,
     ResourceType,
@@ -43,6 +44,36 @@ def test_configs_of_every_kind_are_described_and_altered(
             await eventually(found, {name: value})
             assert resource in await admin.list_resources(kind)
             await admin.alter_configs(resource, unset=[name])
+            await eventually(found, {})
+
+    run(work())
+
+
+def test_quotas_are_altered_and_described(any_bootstrap: str, new_name: str) -> None:
+    async def work() -> None:
+        async with Admin(any_bootstrap) as admin:
+            user = QuotaEntity.of(user=new_name)
+            both = QuotaEntity.of({"user": new_name, "client-id": None})
+            assert str(both) == f"default client-id, user {new_name}"
+
+            async def found() -> dict[QuotaEntity, dict[str, float]]:
+                return await admin.describe_quotas({"user": new_name})
+
+            await admin.alter_quotas(user, set={"producer_byte_rate": 1e9}, validate_only=True)
+            assert await found() == {}
+            await admin.alter_quotas(user, set={"producer_byte_rate": 1e9})
+            await admin.alter_quotas(both, set={"request_percentage": 400.5})
+            expected = {user: {"producer_byte_rate": 1e9}, both: {"request_percentage": 400.5}}
+            await eventually(found, expected)
+            strictly = await admin.describe_quotas({"user": new_name}, is_strict=True)
+            assert list(strictly) == [user]
+            of_both = await admin.describe_quotas({"user": new_name}, types=["client-id"])
+            assert list(of_both) == [both]
+            with pytest.raises(KafkaError) as error:
+                await admin.alter_quotas(user, set={"producer_byte_rate": 0})
+            assert error.value.code == ErrorCode.INVALID_REQUEST
+            await admin.alter_quotas(user, remove=["producer_byte_rate"])
+            await admin.alter_quotas(both, remove=["request_percentage"])
             await eventually(found, {})
 
     run(work())

@@ -105,6 +105,35 @@ def test_a_topic_from_its_creation_to_its_end(headrace: CommandLine, new_name: s
     assert headrace.json("topics", "delete", new_name, "--if-exists") == []
 
 
+def test_quotas_are_set_listed_and_removed(headrace: CommandLine, new_name: str) -> None:
+    whose = ("--user", new_name, "--client-id-default")
+
+    def found() -> Any:
+        return headrace.json("quotas", "list", "--user", new_name)
+
+    headrace.lines("quotas", "set", "producer_byte_rate=1000000", *whose, "--dry-run")
+    assert found() == []
+    headrace.lines("quotas", "set", "producer_byte_rate=1000000", "request_percentage=99.5", *whose)
+    entity = {"user": new_name, "client-id": None}
+    eventually(
+        found,
+        [
+            {"entity": entity, "quota": "producer_byte_rate", "value": 1000000},
+            {"entity": entity, "quota": "request_percentage", "value": 99.5},
+        ],
+    )
+    (_, row, _) = headrace.lines("quotas", "list", "--user", new_name)
+    assert row.split() == [new_name.encode(), b"(default)", b"producer_byte_rate", b"1000000"]
+    headrace.lines("quotas", "remove", "producer_byte_rate", "request_percentage", *whose)
+    eventually(found, [])
+    wrong = headrace("quotas", "set", "producer_byte_rate=0", *whose)
+    assert_refused(wrong, 1, b"producer_byte_rate", b"INVALID_REQUEST")
+    assert_refused(headrace("quotas", "set", "producer_byte_rate=much", *whose), 2, b"a number")
+    assert_refused(headrace("quotas", "set", "producer_byte_rate=1"), 2, b"--user")
+    both = headrace("quotas", "list", "--user", "a", "--user-default")
+    assert_refused(both, 2, b"one of them")
+
+
 def test_configs_of_topics_are_described_set_and_unset(
     headrace: CommandLine, new_name: str
 ) -> None:

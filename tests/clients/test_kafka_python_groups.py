@@ -2,20 +2,20 @@
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.clients.conftest import DEADLINE_SECONDS, TopicMaker, eventually
-
-with warnings.catch_warnings():
-    # It reads its schemas through a function that Python 3.11 deprecates and 3.13 brought back.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.errors import RebalanceInProgressError
-    from kafka.structs import OffsetAndMetadata
+from tests.kafka_python import (
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+    OffsetAndMetadata,
+    TopicPartition,
+    kafka_errors,
+)
 
 Made = Callable[..., Any]
 POLL_MS = 1000
@@ -110,7 +110,7 @@ def commit(consumer: Any, offsets: dict[Any, Any]) -> None:
     while True:
         try:
             consumer.commit(offsets)
-        except RebalanceInProgressError:
+        except kafka_errors.RebalanceInProgressError:
             assert time.monotonic() < deadline, "the rebalance does not end"
             consumer.poll(timeout_ms=POLL_MS)
         else:

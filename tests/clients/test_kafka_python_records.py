@@ -1,7 +1,7 @@
 """kafka-python: records to a broker and back, and its administration."""
 
+import gc
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import DEADLINE_SECONDS, START_MS, TopicMaker, eventually
-
-with warnings.catch_warnings():
-    # It reads its schemas through a function that Python 3.11 deprecates and 3.13 brought back.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
-    from kafka.codec import has_lz4, has_snappy, has_zstd
-    from kafka.errors import MessageSizeTooLargeError, TopicAlreadyExistsError
+from tests.kafka_python import (
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+    TopicPartition,
+    kafka_admin,
+    kafka_codec,
+    kafka_errors,
+)
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
@@ -29,9 +30,9 @@ def codec(name: str, *, is_there: bool) -> Any:
 CODECS = [
     None,
     "gzip",
-    codec("snappy", is_there=has_snappy()),
-    codec("lz4", is_there=has_lz4()),
-    codec("zstd", is_there=has_zstd()),
+    codec("snappy", is_there=kafka_codec.has_snappy()),
+    codec("lz4", is_there=kafka_codec.has_lz4()),
+    codec("zstd", is_there=kafka_codec.has_zstd()),
 ]
 
 
@@ -126,7 +127,7 @@ def test_an_idempotent_producer_writes_each_record_once_and_in_order(
 def test_a_record_above_max_message_bytes_is_refused(bootstrap: str, new_topic: TopicMaker) -> None:
     topic = new_topic(max_message_bytes="200000")
     send(bootstrap, topic, [{"value": b"x" * 199_900}])
-    with pytest.raises(MessageSizeTooLargeError):
+    with pytest.raises(kafka_errors.MessageSizeTooLargeError):
         send(bootstrap, topic, [{"value": b"x" * 200_001}])
 
 
@@ -160,15 +161,17 @@ def test_a_seek_by_time_finds_the_first_record_at_or_after_it(
 def test_a_topic_is_created_changed_emptied_and_deleted(
     bootstrap: str, admin_client: Any, consumer: Any, new_name: str
 ) -> None:
-    topic = NewTopic(new_name, 2, 1, topic_configs={"retention.ms": "60000"})
+    topic = kafka_admin.NewTopic(new_name, 2, 1, topic_configs={"retention.ms": "60000"})
     admin_client.create_topics([topic])
-    with pytest.raises(TopicAlreadyExistsError):
+    with pytest.raises(kafka_errors.TopicAlreadyExistsError):
         admin_client.create_topics([topic])
     eventually(lambda: _config(admin_client, new_name, "retention.ms"), "60000")
-    change = ConfigResource(ConfigResourceType.TOPIC, new_name, {"retention.ms": "70000"})
+    change = kafka_admin.ConfigResource(
+        kafka_admin.ConfigResourceType.TOPIC, new_name, {"retention.ms": "70000"}
+    )
     admin_client.alter_configs([change])
     eventually(lambda: _config(admin_client, new_name, "retention.ms"), "70000")
-    admin_client.create_partitions({new_name: NewPartitions(3)})
+    admin_client.create_partitions({new_name: kafka_admin.NewPartitions(3)})
     eventually(lambda: len(admin_client.describe_topics([new_name])[0]["partitions"]), 3)
 
     send(bootstrap, new_name, [{"value": b"%d" % n} for n in range(10)])
@@ -184,6 +187,13 @@ def test_a_topic_is_created_changed_emptied_and_deleted(
 
 def _config(admin: Any, topic: str, name: str) -> object:
     described = admin.describe_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all"
+        [kafka_admin.ConfigResource(kafka_admin.ConfigResourceType.TOPIC, topic)],
+        config_filter="all",
     )
     return described["topic"][topic][name]["value"]
+
+
+def test_a_connection_that_is_refused_leaves_no_socket_to_other_tests() -> None:
+    with pytest.raises(kafka_errors.KafkaTimeoutError):
+        KafkaProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=500)
+    gc.collect()

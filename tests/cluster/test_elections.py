@@ -48,6 +48,19 @@ def test_a_node_that_stops_hands_over_all_that_it_leads(is_controller: bool) -> 
         assert all(row.leader != node for row in rows_of(cluster))
 
 
+def test_a_node_hands_nothing_over_if_that_is_switched_off() -> None:
+    with TestCluster(nodes=3, settings={**SLOW, "controlled.shutdown.enable": "false"}) as cluster:
+        cluster.create_topic(TOPIC, partitions=6, replicas=3)
+        number = next(each for each in (1, 2) if each != cluster.controller)
+        stopped = cluster.nodes[number].node
+        led = [row.leader == number for row in rows_of(cluster)]
+        assert any(led)
+        cluster.stop(number)
+        topic = stopped.broker.image.topic(TOPIC)
+        assert topic is not None
+        assert [row.leader == number for row in topic.partitions] == led
+
+
 def test_others_lead_what_a_killed_node_led_and_go_on_when_it_is_back() -> None:
     with TestCluster(nodes=3) as cluster:
         cluster.create_topic(TOPIC, partitions=6, replicas=3)

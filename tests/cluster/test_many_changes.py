@@ -10,7 +10,7 @@ from headrace.testing.cluster import TestCluster
 COUNT = 1500
 """Several times what one node may ask of another at once."""
 
-SLOW_HEARTBEATS = {"broker.session.timeout.ms": "10000", "broker.heartbeat.interval.ms": "500"}
+SLOW_HEARTBEATS = {"broker.session.timeout.ms": "20000", "broker.heartbeat.interval.ms": "1000"}
 """A heartbeat fails that is not answered within its interval, on a busy machine too."""
 
 

@@ -18,9 +18,7 @@ from tests.crash.test_replicated_kills import (
     PARTITIONS,
     REPLICATED,
     TOPIC,
-    bootstrap_of,
     leaders,
-    wait_until_in_sync,
 )
 from tests.process_cluster import Place, ProcessCluster, wait_for
 
@@ -58,7 +56,7 @@ def cluster(network: Networks, tmp_path: Path) -> Iterator[ProcessCluster]:
     with ProcessCluster(tmp_path, settings, places=places) as cluster:
         cluster.wait_until_all_agree()
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=3)
-        wait_until_in_sync(cluster)
+        cluster.wait_until_in_sync()
         yield cluster
 
 
@@ -100,7 +98,7 @@ def run_cuts(
     Return how many of the cuts had taken a replica out of an ISR when they were healed.
     """
     felt = 0
-    with producers(bootstrap_of(cluster), TOPIC, PARTITIONS) as load:
+    with producers(cluster.bootstrap, TOPIC, PARTITIONS) as load:
         load.wait_for_more(50)
         begun, before = time.monotonic(), count(load)
         for cut, (one, other) in cuts:
@@ -108,10 +106,10 @@ def run_cuts(
             felt += has_lost_replicas(cluster)
             network.heal()
             load.wait_for_more(10)
-            wait_until_in_sync(cluster)
+            cluster.wait_until_in_sync()
         per_second = (count(load) - before) / (time.monotonic() - begun)
         load.wait_for_more(50)
-    load.check(values_by_partition(bootstrap_of(cluster), TOPIC))
+    load.check(values_by_partition(cluster.bootstrap, TOPIC))
     assert per_second >= ACKNOWLEDGED_PER_SECOND_MIN
     cluster.wait_until_all_agree()
     return felt

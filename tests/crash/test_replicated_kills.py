@@ -1,9 +1,6 @@
 """Three nodes with three copies of everything: leaders are killed, stand still, start again."""
 
-import gc
 import random
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +8,6 @@ import pytest
 from headrace.errors import HeadraceError
 from tests.crash.replicated_producers import Load, producers, values_by_partition
 from tests.process_cluster import ProcessCluster, wait_for
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""Clients of others leave sockets to the collector, which may find them during another test."""
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -25,19 +19,6 @@ REPLICATED = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _sockets_of_clients_are_closed() -> Iterator[None]:
-    """Some clients leave sockets to the collector: let it find them before others are blamed."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-def bootstrap_of(cluster: ProcessCluster) -> str:
-    return ",".join(f"{place.host}:{place.port}" for place in cluster.places.values())
-
-
 def leaders(cluster: ProcessCluster) -> dict[int, int]:
     """Return the leader of each partition, by the word of a node that runs."""
     for number in cluster.running():
@@ -47,23 +28,6 @@ def leaders(cluster: ProcessCluster) -> dict[int, int]:
             continue
         return {index: leader for index, (leader, _, _) in partitions.items()}
     return {}
-
-
-def wait_until_in_sync(cluster: ProcessCluster) -> None:
-    """Return when every replica of every partition is in the ISR again."""
-
-    def are_all() -> bool:
-        try:
-            topics = cluster.view(cluster.running()[0])["topics"]
-        except HeadraceError:
-            return False
-        return all(
-            len(isr) == len(cluster.places) and leader >= 0
-            for _, partitions in topics.values()
-            for leader, _, isr in partitions.values()
-        )
-
-    wait_for(are_all, "all replicas to be in sync")
 
 
 def trouble(cluster: ProcessCluster, load: Load, chance: random.Random) -> None:
@@ -78,7 +42,7 @@ def trouble(cluster: ProcessCluster, load: Load, chance: random.Random) -> None:
         cluster.kill(leader)
         load.wait_for_more(10)
         cluster.start([leader])
-    wait_until_in_sync(cluster)
+    cluster.wait_until_in_sync()
 
 
 @pytest.mark.parametrize(
@@ -95,12 +59,12 @@ def test_no_acknowledged_record_is_lost_doubled_or_reordered_by_kills(
     with ProcessCluster(tmp_path, REPLICATED) as cluster:
         cluster.wait_until_all_agree()
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=3)
-        with producers(bootstrap_of(cluster), TOPIC, PARTITIONS) as load:
+        with producers(cluster.bootstrap, TOPIC, PARTITIONS) as load:
             load.wait_for_more(50)
             for _ in range(times):
                 trouble(cluster, load, chance)
             load.wait_for_more(50)
-        promised = load.check(values_by_partition(bootstrap_of(cluster), TOPIC))
+        promised = load.check(values_by_partition(cluster.bootstrap, TOPIC))
         assert promised >= 100 * len(load.senders)
 
 
@@ -116,14 +80,14 @@ def test_a_rolling_restart_fails_no_produce(tmp_path: Path, rounds: int) -> None
     with ProcessCluster(tmp_path, REPLICATED) as cluster:
         cluster.wait_until_all_agree()
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=3)
-        with producers(bootstrap_of(cluster), TOPIC, PARTITIONS) as load:
+        with producers(cluster.bootstrap, TOPIC, PARTITIONS) as load:
             load.wait_for_more(50)
             for _ in range(rounds):
                 for number in cluster.running():
                     assert cluster.nodes.pop(number).stop() == 0
                     load.wait_for_more(10)
                     cluster.start([number])
-                    wait_until_in_sync(cluster)
+                    cluster.wait_until_in_sync()
             load.wait_for_more(50)
         assert not load.failures()
-        load.check(values_by_partition(bootstrap_of(cluster), TOPIC))
+        load.check(values_by_partition(cluster.bootstrap, TOPIC))

@@ -76,7 +76,7 @@ class Worker:
         self._process = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        arguments = (self._kind, self._bootstrap, GROUP, TOPIC, str(self._notes))
+        arguments = (self._kind, self._bootstrap, GROUP, TOPIC, str(self.notes_path))
         with (self._folder / "workers.out").open("ab") as file:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.queue_worker", *arguments],
@@ -86,7 +86,7 @@ class Worker:
             )
 
     @property
-    def _notes(self) -> Path:
+    def notes_path(self) -> Path:
         """Where it writes in this life."""
         return self._folder / f"{len(self._past)}.notes"
 
@@ -120,7 +120,7 @@ class Worker:
         return [*self._past, Life(self._read(), float("inf"))]
 
     def _read(self) -> list[Note]:
-        return read_notes(self._notes.read_text()) if self._notes.exists() else []
+        return read_notes(self.notes_path.read_text()) if self.notes_path.exists() else []
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from tests.differential.scripts import (
     ordering,
     produce,
     producers,
+    quotas,
     replicas,
     share_delivery,
     share_fetching,
@@ -50,7 +51,7 @@ SCRIPTS: dict[str, Script] = {
         *(groups_migration, consumer_groups, groups_administration, offsets_committed),
         *(groups_share, share_fetching, share_delivery, share_offsets, share_states),
         *(transactions, transactions_offsets, transactions_administration, transactions_timeouts),
-        ordering,
+        *(quotas, ordering),
     )
     for script in module.SCRIPTS
 }

@@ -70,9 +70,6 @@ def _places(script: str, exchange: str, *paths: str) -> tuple[Place, ...]:
     return tuple(Place(script, exchange, path) for path in paths)
 
 
-# Keys of APIs that other parts of Headrace will serve.
-_SECURITY_APIS: Final = (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51)
-
 _SILENT_REFUSALS: Final = (
     *("produce_versions", "produce_acks", "produce_places", "produce_batches", "produce_codecs"),
     *("produce_recompressed", "produce_too_large", "produce_transactional"),
@@ -83,7 +80,7 @@ _SILENT_REFUSALS: Final = (
     *("transactions_timed_out_of_version_1", "transactions_timed_out_of_version_2"),
     *("streams_topologies", "streams_describe", "share_heartbeat_errors", "share_describe"),
     *("share_sessions", "share_acquisition", "share_acknowledgements", "share_renewals"),
-    "share_unknown_modes",
+    *("share_unknown_modes", "controller_mutation_quota"),
     *("share_many_partitions", "share_sessions_of_others", "share_states_missing"),
 )
 """Scripts in which Kafka returns an error without a message."""
@@ -97,14 +94,11 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         places=_places("describe_topic_configs", "a resource twice", "results.1"),
     ),
     KnownDifference(
-        what="APIs for security",
+        what="SaslHandshake version 0",
         kafka="in ApiVersions",
         headrace="missing",
-        reason="They will come with the features that they belong to.",
-        places=tuple(
-            Place("api_versions", "what the broker speaks v*", f"api_keys.{key}", headrace="None")
-            for key in _SECURITY_APIS
-        ),
+        reason="Tokens without any header follow it; every client of this decade speaks version 1.",
+        places=_places("api_versions", "what the broker speaks v*", "api_keys.17.min_version"),
     ),
     KnownDifference(
         what="UpdateRaftVoter",
@@ -592,11 +586,120 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         reason="Client input is bounded; all of Kafka's settings fit.",
     ),
     FoundOtherwise(
-        what="Settings for encryption, authentication, authorization, policies and quota callbacks",
+        what="Settings for Kerberos, encryption between nodes, policies, quota "
+        "callbacks and classes of plugins",
         kafka="protect the broker",
         headrace="refused by name, at startup and as dynamic configs, unless they are empty or "
-        "the default; listeners are PLAINTEXT",
+        "the default",
         reason="There is no such protection yet, and no user should believe that there is.",
+    ),
+    FoundOtherwise(
+        what="A delegation token for an owner that is not of type User",
+        kafka="created, and logs in as the user of that name",
+        headrace="INVALID_PRINCIPAL_TYPE",
+        reason="A right to make tokens for one principal must not make another.",
+    ),
+    FoundOtherwise(
+        what="A delegation token that has expired and was not removed yet",
+        kafka="lets its owner in until the next look for expired tokens",
+        headrace="lets nobody in",
+        reason="The end of a token is what its owner was told.",
+    ),
+    FoundOtherwise(
+        what="Settings of TLS and SASL while a broker runs",
+        kafka="can be changed as dynamic configs",
+        headrace="refused; certificates and keys of tokens are read again when their files change",
+        reason="Replacing a file is how certificates are renewed, and needs no request.",
+    ),
+    FoundOtherwise(
+        what="A config of a broker that nobody knows and whose name is that of a secret, as "
+        "`foo.password`",
+        kafka="accepted",
+        headrace="INVALID_REQUEST; other unknown names are accepted, and left out of backups",
+        reason="Nothing would read it, and it would stand in the metadata log as it is.",
+    ),
+    FoundOtherwise(
+        what="A fetch that waits while its client loses the right to read",
+        kafka="gets the records that come",
+        headrace="gets TOPIC_AUTHORIZATION_FAILED instead",
+        reason="A fetch may wait for weeks.",
+    ),
+    FoundOtherwise(
+        what="More than 32 requests before a client has authenticated, or a first message of TLS "
+        "in several records",
+        kafka="served",
+        headrace="the connection is closed",
+        reason="What costs strangers nothing must not cost others their turn.",
+    ),
+    FoundOtherwise(
+        what="A setting of TLS, SASL or delegation tokens that no listener uses, or super.users "
+        "without an authorizer",
+        kafka="ignored",
+        headrace="refused by name, at startup",
+        reason="Whoever sets it believes that it protects something.",
+    ),
+    FoundOtherwise(
+        what="A PLAINTEXT listener that other machines reach",
+        kafka="served",
+        headrace="refused at startup without `headrace.insecure=true`",
+        reason="It is open to everybody on the network.",
+    ),
+    FoundOtherwise(
+        what="A login with SCRAM of a user that there is not",
+        kafka="refused at its first message",
+        headrace="gets a challenge like any other user, and is refused at its second message",
+        reason="Nobody finds out which users there are.",
+    ),
+    FoundOtherwise(
+        what="A session that ends and is not renewed (connections.max.reauth.ms)",
+        kafka="the connection is closed with its next request",
+        headrace="the connection is closed when the session ends",
+        reason="A fetch that waits would go on with rights that have ended.",
+    ),
+    FoundOtherwise(
+        what="controller_mutation_rate",
+        kafka="counted by the controller, for the whole cluster",
+        headrace="counted by each node for the requests that it takes",
+        reason="Any node takes any request. A client that uses all N nodes may change N times as "
+        "much.",
+    ),
+    FoundOtherwise(
+        what="A fetch of a batch that is larger than consumer_byte_rate allows in all windows",
+        kafka="never has records",
+        headrace="has them when nothing was read in the last windows, and the client waits then",
+        reason="A consumer must get on.",
+    ),
+    FoundOtherwise(
+        what="A share fetch beyond a quota",
+        kafka="has no records; those acquired for it wait until their locks time out",
+        headrace="has its records, and the client waits afterwards",
+        reason="A record is not kept from everybody for half a minute.",
+    ),
+    FoundOtherwise(
+        what="request_percentage",
+        kafka="the time of request and network threads",
+        headrace="the time that handlers and encoding take of the one loop; docs/quotas.md says "
+        "what is left out",
+        reason="A node has one loop, which does the work of both.",
+    ),
+    FoundOtherwise(
+        what="AlterClientQuotas with an entity twice",
+        kafka="the first change is made, and the entity has an error",
+        headrace="the entity has an error, and nothing is changed",
+        reason="An error means that nothing was done.",
+    ),
+    FoundOtherwise(
+        what="Quotas for the name of a host, and limits that are infinite or NaN",
+        kafka="accepted",
+        headrace="INVALID_REQUEST",
+        reason="What a name resolves to differs between nodes and changes; such a limit limits "
+        "nothing.",
+    ),
+    FoundOtherwise(
+        what="A heartbeat of a streams group whose client may not create its internal topics",
+        kafka="the status MISSING_INTERNAL_TOPICS",
+        headrace="TOPIC_AUTHORIZATION_FAILED",
+        reason="The error names what is missing: a right.",
     ),
 )
 

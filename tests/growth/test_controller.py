@@ -4,7 +4,7 @@ from headrace.metadata.ddl import ChangePartition
 from headrace.metadata.image import Image
 from headrace.metadata.state import Broker
 from headrace.replication.elections import plan_fencing, plan_preferred
-from headrace.replication.moves import plan_moves
+from headrace.replication.move_journal import plan_journal
 from tests.growth.steps import assert_grows_linearly, assert_stays_flat, steps
 from tests.unit.metadata.clusters import (
     ORDERS_ID,
@@ -58,7 +58,7 @@ def test_moves_and_preferred_leaders_cost_what_there_is_to_do_however_much_there
             change = ChangePartition(ORDERS_ID, PartitionIndex(index), removing=(BrokerId(1),))
             cluster.propose(change)
         image = cluster.image
-        assert sum(each is not None for each in plan_moves(image)) == 20
-        return steps(lambda: [*plan_moves(image), *plan_preferred(image)])
+        assert sum(each is not None for each in plan_journal(image, image.moving(), 0)) == 20
+        return steps(lambda: [*plan_journal(image, image.moving(), 0), *plan_preferred(image)])
 
     assert_stays_flat(plan, 100)

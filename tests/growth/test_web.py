@@ -40,6 +40,8 @@ def add_partitions(node: Harness, count: int) -> None:
             isr=(BrokerId(1),),
             min_insync_replicas=1,
             replicas=(1,),
+            adding=(),
+            is_moving=False,
             leader=BrokerId(1),
             log=log,
         )

@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,22 +24,31 @@ def kafka(
     is_killed: bool = False,
     extra: Mapping[str, str] | None = None,
     port: int = 0,
+    more_jars: Path | None = None,
+    more_listeners: Mapping[str, int] | None = None,
+    format_options: Sequence[str] = (),
+    java_options: Sequence[str] = (),
 ) -> Iterator[str]:
     """Run a broker on the folder, formatted if it is new; give its address.
 
     At the end it is stopped cleanly, or killed as a crash does. `extra` has more of its settings.
     `port` 0 takes a free one; a broker that is to come back under the same address names it.
+    `more_jars` is a folder of jars besides Kafka's. `more_listeners` has names and ports of further
+    listeners, `format_options` is for StorageTool.
     """
     settings = folder.with_name(f"{folder.name}.properties")
     more = "\n".join(f"{name}={value}" for name, value in (extra or {}).items())
-    free_port, controller_port = _free_ports(2)
+    free_port, controller_port = free_ports(2)
     port = port or free_port
+    others = "".join(
+        f",{name}://127.0.0.1:{number}" for name, number in (more_listeners or {}).items()
+    )
     settings.write_text(
         f"""
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{others}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{others}
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
 log.dirs={folder}
@@ -56,11 +65,16 @@ group.initial.rebalance.delay.ms=0
 """
     )
     if not folder.exists():
-        _java("kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", settings)
+        _java(
+            *("kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID),
+            *("-c", settings, *format_options),
+        )
     output = folder.with_name(f"{folder.name}.out")
     with output.open("ab") as file:
         broker = subprocess.Popen(
-            [*_command("kafka.Kafka"), str(settings)], stdout=file, stderr=file
+            [*_command("kafka.Kafka", more_jars, java_options), str(settings)],
+            stdout=file,
+            stderr=file,
         )
     try:
         _wait_for(port, broker, output)
@@ -73,8 +87,12 @@ group.initial.rebalance.delay.ms=0
             broker.wait(STOP_SECONDS_MAX)
 
 
-def _command(main: str) -> list[str]:
-    return ["java", *JVM_OPTIONS, "-cp", f"{jars()}{os.sep}*", main]
+def _command(
+    main: str, more_jars: Path | None = None, java_options: Sequence[str] = ()
+) -> list[str]:
+    folders = [jars(), *([] if more_jars is None else [more_jars])]
+    path = os.pathsep.join(f"{folder}{os.sep}*" for folder in folders)
+    return ["java", *JVM_OPTIONS, *java_options, "-cp", path, main]
 
 
 def _java(main: str, *arguments: object) -> None:
@@ -99,7 +117,8 @@ def _wait_for(port: int, broker: "subprocess.Popen[bytes]", output: Path) -> Non
     raise AssertionError(f"Kafka did not listen on port {port}:\n{output.read_text()[-4000:]}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for opened in sockets:

@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.wire.messages.metadata_request import MetadataRequest
 from headrace.wire.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from tests.clients.conftest import QUICK_GROUPS
-from tests.jvm.kafka_tools import TOOLS, TOPICS, run_well
+from tests.jvm.kafka_tools import CONFIGS, TOOLS, TOPICS, run_well
 from tests.process_cluster import ProcessCluster, wait_for
 
 NODES = (1, 2, 3)
@@ -98,6 +98,15 @@ class ReplicatedNodes(ProcessCluster):
         lines = run_well(f"{TOOLS}.GetOffsetShell", *self.where, "--topic", topic).lines
         rows = (line.split(":") for line in lines if line)
         return {int(partition): int(offset) for _, partition, offset in rows}
+
+    def configs(self, kind: str, name: str) -> dict[str, str]:
+        """Return the dynamic configs that kafka-configs shows of a resource."""
+        named = ("--entity-type", kind, "--entity-name", name, "--describe")
+        lines = run_well(CONFIGS, *self.where, *named).lines
+        pairs = [
+            line.strip().split(" ")[0].split("=", 1) for line in lines if line.startswith("  ")
+        ]
+        return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
     def bytes_out(self, topic: str) -> dict[int, float]:
         """Return what each node sent of a topic to consumers, by its metrics."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace import config
 from headrace.wire import ApiKey, read_response, request_parts
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest
@@ -27,7 +28,10 @@ OF_ELR = "min.insync.replicas"
 """With eligible leader replicas, a feature of new clusters, Kafka sets it for all brokers."""
 OWN_PREFIXES = ("headrace.", "errors.deadletterqueue.")
 """What groups can be told here beyond Kafka's configs."""
-FIXED_HERE = {"listeners", "listener.security.protocol.map"}
+FIXED_HERE = {
+    *("listeners", "listener.security.protocol.map"),
+    *(each.name for each in (*config.TLS, *config.SASL, *config.MECHANISM)),
+}
 """What Kafka changes while it runs, and a node reads when it starts."""
 SOCKET_BUFFERS = {"socket.send.buffer.bytes", "socket.receive.buffer.bytes"}
 """Left to the kernel here."""

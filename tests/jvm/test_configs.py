@@ -4,7 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from headrace.config import InvalidSetting, Settings, effective_topic_configs, load_settings
+from headrace.config import (
+    InvalidSetting,
+    Settings,
+    effective_topic_configs,
+    load_settings,
+    security,
+)
 from headrace.config.broker import DYNAMIC_ONLY
 from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics_configs
 from headrace.config.group_configs import BROKER_RANGES, GROUP_CONFIGS, check_group_configs
@@ -22,12 +28,16 @@ SOCKET_BUFFERS = {"socket.send.buffer.bytes", "socket.receive.buffer.bytes"}
 """Left to the kernel here, as every other client and server of today does."""
 OWN_DEFAULTS = {"node.id", "listeners", "log.dir", *SOCKET_BUFFERS}
 """A node starts without a file, for its own machine only, with its data where it is started."""
-FIXED_HERE = {"listeners", "listener.security.protocol.map"}
+FIXED_HERE = {"listeners", "listener.security.protocol.map", *security.ACTING}
 """What Kafka changes while it runs, and a node reads when it starts."""
-OWN_PREFIXES = ("headrace.", "http.", "errors.deadletterqueue.")
-"""What Kafka 4.3.1 does not have; the last as KIP-1191 names it."""
+OWN_PREFIXES = ("headrace.", "http.", "errors.deadletterqueue.", "rlmm.config.")
+"""What Kafka 4.3.1 does not have, the third as KIP-1191 names it, or does not define."""
+OF_PLUGINS = {"allow.everyone.if.no.acl.found", "super.users"}
+"""What Kafka's authorizer reads and no class of Kafka's defines."""
 KINDS: dict[str, Mapping[str, AnySetting]] = {
-    "topic": TOPIC_CONFIGS,
+    "topic": {
+        name: each for name, each in TOPIC_CONFIGS.items() if not name.startswith(OWN_PREFIXES)
+    },
     "group": {
         name: each for name, each in GROUP_CONFIGS.items() if not name.startswith(OWN_PREFIXES)
     },
@@ -35,7 +45,7 @@ KINDS: dict[str, Mapping[str, AnySetting]] = {
     "broker": {
         name: each
         for name, each in broker_settings().items()
-        if name not in DYNAMIC_ONLY and not name.startswith(OWN_PREFIXES)
+        if name not in DYNAMIC_ONLY | OF_PLUGINS and not name.startswith(OWN_PREFIXES)
     },
     "dynamic": {name: SETTINGS[name] for name in DYNAMIC_ONLY},
 }

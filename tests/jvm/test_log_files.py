@@ -19,7 +19,8 @@ from headrace.log.epochs import EpochStart, LeaderEpochs
 from headrace.log.errors import CorruptLog
 from headrace.log.producer_snapshots import decode_snapshot, encode_snapshot
 from headrace.log.producers import Origin, ProducerState, ProducerStates, RecordedBatch
-from headrace.log.transactions import AbortedTransaction
+from headrace.records import aborted as aborted_entries
+from headrace.records.aborted import AbortedTransaction
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker, read_control
 from headrace.records.header import assign_offset, read_header
@@ -106,6 +107,13 @@ class OurPartition:
 
     def truncate(self, offset: int) -> None:
         kept = [batch for batch in self.batches if read_header(batch).last_offset < offset]
+        if not any(True for _ in self.producers):
+            # Kafka, which has none either, replays nothing then.
+            self.batches, self.end = kept, offset
+            self.aborted = [entry for entry in self.aborted if entry.last_offset < offset]
+            self.snapshots = {at: data for at, data in self.snapshots.items() if at <= offset}
+            self.roll()
+            return
         self.snapshots = {at: data for at, data in self.snapshots.items() if at <= offset}
         start = max(self.snapshots)
         self.producers.restore(decode_snapshot(self.snapshots[start], "snapshot"))
@@ -333,22 +341,22 @@ def test_transaction_indexes_are_kafkas(files: LogFileOracle, tmp_path: Path) ->
     choose = random.Random(random.randrange(2**32))
     for number in range(60):
         aborts = random_aborts(choose)
-        index = b"".join(map(transactions.encode_entry, aborts))
+        index = b"".join(map(aborted_entries.encode_entry, aborts))
         ours, theirs = tmp_path / f"{number}.ours", tmp_path / f"{number}.theirs"
         ours.write_bytes(index)
         files.write("txnindex", theirs, [row(entry) for entry in aborts])
         assert (theirs.read_bytes() if aborts else b"") == index
-        assert list(transactions.read_entries(index)) == aborts
+        assert list(aborted_entries.read_entries(index)) == aborts
         for _ in range(8):
             fetch_offset = choose.randint(0, 60)
             end_offset = fetch_offset + choose.randint(1, 30)
-            found, is_complete = transactions.find_aborted(index, fetch_offset, end_offset)
+            found, is_complete = aborted_entries.find_aborted(index, fetch_offset, end_offset)
             expected = [[list(row(entry)) for entry in found], is_complete]
             answer = files.ask("aborted", str(ours), str(fetch_offset), str(end_offset))
             assert json.loads(answer) == expected, (aborts, fetch_offset, end_offset)
         offset = choose.randint(0, 60)
         files.ask("cut", str(ours), str(offset))
-        kept = transactions.first_ending_at(index, offset) * transactions.ENTRY_BYTES
+        kept = aborted_entries.first_ending_at(index, offset) * aborted_entries.ENTRY_BYTES
         assert ours.read_bytes() == index[:kept]
 
 
@@ -356,7 +364,7 @@ def test_a_transaction_index_of_another_segment_is_corrupt_to_kafka_too(
     files: LogFileOracle, tmp_path: Path
 ) -> None:
     path = tmp_path / "index"
-    index = transactions.encode_entry(AbortedTransaction(1, 10, 12, 11))
+    index = aborted_entries.encode_entry(AbortedTransaction(1, 10, 12, 11))
     path.write_bytes(index)
     files.ask("sanity", str(path), "12")
     transactions.check_index(index, 12, "index")

@@ -165,6 +165,65 @@ def test_a_move_that_cannot_end_is_cancelled(cluster: ReplicatedNodes, tmp_path:
     assert (row.leader, row.replicas, row.isr) == ("1", (1, 2), {1, 2})
 
 
+def test_a_throttled_move_is_planned_listed_cancelled_and_finished_by_the_tool(
+    cluster: ReplicatedNodes, tmp_path: Path
+) -> None:
+    topic, plan = "throttled", tmp_path / "plan.json"
+    cluster.create(topic, "--replica-assignment", "1:2")
+    lines = [str(number) * 2000 for number in range(10, 210)]
+    for part in range(0, len(lines), 20):  # batches that one response does not hold at once
+        text = "\n".join(lines[part : part + 20])
+        run_well(f"{TOOLS}.ConsoleProducer", *cluster.where, "--topic", topic, text=text)
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    generated = run_well(
+        REASSIGN, *cluster.where, "--topics-to-move-json-file", str(topics),
+        *("--broker-list", "2,3", "--generate"),
+    ).lines  # fmt: skip
+    proposed = json.loads(
+        generated[generated.index("Proposed partition reassignment configuration") + 1]
+    )
+    assert set(proposed["partitions"][0]["replicas"]) == {2, 3}
+
+    started = reassign(cluster, plan, topic, [3, 2], "--execute", "--throttle", "20000")
+    assert "The inter-broker throttle limit was set to 20000 B/s" in started
+    assert f"Successfully started partition reassignment for {topic}-0" in started
+    listed = run_well(REASSIGN, *cluster.where, "--list").stdout
+    assert f"{topic}-0: replicas: 3,2,1. adding: 3. removing: 1." in listed
+    verified = reassign(cluster, plan, topic, [3, 2], "--verify", "--preserve-throttles")
+    assert f"{topic}-0 is still in progress" in verified
+    throttles = cluster.configs("topics", topic)
+    assert throttles["leader.replication.throttled.replicas"] == "0:1,0:2"
+    assert throttles["follower.replication.throttled.replicas"] == "0:3"
+    rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+    for number in NODES:
+        assert {cluster.configs("brokers", str(number)).get(name) for name in rates} == {"20000"}
+    cancelled = reassign(cluster, plan, topic, [3, 2], "--cancel")
+    assert f"Successfully cancelled partition reassignment for: {topic}-0" in cancelled
+    assert "Clearing broker-level throttles" in cancelled
+    assert not cluster.configs("brokers", "1").keys() & set(rates)
+    row = cluster.describe("--topic", topic)[topic, 0]
+    assert (row.leader, set(row.replicas), row.isr) == ("1", {1, 2}, {1, 2})
+    folder = cluster.folder / "3" / f"{topic}-0"
+    wait_for(lambda: not folder.exists(), "the copy that is not needed to go")
+
+    reassign(cluster, plan, topic, [3, 2], "--execute", "--throttle", "50000000")
+    rows: list[str] = []
+
+    def is_done() -> bool:
+        rows.append(reassign(cluster, plan, topic, [3, 2], "--verify"))
+        return f"{topic}-0 is completed" in rows[-1]
+
+    wait_for(is_done, "the move")
+    assert f"Clearing topic-level throttles on topic {topic}" in rows[-1]
+    assert not cluster.configs("topics", topic).keys() & {
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+    assert_copies_are_the_same(cluster, topic, 0, (2, 3))
+    assert cluster.read(topic, len(lines)) == lines
+
+
 def test_copies_are_the_same_by_every_tool(cluster: ReplicatedNodes) -> None:
     topic = "copies"
     cluster.create(topic, *THREE, "--config", "segment.bytes=1048576")

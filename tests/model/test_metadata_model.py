@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.metadata import ddl, entries, phases
+from headrace.metadata.acl_index import LITERAL, PREFIXED
 from headrace.metadata.applier import Applier, Watchers
 from headrace.metadata.descriptors import DescriptorId, DescriptorLease, Hlc, topic_descriptor
 from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
 from headrace.metadata.errors import Refused
 from headrace.metadata.events import Event
-from headrace.metadata.image import LITERAL, PREFIXED, Image
+from headrace.metadata.image import Image
 from headrace.metadata.migrations import compensations_for
 from headrace.metadata.phases import seal_checkpoint
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
@@ -104,8 +105,11 @@ def following(row: MigrationRow, has_ghost: bool) -> phases.Checkpoint:
 def abort(migration_id: str) -> Resolve:
     def choose(image: Image) -> Entry | None:
         row = image.migration(migration_id)
+        slot = None if row is None else image.slot(row.vshard)
         try:
-            undo = () if row is None else compensations_for(row)
+            undo: tuple[phases.Compensation, ...] = ()
+            if row is not None and slot is not None:
+                undo = compensations_for(row, slot.topic.partitions[slot.partition])
         except Refused:
             undo = ()
         return entries.MigrationAbort(migration_id, "no", undo)
@@ -212,6 +216,7 @@ DDLS: list[list[ddl.Ddl]] = [
         (None, 1.0, 2.5),
     ),
     every(token, ("t1", "t2"), TIMES_MS),
+    every(ddl.ChangeTokenExpiry, ("t1", "t2"), TIMES_MS),
     every(ddl.RemoveDelegationToken, ("t1", "t2")),
     every(ddl.Expire, TIMES_MS),
 ]

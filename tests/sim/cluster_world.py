@@ -236,7 +236,7 @@ class World:
     async def _start_node(self, machine: Machine) -> None:
         host = machine.host
         try:
-            machine.node = host.call(make_node, host, self._settings_of(machine))
+            machine.node = host.call(self._make_node, machine)
             await host.run(machine.node.start())
         except Crashed:
             return
@@ -255,6 +255,9 @@ class World:
             self.checks.seen["starts"] += 1
             machine.is_ready = True
             self._trouble(machine, 0)
+
+    def _make_node(self, machine: Machine) -> Node:
+        return make_node(machine.host, self._settings_of(machine))
 
     def _may_lack_room(self, machine: Machine) -> bool:
         return machine.host.disk.free_bytes() <= ROOM_BYTES

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from headrace.client import TopicPartition
+from headrace.errors import ErrorCode
 from headrace.ids import TopicId, TopicName
 from headrace.log.log import Log
 from headrace.metadata.events import (
@@ -29,6 +30,7 @@ from headrace.metadata.state import NO_LEADER
 from headrace.metadata.state import Partition as Row
 from headrace.records.header import BatchHeader, read_headers
 from headrace.replication.partition import Partition
+from headrace.wire.messages.fetch_response import PartitionData
 from tests.sim.cluster_checks import ClusterChecks, watching
 from tests.sim.node_checks import Place, Violation, expect
 
@@ -264,6 +266,10 @@ class ReplicationChecks(ClusterChecks):
         expect(before == value, f"{place} was acknowledged for {before!r} and {value!r}")
         self._note_at((TopicPartition(topic, partition), offset), value)
 
+    def note_fetched(self, partition: TopicPartition, offset: int, row: PartitionData) -> None:
+        """Take note of a response to a reader of single requests."""
+        self.seen[f"fetch: {ErrorCode(row.error_code).name}"] += 1
+
     def note_read(self, place: Place, value: bytes) -> None:
         """Take note of a record that any reader got."""
         self.seen["read"] += 1
@@ -371,6 +377,7 @@ def compare_copies(
     start = max(one.start_offset, other.start_offset)
     begin = start
     for log in (one, other):
+        begin = max(begin, log.segments[0].base_offset)  # before, records may be in the tier
         batches = checks.copy_of(log).between(begin, log.end_offset)
         if batches:
             begin = max(begin, batches[0].base_offset)

@@ -220,7 +220,7 @@ class RawReader:
         if not response.responses:
             return
         row = response.responses[0].partitions[0]
-        world.checks.seen[f"fetch: {ErrorCode(row.error_code).name}"] += 1
+        world.checks.note_fetched(partition, offset, row)
         if row.error_code != ErrorCode.NONE or not row.records:
             return
         data = memoryview(row.records)

@@ -50,7 +50,6 @@ from tests.sim.replication_raw import RawProducer, RawReader
 STORM_SECONDS: Final = 6.0
 RECOVERY_SECONDS_MAX: Final = 40.0
 DELIVERY_SECONDS_MAX: Final = 40.0
-EQUAL_SECONDS_MAX: Final = 5.0
 NEVER: Final = float("-inf")
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -63,6 +62,8 @@ class World(cluster_world.World):
     TROUBLES_A_SECOND = 0.9
     REQUESTS_A_SECOND = 5.0
     STORM_SECONDS = STORM_SECONDS
+    EQUAL_SECONDS_MAX = 5.0
+    """How long replicas may differ when it is calm."""
     FACTOR = 3
     """How many replicas partitions have."""
     KINDS: tuple[str, ...] | None = None
@@ -450,7 +451,7 @@ class World(cluster_world.World):
 
     async def _until_decided(self) -> Any:
         """Return committed records when the last transactions have their markers everywhere."""
-        until = self.simulation.now + EQUAL_SECONDS_MAX
+        until = self.simulation.now + self.EQUAL_SECONDS_MAX
         while True:
             read = self._until_read([ORDERS, PAIRS], read_committed=True)
             committed = await self.clients[0].run(read)
@@ -506,7 +507,7 @@ class World(cluster_world.World):
 
     async def _until_equal(self) -> None:
         """Compare replicas when followers had the time to get what coordinators wrote last."""
-        until = self.simulation.now + EQUAL_SECONDS_MAX
+        until = self.simulation.now + self.EQUAL_SECONDS_MAX
         while True:
             try:
                 self._compare_replicas()

@@ -12,7 +12,9 @@ from collections import Counter
 
 import pytest
 
+from headrace.metadata.phases import Phase
 from tests.sim.node_checks import Violation
+from tests.sim.replication_moves import Moves
 from tests.sim.replication_scenarios import Coordinators, Leaders
 from tests.sim.replication_world import World
 
@@ -33,7 +35,8 @@ def play(seed: int, scenario: type[World] = World) -> World:
         world.run()
     except Exception as error:
         last = "\n".join(world.trace[-40:])
-        test = "storm" if scenario is World else scenario.__name__
+        names = {World: "storm", Moves: "moves"}
+        test = names.get(scenario, scenario.__name__)
         replay = f"pytest tests/sim/test_replication.py -k {test} --seed {seed}"
         raise Violation(f"seed {seed}: {error!r}\n{last}\nreplay: {replay}") from error
     finally:
@@ -62,6 +65,18 @@ def test_a_storm_takes_nothing_that_was_promised(replication_seeds: range) -> No
 def test_a_cluster_keeps_its_promises(scenario: type[World], replication_seeds: range) -> None:
     for seed in replication_seeds[: max(1, len(replication_seeds) // 10)]:
         play(seed, scenario)
+
+
+@pytest.mark.timeout(3600)
+def test_moves_cost_no_replica_in_sync_and_end(replication_seeds: range) -> None:
+    seen: Counter[str] = Counter()
+    for seed in replication_seeds[: max(1, len(replication_seeds) // 20)]:
+        seen += play(seed, Moves).checks.seen
+    print(f"{len(replication_seeds)} seeds: {dict(seen)}")
+    if len(replication_seeds) >= 100:
+        for phase in Phase:
+            assert seen[f"move: {phase.value}"] > 0
+        assert seen["move: aborted"] > 0
 
 
 @pytest.mark.exhaustive

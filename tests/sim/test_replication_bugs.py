@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from headrace.api.produce_pending import Wait
 from headrace.cluster import registrar
@@ -19,21 +20,29 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
 from headrace.log import replicating
 from headrace.log.epochs import LeaderEpochs
+from headrace.log.folder import TopicPartition
 from headrace.log.producers import ProducerStates
 from headrace.log.truncating import begin_truncation
+from headrace.metadata import migrations
 from headrace.metadata.applier import Outcome
-from headrace.replication import elections, fetcher, isr_changes
+from headrace.metadata.image import Image
+from headrace.metadata.state import MigrationRow
+from headrace.metadata.state import Partition as PartitionRow
+from headrace.replication import elections, fetcher, isr_changes, move_journal
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.following import AskLatest, Follower, Pause, Restart
 from headrace.replication.in_sync import BrokerEpochs, InSync, IsrChange
+from headrace.replication.moves import target_of
 from headrace.replication.partition import Partition
 from headrace.replication.replica_reading import ReplicaReader
 from headrace.replication.replica_sessions import FollowedPartition, ReplicaSession
+from headrace.replication.replicas import Replicas
 from headrace.testing.simulation import SimulationFailure
 from headrace.txn import ending
 from headrace.txn.marker_sending import MarkerSender
 from tests.sim import test_replication_scenarios as scenes
 from tests.sim.node_checks import Violation
+from tests.sim.replication_moves import Moves
 from tests.sim.replication_scenarios import Coordinators
 from tests.sim.replication_world import World
 from tests.sim.test_replication import play
@@ -368,6 +377,44 @@ def refuse_a_marker_that_comes_again(patch: Patch) -> None:
     patch.setattr(ProducerStates, "check_marker", check_marker)
 
 
+# Moves
+
+
+def end_a_move_before_its_replicas_are_in_sync(patch: Patch) -> None:
+    def finished(image: Image, row: PartitionRow) -> PartitionRow | None:
+        target = target_of(row)
+        isr = tuple(each for each in row.isr if each in target)
+        if not isr:
+            return None
+        settled = structs.replace(row, replicas=target, isr=isr, adding=(), removing=())
+        leader = elections.choose_leader(
+            image, settled, lambda each: elections.is_active(image, each)
+        )
+        return structs.replace(settled, leader=leader)
+
+    patch.setattr(move_journal, "finished", finished)
+
+
+def remove_the_sources_of_an_aborted_move(patch: Patch) -> None:
+    real = migrations._undone
+
+    def undone(row: MigrationRow, partition: PartitionRow, *rest: Any) -> dict[str, object]:
+        changes = real(row, partition, *rest)
+        changes.pop("removing", None)
+        return changes
+
+    patch.setattr(migrations, "_undone", undone)
+
+
+def keep_the_files_of_a_replica_that_moved_away(patch: Patch) -> None:
+    async def delete_logs(self: Replicas, keys: list[TopicPartition]) -> None:
+        known = [key for key in keys if self.image.partition(*key) is None]
+        await real(self, known)
+
+    real = Replicas._delete_logs
+    patch.setattr(Replicas, "_delete_logs", delete_logs)
+
+
 BUGS: list[tuple[Callable[[Patch], None], Callable[[], object] | tuple[type[World], int]]] = [
     (
         truncate_to_the_high_watermark,
@@ -454,6 +501,9 @@ BUGS: list[tuple[Callable[[Patch], None], Callable[[], object] | tuple[type[Worl
         trust_who_did_not_stop_cleanly,
         scenes.test_a_machine_without_its_last_writes_waits_for_who_stopped_cleanly,
     ),
+    (end_a_move_before_its_replicas_are_in_sync, (Moves, 0)),
+    (remove_the_sources_of_an_aborted_move, (Moves, 3)),
+    (keep_the_files_of_a_replica_that_moved_away, (Moves, 0)),
 ]
 """Each with the scene that notices it, or with a world and a seed at which that was so."""
 

@@ -17,6 +17,8 @@ from headrace.metadata.ddl import Assignment, CreateTopic
 from headrace.metadata.state import Topic
 from headrace.node.node import Node
 from headrace.replication.partition import Partition
+from headrace.security.authentication import Authentication
+from headrace.security.principals import ANONYMOUS
 from headrace.server.broker import Broker
 from headrace.server.request import Request
 from headrace.wire import ApiKey, encode, read_response
@@ -33,9 +35,16 @@ class FakePeer:
     def __init__(self, dispatcher: Any, listener: str = "PLAINTEXT") -> None:
         self.listener = listener
         self.address = "127.0.0.1:1"
+        self.host = "127.0.0.1"
+        self.principal = ANONYMOUS
+        self.authentication: Authentication | None = None
+        self.is_expired = False
+        self.failure_delay_ms = 0
         self.client_software = ""
         self.is_closed = False
         self.closed_because = ""
+        self.muted_ms: list[int] = []
+        """For how long quotas have held it back, each time."""
         self.on_close: dict[Callable[[], None], None] = {}
         self._dispatcher = dispatcher
         self._answered: dict[int, asyncio.Future[None]] = {}
@@ -59,6 +68,16 @@ class FakePeer:
         self.closed_because = reason
         for callback in tuple(self.on_close):
             callback()
+
+    def mute(self, duration_ms: int, left_ms: Callable[[], int] | None = None) -> None:
+        self.muted_ms.append(duration_ms)
+
+    def finish(self, reason: str) -> None:
+        self.close(reason)
+
+    def on_authenticated(self) -> None:
+        assert self.authentication is not None
+        self.principal = self.authentication.principal or ""
 
 
 class Harness:

@@ -6,7 +6,16 @@ answers depend on chance are left out here; tests/broker/test_request_order.py p
 
 from typing import Final
 
-from tests.differential.pairs import groups, records, shares, telemetry, topics, transactions
+from tests.differential.pairs import (
+    groups,
+    quotas,
+    records,
+    shares,
+    telemetry,
+    topics,
+    transactions,
+    users,
+)
 
 PAIRS: Final = (
     *records.PAIRS,
@@ -15,6 +24,8 @@ PAIRS: Final = (
     *shares.PAIRS,
     *transactions.PAIRS,
     *telemetry.PAIRS,
+    *users.PAIRS,
+    *quotas.PAIRS,
 )
 """Every mutating request that is served with requests that show its effect."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.config.registry import broker_settings
+from headrace.metadata.backup import encode_backup, make_backup
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import ResourceType
 from headrace.wire.messages.describe_configs_request import (
@@ -139,9 +140,46 @@ def test_a_config_that_would_protect_is_refused(
         replace(BROKER, resource, {name: value}, INVALID_REQUEST),
     ):
         message = play(node, step).responses[0].error_message
-        assert f"{name}: a node has no encryption" in message
+        assert f"{name}: what protects a node cannot change while it runs" in message
         assert value not in message.replace(name, "")
     assert node.broker.image.configs(ResourceType.BROKER, resource) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "foo.password",
+        "foo.Secret.Access.Key",
+        "my.api_key",
+        "plugin.token",
+        "key",
+        "listener.name.a.foo.password",
+    ],
+)
+@pytest.mark.parametrize("resource", ["1", ""])
+def test_what_is_called_a_secret_and_nobody_knows_is_refused(
+    node: Harness, resource: str, name: str
+) -> None:
+    """It would stand in the metadata log, and in what is made of it, as it is."""
+    for step in (
+        one(BROKER, resource, (name, SET, "hunter2"), code=INVALID_REQUEST),
+        replace(BROKER, resource, {name: "hunter2"}, INVALID_REQUEST),
+    ):
+        message = play(node, step).responses[0].error_message
+        assert message.startswith(f"{name}: ")
+        assert "hunter2" not in message
+    assert node.broker.image.configs(ResourceType.BROKER, resource) == {}
+
+
+def test_what_nobody_knows_of_a_broker_is_in_no_backup(node: Harness) -> None:
+    lines = ("foo.bar", SET, "hunter2"), ("log.cleaner.threads", SET, "2")
+    play(node, one(BROKER, "1", *lines, code=0))
+    state = node.broker.image.state
+    assert state.configs[ResourceType.BROKER, "1"]["foo.bar"] == "hunter2"
+    document = make_backup(state, taken_at_ms=0, software="test")
+    assert b"hunter2" not in encode_backup(document)
+    assert document.left_out.unknown_configs == 1
+    assert [each.configs for each in document.configs] == [{"log.cleaner.threads": "2"}]
 
 
 def test_a_mechanism_added_to_the_list_of_them_is_refused(node: Harness) -> None:

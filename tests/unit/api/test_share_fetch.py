@@ -11,6 +11,7 @@ import pytest
 from headrace.errors import ErrorCode
 from headrace.ids import TopicId
 from headrace.loop.turns import TURN_COST_MAX
+from headrace.metadata.ddl import SetQuota
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
 from headrace.records.header import assign_offset, read_headers, seal
@@ -26,6 +27,7 @@ from tests.unit.share.share_client import (
     NOW_MS,
     RELEASE,
     Member,
+    Row,
     append,
     append_now,
     configure,
@@ -367,6 +369,44 @@ def test_a_fetch_that_acknowledges_waits_for_records_and_has_both_outcomes(
     assert got[0].ack_error == "NONE"
     assert got[0].values == [b"b"]
     assert got[1].ack_error == "INVALID_RECORD_STATE"
+
+
+def limit(harness: Harness, value: float | None) -> None:
+    change = SetQuota((("user", None),), "consumer_byte_rate", value)
+    harness.run(harness.broker.quorum.propose(change))
+
+
+def test_a_member_that_read_too_much_acknowledges_and_gets_no_more_until_it_may(
+    harness: Harness, member: Member
+) -> None:
+    append(harness, b"a" * 5000)
+    append(harness, b"b")
+    limit(harness, 100)
+    answer = harness.run(member.fetch_async(max_records=1))
+    assert rows(answer)[0].values == [b"a" * 5000]
+    # Neither the node nor the client, which would believe a throttle time, holds the next back.
+    assert (answer.throttle_time_ms, member.peer.muted_ms) == (0, [])
+    assert harness.node.counters.quotas["fetch"].throttled == 1
+    got = member.fetch(acks={0: [(0, 0, ACCEPT)]}, max_wait_ms=1)
+    assert (got[0].ack_error, got[0].values) == ("NONE", [])
+    assert member.peer.muted_ms == []
+    limit(harness, None)
+    assert member.fetch()[0].acquired == [(1, 1, 1)]
+
+
+def test_a_member_that_waits_gets_records_once_it_may_have_them(
+    harness: Harness, member: Member
+) -> None:
+    append(harness, b"a" * 5000)
+    append(harness, b"b")
+    limit(harness, 499)  # a little less than what it reads, in ten seconds
+    assert member.fetch(max_records=1)[0].values == [b"a" * 5000]
+    got: dict[int, Row] = {}
+    while not got:  # the clock of the loop may be a little fast
+        got = member.fetch(
+            acks={0: [(0, 0, ACCEPT)]} if member.epoch == 2 else None, max_wait_ms=9000
+        )
+    assert got[0].values == [b"b"]
 
 
 def test_a_connection_that_is_lost_takes_nothing_with_it(

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 
-from headrace.client.partitioner import StickyPartitions, murmur2, partition_for_key
+from headrace.client.partitioner import StickyPartitions, partition_for_key
+from headrace.records.murmur2 import murmur2
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ def properties(tmp_path: Path) -> Path:
         "log.retention.hours 24\n"
         "listeners=PLAINTEXT://127.0.0.1:0,\\\n"
         "          OTHER://127.0.0.1:0\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT\n"
     )
     return path
 

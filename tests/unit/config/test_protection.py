@@ -13,7 +13,15 @@ from headrace.config.setting import AnySetting
 SOUNDS_LIKE_PROTECTION = re.compile(
     r"ssl|sasl|auth|secur|principal|token|password|early\.start|policy\.class|quota\.callback"
 )
-NO_PROTECTION = {"listener.security.protocol.map", "headrace.join.token.file"}
+NO_PROTECTION = {
+    "listener.security.protocol.map",
+    "headrace.authentication.timeout.ms",
+    "headrace.delegation.tokens.max",
+    "headrace.http.security.protocol",
+    "headrace.insecure",
+    "headrace.join.token.file",
+    "headrace.tier.store.session.token",
+}
 """What has the sound and an effect; tested by what is in it."""
 PROTECTING = sorted(
     name
@@ -22,13 +30,18 @@ PROTECTING = sorted(
 )
 UNKNOWN_TO_KAFKA_4 = (
     "super.users",
-    "allow.everyone.if.no.acl.found",
     "authorizer.properties",
     "password.encoder.secret",
     "delegation.token.master.key",
     "ssl.no.such",
     "sasl.no.such",
 )
+
+
+PAGES_KEY = {
+    "headrace.http.security.protocol": "SSL",
+    "listener.name.http.ssl.keystore.location": "node.pem",
+}
 
 
 def another_value(setting: AnySetting) -> str:
@@ -86,13 +99,18 @@ def test_so_is_one_that_only_a_plugin_or_an_older_kafka_knows(name: str) -> None
 def test_all_that_are_refused_are_named_in_one_message_and_no_secret_is() -> None:
     text = refusal(
         {
-            "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "ssl.key.password": "hunter2",
-            "super.users": "User:admin",
+            "inter.broker.listener.name": "SASL_SSL",
+            "principal.builder.class": "hunter2",
+            "security.providers": "org.example.Provider",
+            "ssl.engine.factory.class": "org.example.Factory",
         }
     )
-    for name in ("listeners=SASL_SSL", "authorizer.class.name", "ssl.key.password", "super.users"):
+    for name in (
+        "inter.broker.listener.name=SASL_SSL",
+        "principal.builder.class",
+        "security.providers",
+        "ssl.engine.factory.class",
+    ):
         assert name in text
     assert "hunter2" not in text
     assert "\n" not in text
@@ -100,8 +118,8 @@ def test_all_that_are_refused_are_named_in_one_message_and_no_secret_is() -> Non
 
 def test_a_file_and_the_environment_are_no_way_around(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
-    path.write_text("ssl.keystore.location=/keys\nsuper.users=User:admin\n")
-    with pytest.raises(InvalidSetting, match=r"ssl\.keystore\.location \(file\), super\.users"):
+    path.write_text("ssl.provider=x\nsecurity.providers=y\n")
+    with pytest.raises(InvalidSetting, match=r"security\.providers \(file\), ssl\.provider"):
         load_settings(path)
     for variable, name in (
         ("HEADRACE_AUTHORIZER_CLASS_NAME", "authorizer.class.name"),
@@ -109,8 +127,8 @@ def test_a_file_and_the_environment_are_no_way_around(tmp_path: Path) -> None:
         ("HEADRACE_LISTENER_NAME_OUTSIDE_SSL_KEYSTORE_LOCATION", "ssl.keystore.location"),
         ("HEADRACE_SSL_KEYSTORE_LOCATOIN", "ssl.keystore.locatoin"),
     ):
-        with pytest.raises(InvalidSetting, match=rf"{name} \(environment\)"):
-            load_settings(None, {variable: "x"})
+        with pytest.raises(InvalidSetting, match=name):
+            load_settings(None, {variable: "User:x"})
 
 
 def test_addresses_that_an_orchestrator_puts_into_the_environment_do_no_harm() -> None:
@@ -137,16 +155,23 @@ def test_addresses_that_an_orchestrator_puts_into_the_environment_do_no_harm() -
             "listener.security.protocol.map": "outside:sasl_ssl",
         },
         {"listener.security.protocol.map": "PLAINTEXT:SSL"},
-        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ABSENT:SSL"},
         {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT, TLS:TLS"},
+        {"listeners": "OTHER://127.0.0.1:0"},
+        {"listeners": "PLAINTEXT://:0"},
+        {"listeners": "PLAINTEXT://0.0.0.0:0"},
+        {"listeners": "PLAINTEXT://example.com:0"},
         {"advertised.listeners": "SSL://example.com:9092"},
         {"security.inter.broker.protocol": "SSL"},
         {"inter.broker.listener.name": "SASL_SSL"},
         {"controller.listener.names": "SSL"},
     ],
 )
-def test_no_listener_speaks_another_protocol_than_plaintext(given: dict[str, str]) -> None:
-    assert any(name in refusal(given) for name in given)
+def test_no_listener_is_less_protected_than_its_name_says_or_open_to_other_machines(
+    given: dict[str, str],
+) -> None:
+    """Without a key, mechanisms, or the word that it is to be insecure, it does not start."""
+    text = refusal(given)
+    assert any(name in text for name in given) or "listener " in text
 
 
 @pytest.mark.parametrize(
@@ -160,9 +185,52 @@ def test_a_map_that_cannot_be_read_is_refused(given: dict[str, str], complaint: 
     assert complaint in refusal(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "http.listen"),
+        ({"headrace.http.login": "password"}, "http.listen"),  # in plain text
+        ({**PAGES_KEY}, "http.listen"),  # for everybody
+        (
+            {"headrace.http.security.protocol": "SSL", "headrace.http.login": "password"},
+            "listener HTTP",
+        ),
+        ({"headrace.http.login": "certificate"}, "http.listen"),
+        ({**PAGES_KEY, "headrace.http.login": "certificate"}, "ssl.client.auth=required"),
+        ({"listener.name.http.ssl.keystore.location": "node.pem"}, "listener.name.http"),
+        ({**PAGES_KEY, "listeners": "HTTP://127.0.0.1:0"}, "HTTP"),
+        (
+            {**PAGES_KEY, "headrace.http.login": "password", "headrace.http.hosts": "node"},
+            "headrace.http.hosts",
+        ),
+    ],
+)
+def test_pages_that_other_machines_reach_need_encryption_and_a_login(
+    given: dict[str, str], complaint: str
+) -> None:
+    text = refusal({"listeners": "PLAINTEXT://127.0.0.1:0", "http.listen": "0.0.0.0:9094", **given})
+    assert complaint in text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"http.listen": "0.0.0.0:9094", "headrace.insecure": "true"},
+        {"http.listen": "127.0.0.1:9094", "headrace.http.login": "password"},
+        {"http.listen": "0.0.0.0:9094", "headrace.http.login": "password", **PAGES_KEY},
+        {"http.listen": ""},
+    ],
+)
+def test_pages_with_encryption_and_a_login_or_on_this_machine_are_fine(
+    given: dict[str, str],
+) -> None:
+    load_settings(None, {}, {"listeners": "PLAINTEXT://127.0.0.1:0", **given})
+
+
 def test_the_settings_of_kafkas_own_example_file_are_taken() -> None:
     given = {
         "listeners": "PLAINTEXT://:9092",
+        "headrace.insecure": "true",
         "inter.broker.listener.name": "PLAINTEXT",
         "advertised.listeners": "PLAINTEXT://localhost:9092",
         "controller.listener.names": "CONTROLLER",

@@ -54,6 +54,7 @@ def end_transaction(
     is_commit: bool,
     producer_epoch: int = 0,
     coordinator_epoch: int = 0,
+    leader_epoch: int = 0,
 ) -> Appended:
     marker = build_end_transaction_marker(
         NOW_MS,
@@ -62,7 +63,7 @@ def end_transaction(
         producer_epoch=producer_epoch,
         coordinator_epoch=coordinator_epoch,
     )
-    return log.append_own(memoryview(marker), leader_epoch=0)
+    return log.append_own(memoryview(marker), leader_epoch=leader_epoch)
 
 
 def records_of(log: Log, offset: int | None = None, bytes_max: int = 10_000) -> list[Record]:

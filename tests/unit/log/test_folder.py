@@ -123,6 +123,17 @@ def test_a_full_disk_while_many_logs_close_is_no_clean_end(
     assert all(values_of(log) == [b"a"] for (_, at), log in again.logs.items() if at != 7)
 
 
+def test_a_disk_without_room_for_the_checkpoints_is_no_clean_end(disk: SimulatedDisk) -> None:
+    folder = open_folder(disk)
+    append(folder.create(ORDERS, ZERO, TOPIC_ID), b"a")
+    disk.fail("create", "*checkpoint*", error=errno.ENOSPC)
+    folder.close(broker_epoch=3)
+    disk.heal()
+    again = open_folder(disk)
+    assert not again.was_clean
+    assert values_of(again.logs[ORDERS, ZERO]) == [b"a"]
+
+
 def test_checkpoints_outlive_a_crash(disk: SimulatedDisk) -> None:
     folder = open_folder(disk)
     log = folder.create(ORDERS, ZERO, TOPIC_ID)

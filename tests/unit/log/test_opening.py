@@ -10,7 +10,14 @@ from headrace.log.log import Log
 from headrace.log.segment import Segment
 from headrace.log.settings import LogSettings
 from headrace.testing.disk import SimulatedDisk
-from tests.unit.log.logs import FOLDER, append, end_transaction, open_simulated, values_of
+from tests.unit.log.logs import (
+    FOLDER,
+    NOW_MS,
+    append,
+    end_transaction,
+    open_simulated,
+    values_of,
+)
 
 SMALL = LogSettings(segment_bytes=400, index_interval_bytes=100)
 FIRST_LOG = f"{FOLDER}/00000000000000000000.log"
@@ -158,3 +165,18 @@ def test_a_new_log_may_begin_at_any_offset(disk: SimulatedDisk) -> None:
     log = open_simulated(disk, start_offset=500)
     assert (log.start_offset, log.end_offset) == (500, 500)
     assert append(log, b"a").base_offset == 500
+
+
+def test_finished_segments_that_were_not_synced_are_due_after_a_crash() -> None:
+    disk = SimulatedDisk()
+    settings = LogSettings(segment_bytes=400)
+    log = open_simulated(disk, settings)
+    for number in range(20):
+        append(log, b"%d" % number)
+    assert log.is_flush_due(NOW_MS)
+    disk.end_process()
+    opened = open_simulated(disk, settings, is_clean=False, recovery_point=3)
+    assert opened.end_offset == 20
+    assert opened.is_flush_due(NOW_MS)
+    one = open_simulated(disk, settings, is_clean=True, recovery_point=20)
+    assert not one.is_flush_due(NOW_MS)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.producers import Origin, ProducerStates, RecordedBatch
-from headrace.log.transactions import AbortedTransaction
+from headrace.records.aborted import AbortedTransaction
 from headrace.records.control import ControlRecord, ControlType
 from headrace.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 

@@ -1,62 +1,20 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.log.errors import CorruptLog
 from headrace.log.real_disk import RealDisk
-from headrace.log.transactions import (
-    BLOCK_ENTRIES,
-    AbortedRanges,
-    AbortedTransaction,
-    TransactionIndex,
-    check_index,
-    encode_entry,
-    find_aborted,
-    read_entries,
-)
+from headrace.log.transactions import TransactionIndex, check_index
+from headrace.records.aborted import BLOCK_ENTRIES, AbortedTransaction, encode_entry
 
 FIRST = AbortedTransaction(producer_id=7, first_offset=2, last_offset=5, last_stable_offset=3)
 SECOND = AbortedTransaction(producer_id=8, first_offset=3, last_offset=9, last_stable_offset=10)
 NAME = "00000000000000000000.txnindex"
 
-INT64 = st.integers(0, 2**63 - 1)
-
 
 @pytest.fixture
 def disk(tmp_path: Path) -> RealDisk:
     return RealDisk(tmp_path)
-
-
-def test_an_entry_has_34_bytes() -> None:
-    assert encode_entry(FIRST).hex() == (
-        "00000000000000000007000000000000000200000000000000050000000000000003"
-    )
-
-
-@given(st.lists(st.builds(AbortedTransaction, INT64, INT64, INT64, INT64)))
-def test_what_was_written_is_read(written: list[AbortedTransaction]) -> None:
-    assert list(read_entries(b"".join(map(encode_entry, written)))) == written
-
-
-@pytest.mark.parametrize(
-    ("fetch_offset", "end_offset", "found", "is_complete"),
-    [
-        (0, 2, [], True),
-        (0, 3, [FIRST], True),
-        (0, 4, [FIRST, SECOND], True),
-        (5, 6, [FIRST, SECOND], True),
-        (6, 10, [SECOND], True),
-        (6, 11, [SECOND], False),
-        (10, 20, [], False),
-    ],
-)
-def test_a_fetch_finds_what_touches_it(
-    fetch_offset: int, end_offset: int, found: list[AbortedTransaction], is_complete: bool
-) -> None:
-    index = encode_entry(FIRST) + encode_entry(SECOND)
-    assert find_aborted(index, fetch_offset, end_offset) == (found, is_complete)
 
 
 @pytest.mark.parametrize(
@@ -124,14 +82,10 @@ def test_clear_leaves_an_empty_index(disk: RealDisk) -> None:
 
 # Many of them
 
-LONG = AbortedTransaction(
-    producer_id=1, first_offset=0, last_offset=100_000, last_stable_offset=100_001
-)
 
-
-def entries_behind_a_long_one(count: int) -> list[AbortedTransaction]:
-    """Return transactions that were aborted while another was open, and that one."""
-    short = [
+def short_ones(count: int) -> list[AbortedTransaction]:
+    """Return transactions that were aborted while another was open."""
+    return [
         AbortedTransaction(
             producer_id=2 + number,
             first_offset=2 * number + 1,
@@ -140,25 +94,11 @@ def entries_behind_a_long_one(count: int) -> list[AbortedTransaction]:
         )
         for number in range(count)
     ]
-    return [*short, LONG]
-
-
-@given(st.integers(0, 2500), st.integers(1, 600), st.sampled_from([0, 1, 255, 256, 257, 1000]))
-def test_blocks_are_passed_over_without_losing_any(offset: int, span: int, count: int) -> None:
-    entries = entries_behind_a_long_one(count)
-    index = b"".join(map(encode_entry, entries))
-    end_offset = offset + span
-    expected = [
-        each for each in entries if each.last_offset >= offset and each.first_offset < end_offset
-    ]
-    minima: dict[int, int] = {}
-    for _ in range(2):  # the second time with what the first one remembered
-        assert find_aborted(index, offset, end_offset, minima) == (expected, True)
 
 
 def test_what_is_remembered_of_blocks_goes_with_what_is_cut_off(disk: RealDisk) -> None:
     index = TransactionIndex(disk, NAME)
-    late = entries_behind_a_long_one(2 * BLOCK_ENTRIES)[:-1]
+    late = short_ones(2 * BLOCK_ENTRIES)
     for each in late:
         index.append(each)
     assert index.find_aborted(0, 10)[0] == late[:5]
@@ -170,16 +110,3 @@ def test_what_is_remembered_of_blocks_goes_with_what_is_cut_off(disk: RealDisk) 
     for number in range(BLOCK_ENTRIES):
         index.append(AbortedTransaction(9000 + number, 5001, 5001 + number, 0))
     assert index.find_aborted(0, 10)[0] == [*late[:5], early]
-
-
-def test_a_batch_is_aborted_if_its_producer_aborted_what_it_wrote_there() -> None:
-    aborted = AbortedRanges(
-        [
-            AbortedTransaction(7, 2, 5, 0),
-            AbortedTransaction(8, 3, 9, 0),
-            AbortedTransaction(7, 8, 11, 0),
-        ]
-    )
-    assert [offset for offset in range(14) if aborted.hold(7, offset)] == [2, 3, 4, 5, 8, 9, 10, 11]
-    assert [offset for offset in range(14) if aborted.hold(8, offset)] == list(range(3, 10))
-    assert not aborted.hold(9, 4)

@@ -9,14 +9,24 @@ GROUP_WORDS = ("earliest", "read_committed", "disabled", "range", "classic", "*"
 PREFERRED = {
     "errors.deadletterqueue.topic.name": "dlq.given.up",
     "log.cleaner.dedupe.buffer.size": "2097152",
+    "headrace.mirror.source": "cluster/topic",
+    "headrace.tier.store": "memory://",
+    **dict.fromkeys(("local.retention.bytes", "log.local.retention.bytes"), "1000"),
+    **dict.fromkeys(("local.retention.ms", "log.local.retention.ms"), "1000"),
     "log.roll.jitter.ms": "100000000",
     "segment.jitter.ms": "100000000",
     "max.connections.per.ip.overrides": "127.0.0.1:5",
 }
+TIER = {"remote.log.storage.system.enable": "true", "headrace.tier.store": "memory://"}
+"""What gives a node a tier."""
+TIERED = {"remote.storage.enable": "true"}
 COMPANIONS = {
     "compression.gzip.level": {"compression.type": "gzip"},
     "compression.lz4.level": {"compression.type": "lz4"},
     "compression.zstd.level": {"compression.type": "zstd"},
+    "local.retention.bytes": TIERED,
+    "local.retention.ms": TIERED,
+    "remote.log.copy.disable": TIERED,
 }
 """What else has to be set before a setting can be seen to act."""
 

@@ -12,11 +12,12 @@ from headrace.cluster.identity import begin_life
 from headrace.cluster.joining import CannotJoin
 from headrace.cluster.tokens import create_token
 from headrace.config import InvalidSetting, load_settings
+from headrace.config.security_checks import is_loopback
 from headrace.ids import BrokerId
 from headrace.log.ownership import WrongDirectory
 from headrace.log.real_disk import RealDisk
 from headrace.node.node import Node
-from headrace.node.node_port import advertised_address, is_loopback, listen_address, read_secret
+from headrace.node.node_port import advertised_address, listen_address, read_secret
 from headrace.server.listeners import CannotListen
 from headrace.testing.broker import DEFAULTS, TestBroker
 from tests.unit.server.interchange.programs import Program
@@ -153,6 +154,7 @@ def test_a_new_node_outside_of_loopback_needs_a_token_that_is_good_once(tmp_path
         "headrace_node_advertised": address,
     }
     token = tmp_path / "token"
+    pins: list[str] = []
 
     def newcomer(number: int, folder: str) -> Node:
         own = f"127.0.0.1:{free_port()}"
@@ -163,21 +165,27 @@ def test_a_new_node_outside_of_loopback_needs_a_token_that_is_good_once(tmp_path
             headrace_node_listen=own,
             headrace_seeds=address,
             headrace_join_token_file=str(token),
+            headrace_node_tls="true",  # as nodes do at the other node's address
         )
+
+    def give(text: str) -> None:
+        token.write_text("\n".join((text, *pins)))
 
     async def play() -> None:
         founder = node(tmp_path / "one", node_id="1", **common)
         await founder.start()
+        assert founder.cluster.certificates is not None
+        pins.extend(founder.cluster.certificates.pins())
         try:
-            for text in ("", "nonsense", create_token(SECRET, 3, 4_000_000_000)):
-                token.write_text(text)
+            for text in ("nonsense", create_token(SECRET, 3, 4_000_000_000)):
+                give(text)
                 with pytest.raises(CannotJoin, match="token"):
                     await newcomer(2, "two").start()
-            token.write_text(create_token(SECRET, 2, 1_000_000_000))
+            give(create_token(SECRET, 2, 1_000_000_000))
             with pytest.raises(CannotJoin, match="expired"):
                 await newcomer(2, "two").start()
             assert set(founder.broker.image.state.brokers) == {1}
-            token.write_text(create_token(SECRET, 2, 4_000_000_000))
+            give(create_token(SECRET, 2, 4_000_000_000))
             second = newcomer(2, "two")
             await second.start()
             assert set(founder.broker.image.state.brokers) == {1, 2}

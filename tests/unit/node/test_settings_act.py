@@ -10,33 +10,62 @@ from dataclasses import fields
 import msgspec
 import pytest
 
-from headrace.config import SETTINGS, Settings, effective_topic_configs, load_settings
+from headrace.config import (
+    SETTINGS,
+    Settings,
+    effective_topic_configs,
+    load_settings,
+    pages,
+    security,
+)
 from headrace.config.group_configs import BROKER_RANGES, GROUP_CONFIGS
 from headrace.config.registry import setting as find
 from headrace.config.topic import SYNONYMS, TOPIC_CONFIGS
+from headrace.ids import REMOTE_METADATA_TOPIC
 from headrace.log.settings import LogSettings
 from headrace.metadata.image import Image
 from headrace.metadata.state import ResourceType
 from headrace.raft.settings import RaftSettings, raft_settings
 from headrace.records.validation import TopicRules
+from headrace.remote.store_options import options_from
 from headrace.replication.topic_settings import TopicSettings
 from headrace.share.group_configs import ShareGroupConfigs
+from headrace.topics.internal import create_internal_topic
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.unit.harness import Harness
 from tests.unit.node.setting_reads import attributes_read, record_reads, texts, uses
-from tests.unit.node.setting_values import COMPANIONS, another_value
+from tests.unit.node.setting_values import COMPANIONS, TIER, TIERED, another_value
 from tests.unit.node.test_upkeep import COMPACTED, append
 
-ON_REQUEST = ("api", "groups", "share", "txn", "topics", "cli", "web")
+ON_REQUEST = ("api", "groups", "share", "txn", "topics", "tier", "cli", "web")
 """The packages that the table of APIs and the command line lead to."""
 OF_A_NODE = (*ON_REQUEST, "cluster", "coordinator", "log", "loop", "metadata", "node", "raft")
 SERVING = (*OF_A_NODE, "records", "replication", "server", "wire")
-ONLY_ONE_VALUE = {"group.share.assignors"}
+OF_PARTITIONS = ("api", "coordinator", "log", "node", "records", "replication", "tier")
+ONLY_ONE_VALUE = {
+    "group.share.assignors",
+    "remote.log.metadata.manager.class.name",
+    "remote.log.metadata.manager.class.path",
+    "remote.log.metadata.manager.impl.prefix",
+    "remote.log.storage.manager.class.name",
+    "remote.log.storage.manager.class.path",
+}
 """Another value is refused when a node starts."""
-NEVER = {"remote.storage.enable"}
-"""Refused for every topic, as there is no tier."""
+OF_TIER = {"node/node.py", "node/node_tier.py"}
+"""The modules that read the settings of a tier, which the node of a test does not have."""
 OF_THE_CONTROLLER = {"unclean.leader.election.enable"}
 """What no partition goes by; `test_partition_care` shows what it does."""
+OF_PROTECTION = {
+    *security.ACTING,
+    *(each.name for each in (security.INSECURE, security.AUTHENTICATION_TIMEOUT_MS)),
+    pages.HTTP_SECURITY_PROTOCOL.name,
+}
+"""What a node without secured listeners does not read: see tests/unit/security/test_tls.py, and
+tests/broker/test_page_access.py."""
+OF_AUDIT = {name for name in SETTINGS if name.startswith("headrace.audit.")}
+"""What a node without an audit log does not read: see `test_settings_of_the_audit_act`."""
+OF_NODE_TLS = {"headrace.node.certificate.days", "headrace.node.fetch.port"}
+"""What a node that speaks in plain text to others refuses: see tests/cluster/test_node_tls.py."""
 RAFT = sorted(name for name in SETTINGS if name.startswith("headrace.raft."))
 TOPIC_DEFAULTS = sorted(
     synonym.name
@@ -60,13 +89,23 @@ def test_every_setting_of_a_node_is_read(
     harness.create_topic("table", configs=COMPACTED)
     append(harness, *[b"key"] * 40, topic="table")
     harness.run(harness.node.upkeep.run_compaction())
+    controller = harness.node.cluster.controller
+    assert controller is not None
+    controller._voters_max()
+    for throttle in (harness.broker.throttles.leader, harness.broker.throttles.follower):
+        throttle.rate()
     one_node_follows_nobody = "replication"
     found = uses(*ON_REQUEST, one_node_follows_nobody)
     read |= {use.setting.name for _, use in found if use.is_read}
+    harness.run(create_internal_topic(harness.broker, REMOTE_METADATA_TOPIC))
+    options_from(harness.node.live_settings)
+    without_a_tier = uses("node")
+    read |= {use.setting.name for path, use in without_a_tier if use.is_read and path in OF_TIER}
     read |= ranges_of_groups()
     read |= {*TOPIC_DEFAULTS, "log.dir", "log.dirs"}  # of these the tests below say more
     acting = {name for name, each in SETTINGS.items() if each.has_effect}
-    assert sorted(acting - read - ONLY_ONE_VALUE) == []
+    left_out = ONLY_ONE_VALUE | OF_PROTECTION | OF_AUDIT | OF_NODE_TLS
+    assert sorted(acting - read - left_out) == []
 
 
 def ranges_of_groups() -> set[str]:
@@ -113,9 +152,10 @@ def test_every_default_of_topics_acts(name: str) -> None:
         if name in {synonym.name for synonym in synonyms}
     )
     companions = COMPANIONS.get(of_topic, {}) if name == of_topic else {}
-    before = load_settings(overrides=companions)
-    after = load_settings(overrides={**companions, name: another_value(SETTINGS[name])})
-    assert topic_settings({}, before) != topic_settings({}, after)
+    given = {**TIER, **companions}
+    before = load_settings(overrides=given)
+    after = load_settings(overrides={**given, name: another_value(SETTINGS[name])})
+    assert topic_settings(TIERED, before) != topic_settings(TIERED, after)
 
 
 @pytest.mark.parametrize(
@@ -123,19 +163,20 @@ def test_every_default_of_topics_acts(name: str) -> None:
     sorted(
         name
         for name, each in TOPIC_CONFIGS.items()
-        if each.has_effect and name not in NEVER | OF_THE_CONTROLLER
+        if each.has_effect and name not in OF_THE_CONTROLLER
     ),
 )
 def test_every_config_of_topics_acts(name: str) -> None:
     companions = COMPANIONS.get(name, {})
     changed = {**companions, name: another_value(TOPIC_CONFIGS[name])}
-    assert topic_settings(companions, Settings()) != topic_settings(changed, Settings())
+    node = load_settings(overrides=TIER)
+    assert topic_settings(companions, node) != topic_settings(changed, node)
 
 
 def topic_settings(own: dict[str, str], node: Settings) -> TopicSettings:
     configs = effective_topic_configs(own, {}, {}, node)
     log = LogSettings.from_configs(configs, node, jitter=1.0)
-    return TopicSettings(log, int(configs["min.insync.replicas"]))
+    return TopicSettings.from_configs(log, configs, 1)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +187,7 @@ def topic_settings(own: dict[str, str], node: Settings) -> TopicSettings:
     ],
 )
 def test_what_the_configs_of_a_topic_come_to_is_used(name: str) -> None:
-    assert name in attributes_read("api", "coordinator", "log", "node", "records", "replication")
+    assert name in attributes_read(*OF_PARTITIONS)
 
 
 @pytest.mark.parametrize("name", sorted(GROUP_CONFIGS))

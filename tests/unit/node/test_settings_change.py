@@ -4,7 +4,7 @@ The lists are walked whole: a setting that becomes dynamic needs a line here tha
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -28,18 +28,19 @@ from headrace.wire.messages.find_coordinator_request import FindCoordinatorReque
 from tests.config_requests import BROKER, DELETE, GROUP, INVALID_REQUEST, NONE, SET, TOPIC, one
 from tests.unit.api.transactional_producer import begin, pass_time
 from tests.unit.harness import Harness
-from tests.unit.node.setting_values import COMPANIONS, another_value
+from tests.unit.node.setting_values import COMPANIONS, TIER, TIERED, another_value
 from tests.unit.node.test_upkeep import COMPACTED, DAY_MS, HOUR_MS, append, log_of, until, upkeep
 
 ALL_BROKERS, THIS_BROKER = "", "1"
 DYNAMIC = {name: each for name, each in SETTINGS.items() if each.has_effect and each.is_dynamic}
 ELSEWHERE = {
+    "headrace.voters.max",
     "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
     "transaction.partition.verification.enable",
     "unclean.leader.election.enable",
 }
-"""Shown by tests of their own, below and of the controller (`test_partition_care`)."""
+"""Shown by tests of their own: below, `test_partition_care`, `tests/cluster`."""
 NOT_OF_ONE_BROKER = {"min.insync.replicas"}
 """Refused by name for one broker: eligible leader replicas need one value for all."""
 OF_SHARE_PARTITIONS = {
@@ -48,11 +49,13 @@ OF_SHARE_PARTITIONS = {
     "share.record.lock.duration.ms",
 }
 """What the leaders of partitions go by, and not the coordinator of the group."""
-NEVER = {"remote.storage.enable"}
-"""Refused for every topic, as there is no tier."""
+OF_THE_TIER = {name for name in DYNAMIC if name.startswith("remote.")}
+"""Read by the parts of the tier whenever they use them; their tests show it."""
+ONE_WAY = {"headrace.mirror.source", "remote.storage.enable"}
+"""What cannot be taken back just so, or only be set when the topic is created."""
 
 
-def alter(harness: Harness, resource: tuple[int, str], changes: dict[str, str | None]) -> None:
+def alter(harness: Harness, resource: tuple[int, str], changes: Mapping[str, str | None]) -> None:
     """Change configs by IncrementalAlterConfigs; None takes one away."""
     lines = [(name, DELETE if text is None else SET, text) for name, text in changes.items()]
     step = one(*resource, *lines, code=NONE)
@@ -64,7 +67,12 @@ def alter(harness: Harness, resource: tuple[int, str], changes: dict[str, str | 
 def of_topic(harness: Harness) -> object:
     """Return what the partition of `orders` goes by."""
     partition = harness.partition("orders")
-    return partition.log.settings, partition.min_insync_replicas
+    return (
+        partition.log.settings,
+        partition.min_insync_replicas,
+        partition.is_leader_throttled,
+        partition.is_follower_throttled,
+    )
 
 
 def groups_state(harness: Harness) -> GroupsState:
@@ -93,9 +101,15 @@ SHOWN: dict[str, Callable[[Harness], object]] = {
         if synonym.name in DYNAMIC
     },
     **{each.synonym.name: of_group(name) for name, each in BROKER_RANGES.items()},
+    "leader.replication.throttled.rate": lambda harness: harness.broker.throttles.leader.rate(),
+    "follower.replication.throttled.rate": lambda harness: harness.broker.throttles.follower.rate(),
     "num.replica.fetchers": lambda harness: harness.broker.fetchers.count,
     "producer.id.expiration.ms": of_topic,
     "headrace.inflated.batch.max.bytes": of_topic,
+    "headrace.tier.drop.uncopied": of_topic,
+    "max.connection.creation.rate": lambda harness: (
+        harness.node.quotas.connections.limit_of_listener("")
+    ),
     "max.connections": lambda harness: harness.node.traffic.connections_max,
     "max.connections.per.ip": lambda harness: harness.node.traffic.connections_per_ip_max,
     "max.connections.per.ip.overrides": lambda harness: harness.node.traffic.connections_max_of,
@@ -113,7 +127,7 @@ def node(harness: Harness, register: Any, place: Callable[..., TopicId]) -> Harn
 
 
 def test_there_is_a_test_for_every_dynamic_setting() -> None:
-    assert sorted(DYNAMIC.keys() - SHOWN.keys() - ELSEWHERE) == []
+    assert sorted(DYNAMIC.keys() - SHOWN.keys() - ELSEWHERE - OF_THE_TIER) == []
 
 
 def inert(
@@ -126,6 +140,8 @@ def inert(
     found = []
     for name, setting in sorted(settings.items()):
         observe, companions = observer_of(name), COMPANIONS.get(name, {})
+        if companions == TIERED:
+            companions = {}  # the topic is in the tier already
         alter(node, resource, {**companions})
         before = observe(node)
         alter(node, resource, {name: another_value(setting)})
@@ -137,20 +153,26 @@ def inert(
     return found
 
 
+@pytest.mark.parametrize("harness", [TIER], indirect=True, ids=["tier"])
 @pytest.mark.parametrize("resource", [ALL_BROKERS, THIS_BROKER], ids=["all", "this"])
 def test_every_dynamic_setting_takes_effect_without_a_restart(node: Harness, resource: str) -> None:
-    left_out = ELSEWHERE | (NOT_OF_ONE_BROKER if resource == THIS_BROKER else set())
+    left_out = ELSEWHERE | OF_THE_TIER | (NOT_OF_ONE_BROKER if resource == THIS_BROKER else set())
     walked = {name: each for name, each in DYNAMIC.items() if name not in left_out}
+    alter(node, (TOPIC, "orders"), TIERED)
     assert inert(node, (BROKER, resource), walked, SHOWN.__getitem__) == []
 
 
+@pytest.mark.parametrize("harness", [TIER], indirect=True, ids=["tier"])
 def test_every_config_of_a_topic_takes_effect_without_a_restart(node: Harness) -> None:
     walked = {
         name: each
         for name, each in TOPIC_CONFIGS.items()
-        if each.has_effect and name not in NEVER | ELSEWHERE
+        if each.has_effect and name not in ONE_WAY | ELSEWHERE
     }
+    of_tier = {name: walked.pop(name) for name in list(walked) if COMPANIONS.get(name) == TIERED}
     assert inert(node, (TOPIC, "orders"), walked, lambda name: of_topic) == []
+    alter(node, (TOPIC, "orders"), TIERED)
+    assert inert(node, (TOPIC, "orders"), of_tier, lambda name: of_topic) == []
 
 
 def test_every_config_of_a_group_takes_effect_without_a_restart(harness: Harness) -> None:

@@ -24,25 +24,33 @@ PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(headrace_\w+)` \| (\w+) \| ([\w, ]*) \| (.*) \|$", re.MULTILINE)
 
 
+TIER = {
+    "remote.log.storage.system.enable": "true",
+    "headrace.tier.store": "memory://",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+}
+
+
 @pytest.fixture
 def used(headrace: TestBroker) -> TestBroker:  # noqa: F811
     """A broker that has done something of each kind."""
-    headrace.create_topic("orders")
-    headrace.produce("orders", "one", "two")
-    headrace.consume("orders")
-    return headrace
+    return use(headrace)
 
 
-@pytest.fixture
-def coordinating(used: TestBroker) -> TestBroker:
-    """One that has a group too."""
+def use(broker: TestBroker) -> TestBroker:
+    broker.create_topic("orders")
+    broker.produce("orders", "one", "two")
+    broker.consume("orders")
+    return broker
 
+
+def coordinate(broker: TestBroker) -> TestBroker:
     async def commit() -> None:
-        async with Cluster(used.bootstrap) as cluster:
+        async with Cluster(broker.bootstrap) as cluster:
             await commit_offsets(cluster, "readers", {TopicPartition("orders", 0): 1})
 
-    used.run(commit())
-    return used
+    broker.run(commit())
+    return broker
 
 
 def row(metric: Metric) -> tuple[str, str, str, str]:
@@ -51,10 +59,17 @@ def row(metric: Metric) -> tuple[str, str, str, str]:
     return name, metric.type, ", ".join(labels), metric.documentation
 
 
-def test_the_page_has_every_metric_and_no_other(coordinating: TestBroker) -> None:
-    assert ROW.findall(PAGE.read_text()) == [
-        row(each) for each in NodeCollector(coordinating.node).collect()
-    ]
+def test_the_page_has_every_metric_and_no_other() -> None:
+    with TestBroker(settings=TIER) as broker:
+        coordinate(use(broker))
+        broker.create_topic("tiered", configs={"remote.storage.enable": "true"})
+        assert ROW.findall(PAGE.read_text()) == [
+            row(each) for each in NodeCollector(broker.node).collect()
+        ]
+
+
+def test_a_node_without_a_tier_has_no_metrics_of_one(used: TestBroker) -> None:
+    assert b"headrace_tier" not in NodeMetrics(used.node).text()
 
 
 def test_the_text_is_what_prometheus_reads(used: TestBroker) -> None:
