@@ -92,17 +92,7 @@ def leave_copies_that_failed(patch: Patch) -> None:
 
 def finish_copies_that_were_deleted(patch: Patch) -> None:
     """A deposed leader whose copy another one has deleted leaves the objects."""
-    real = SegmentObjects.delete
-
-    async def finish(self: Copier, segment: RemoteSegment, custom: bytes | None) -> None:
-        patch.setattr(SegmentObjects, "delete", _nothing)
-        try:
-            await real_finish(self, segment, custom)
-        finally:
-            patch.setattr(SegmentObjects, "delete", real)
-
-    real_finish = Copier._finish
-    patch.setattr(Copier, "_finish", finish)
+    patch.setattr(Copier, "_take_away", _nothing)
 
 
 # What leaves the disk
