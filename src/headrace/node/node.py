@@ -8,9 +8,8 @@ This is the composition root: it decides nothing but the order.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,10 +53,10 @@ from headrace.metadata.events import (
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import ResourceType
-from headrace.node.apis import SERVED, load_handler
 from headrace.node.audit import NodeAudit
 from headrace.node.backups import NodeBackups
 from headrace.node.first_users import take_first_users
+from headrace.node.listening import Listening
 from headrace.node.node_port import (
     JoinToken,
     advertised_address,
@@ -76,32 +75,22 @@ from headrace.raft.settings import raft_settings
 from headrace.replication.topic_settings import TopicSettings
 from headrace.security.node_names import NodeName
 from headrace.server.broker import Broker
-from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
-from headrace.server.interchange import Interchange
 from headrace.server.listeners import (
-    ANY_ADDRESSES,
     Bind,
     CannotListen,
     Listener,
     find_holder,
-    parse_listener,
 )
-from headrace.server.request import Handler
-from headrace.server.secured import SecuredConnection
-from headrace.server.traffic import Traffic, connection_limits
 from headrace.share.coordinator import forget_share_states
 from headrace.surroundings import new_random, new_uuid
 from headrace.topics.internal import create_internal_topic
-from headrace.wire import ApiKey
 
 if TYPE_CHECKING:
     from headrace.node.node_tier import NodeTier
     from headrace.remote.store import ObjectStore
 
 INT32_MAX: Final = 2**31 - 1
-DRAIN_SECONDS_MAX: Final = 5
-"""How long a stop waits for responses in progress."""
 LEAVE_SECONDS_MAX: Final = 5
 """How long a stop waits until other nodes have taken over what this one leads."""
 
@@ -132,8 +121,6 @@ class Node:
         """What the node was started with."""
         self.live_settings = self._live = LiveSettings(settings)
         """What holds now."""
-        self._overrides = ""
-        """The limits of connections by address that hold."""
         self.node_id = BrokerId(settings[config.NODE_ID])
         self.data = Path(settings.data_folder)
         self.is_ready = False
@@ -144,21 +131,14 @@ class Node:
         """Set when the cluster does without this node: whoever runs it stops it."""
         self.node_port = 0
         """The port for other nodes, once it listens."""
-        self.listeners: list[Listener] = []
         self.clock = clock or Clock()
         self.counters = Counters()
-        self.traffic = Traffic(
-            self.counters,
-            request_bytes_max=settings[config.SOCKET_REQUEST_MAX_BYTES],
-            requests_max=settings[config.CONNECTION_REQUESTS_MAX],
-            queued_bytes_max=settings[config.QUEUED_MAX_REQUEST_BYTES],
-            unsent_bytes_max=settings[config.UNSENT_RESPONSES_MAX_BYTES],
-        )
+        self._listening = Listening(self._live, self.counters, bind)
+        self.traffic = self._listening.traffic
         self.quotas = NodeQuotas(self._live, self.counters, self.traffic)
         self._loop_watch = LoopWatch(self.counters, settings[config.LOOP_STALL_WARN_MS])
         self._given_disk = disk
         self._given_store = store
-        self._bind = bind
         self._raft_host = raft_host
         self._given_secret = secret
         self._secret: bytes | None = None
@@ -170,15 +150,11 @@ class Node:
         self._disk: OwnedDisk | None = None
         self._quorum: MetadataQuorum | None = None
         self._broker: Broker | None = None
-        self._dispatcher: Dispatcher | None = None
         self._parts: Parts | None = None
-        self._interchange: Interchange | None = None
         self.protection: Protection | None = None
         """What protects the node, if its settings ask for that."""
         self.audit: NodeAudit | None = None
         """Who did what, if there is a file for that."""
-        self.node_listener: Listener | None = None
-        """A listener for nodes only, if that is none of `listeners`."""
         self._takes_roles = False
         """Whether this life is registered. Before that the image has the roles of its former life,
         whose last records it may have lost."""
@@ -193,9 +169,9 @@ class Node:
     @property
     def dispatcher(self) -> Dispatcher:
         """The dispatcher of requests; available from `start` on."""
-        if self._dispatcher is None:
+        if self._listening.dispatcher is None:
             raise RuntimeError("the node has not been started")
-        return self._dispatcher
+        return self._listening.dispatcher
 
     @property
     def cluster(self) -> Cluster:
@@ -208,6 +184,16 @@ class Node:
     def tier(self) -> "NodeTier | None":
         """The tier, if the node has one and was started."""
         return None if self._parts is None else self._parts.tier
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where clients connect."""
+        return self._listening.listeners
+
+    @property
+    def node_listener(self) -> Listener | None:
+        """A listener for nodes only, if that is none of `listeners`."""
+        return self._listening.node_listener
 
     @property
     def bootstrap(self) -> str:
@@ -281,10 +267,7 @@ class Node:
         """
         self._stop_listening()
         self._forget_clock()
-        for connection in tuple(self.traffic.connections):
-            connection.close("the node is gone")
-        if self._dispatcher is not None:
-            self._dispatcher.close()
+        self._listening.close("the node is gone")
         if self._parts is not None:
             self._parts.isr_changes.close()
             self._parts.peers.close()
@@ -304,7 +287,7 @@ class Node:
         disk = self._open_disk()
         self.audit = NodeAudit.of_settings(self.settings, self.data, self.clock.now_ms)
         self.traffic.audit = None if self.audit is None else self.audit.audit
-        self._bind_listeners()
+        self._listening.take(self.protection)
         cluster = await self._open_cluster(disk)
         self.opened.set()
         quorum = await self._start_quorum(disk, cluster)
@@ -334,10 +317,7 @@ class Node:
         self.clock.on_moved += parts.on_clock_moved
         await cluster.register(self._register(folder.clean_epoch))
         await self._open_partitions(parts.broker)
-        self._limit_traffic()
-        self._live.on_changed += [self._limit_traffic, self.quotas.limit_listeners]
-        self.traffic.on_room_changed = self._limit_fetches
-        await self._serve(parts.broker)
+        await self._listening.serve(parts.broker, self.quotas)
         await self._enter(cluster, parts.broker)
         parts.isr_changes.start()
         if tier is not None:
@@ -370,7 +350,6 @@ class Node:
         self._token = read_token(self.settings)
         if self.protection is not None:
             self._secret = self.protection.secret
-        self.traffic.handshakes_max = self.settings[config.HANDSHAKES_MAX]
 
     def _find_tls(self) -> NodeTls:
         assert self._tls is not None, "nodes speak TLS, and the data folder was opened"
@@ -411,17 +390,6 @@ class Node:
             self.protection.take_salts(disk)
         return disk
 
-    def _bind_listeners(self) -> None:
-        """Take the addresses; clients are served later."""
-        for text in self.settings[config.LISTENERS]:
-            self.listeners.append(Listener(parse_listener(text), self.settings, self._bind))
-        if self.protection is not None and self.protection.address is not None:
-            self.node_listener = Listener(self.protection.address, self.settings, self._bind)
-
-    @property
-    def _all_listeners(self) -> list[Listener]:
-        return self.listeners + ([] if self.node_listener is None else [self.node_listener])
-
     async def _open_cluster(self, disk: OwnedDisk) -> Cluster:
         """Listen for other nodes, as a life of its own."""
         host, port = listen_address(self.settings)
@@ -436,11 +404,11 @@ class Node:
             needs_tokens=tls is not None or not is_loopback(host),
             tls=tls,
             token=self._token.token,
-            on_client=self._take_program,
+            on_client=self._listening.serve_program,
             on_superseded=self._give_up,
         )
         cluster.on_decommissioned = self.decommissioned.set
-        cluster.on_trust = self._drop_distrusted
+        cluster.on_trust = self._on_trust
         try:
             self.node_port = await cluster.open(host, port)
         except OSError as error:
@@ -485,7 +453,7 @@ class Node:
             self.node_id,
             self._incarnation_id,
             self.settings,
-            self._all_listeners,
+            self._listening.all,
             folder_id,
             node_address=self.cluster.address,
             node_protocol=protocol,
@@ -506,16 +474,6 @@ class Node:
         await cluster.enter()
         await broker.replicas.settle()
         cluster.operator.backups = NodeBackups(broker)
-
-    def _take_program(self, transport: asyncio.Transport, first_bytes: bytes) -> None:
-        """Serve a program on this machine that speaks seed 002, once the node serves at all."""
-        if self._interchange is None:
-            transport.abort()
-        elif self.protection is not None:
-            logger.warning("a program on the node port is refused: it cannot authenticate there")
-            transport.abort()
-        else:
-            self._interchange.accept(transport, first_bytes)
 
     def _give_up(self, reason: str) -> None:
         """Stop as a node that cannot keep its promises; whoever runs it is told."""
@@ -562,7 +520,7 @@ class Node:
             disk,
             self.clock,
             store=self._given_store,
-            bootstrap=self._own_address,
+            bootstrap=self._listening.own_address,
             create_topic=lambda: create_internal_topic(self.broker, REMOTE_METADATA_TOPIC),
             checkpoint=folder.checkpoint,
             security=self._node_security,
@@ -570,44 +528,11 @@ class Node:
         await tier.claim()
         return tier
 
-    def _own_address(self) -> str:
-        """Return where this node finds itself, as one of its clients."""
-        name = self.settings[config.REMOTE_LOG_METADATA_MANAGER_LISTENER_NAME]
-        if self.protection is not None:
-            name = self.protection.node_listener
-        named = [each for each in self._all_listeners if each.name == name]
-        listener = (named or self.listeners)[0]
-        host = "127.0.0.1" if listener.host in ANY_ADDRESSES else listener.host
-        return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
-
     async def _open_partitions(self, broker: Broker) -> None:
         """Lead and follow what the image says, and load the coordinators."""
         self._takes_roles = True
         broker.replicas.mark_all()
         await broker.replicas.settle()
-
-    async def _serve(self, broker: Broker) -> None:
-        load = load_handler if broker.authorizer is None else _guarded(broker)
-        self._dispatcher = Dispatcher(broker, SERVED, load)
-        names = [each.name for each in self._all_listeners]
-        node_listener = None if self.protection is None else self.protection.node_listener
-        self.quotas.attach(self._dispatcher, names, node_listener)
-        for listener in self._all_listeners:
-            security = None if self.protection is None else self.protection.of(listener.name)
-            if security is None:
-                await listener.serve(self._connector(listener.name))
-                continue
-            connect = partial(SecuredConnection, security, self._dispatcher, self.traffic)
-            if security.context is None:
-                await listener.serve(connect)
-            else:
-                listener.serve_tls(security, self.traffic, connect)
-        self._interchange = Interchange(
-            broker, self._dispatcher, self.traffic, self.listeners[0].name
-        )
-
-    def _connector(self, listener: str) -> "_Connector":
-        return _Connector(listener, self.dispatcher, self.traffic)
 
     # Changes while it runs
 
@@ -618,7 +543,7 @@ class Node:
             elif isinstance(event, _MEMBERS_CHANGED):
                 self.cluster.note_image()
                 if isinstance(event, BrokerRegistered | BrokerUnregistered):
-                    self._drop_former_nodes()
+                    self._listening.drop_former_nodes()
             else:
                 self._note_protection(event)
         self.cluster.note_outcome(outcome)
@@ -637,15 +562,9 @@ class Node:
                 forget_offsets(self._broker.groups, event.name, event.topic_id)
                 forget_share_states(self._broker.share_states, event.topic_id)
 
-    def _drop_distrusted(self) -> None:
-        """End connections with certificates of CAs that are not trusted any more."""
-        if self._tls is None:
-            return
-        for connection in tuple(self.traffic.connections):
-            if isinstance(connection, SecuredConnection):
-                shown = connection.node_certificate
-                if shown and self._tls.distrusts(shown):
-                    connection.close("its certificate is not trusted any more")
+    def _on_trust(self) -> None:
+        if self._tls is not None:
+            self._listening.drop_distrusted(self._tls)
 
     def _note_protection(self, event: Event) -> None:
         """Tell quotas, nodes' TLS and delegation tokens of a change that is theirs."""
@@ -659,14 +578,6 @@ class Node:
             if tokens is not None:
                 tokens.on_changed(event.token_id)
 
-    def _drop_former_nodes(self) -> None:
-        """End connections of nodes that are not registered any more, or with another folder."""
-        if self._tls is None:
-            return
-        for connection in tuple(self.traffic.connections):
-            if isinstance(connection, SecuredConnection) and connection.is_of_unknown_node():
-                connection.close("its node is not of the cluster any more")
-
     def _note_acls(self) -> None:
         if self.protection is not None and self.protection.authorizer is not None:
             self.protection.authorizer.on_acls_changed()
@@ -676,7 +587,7 @@ class Node:
         self.quotas.take(image)
         self._take_settings()
         self.cluster.note_image()
-        self._drop_former_nodes()
+        self._listening.drop_former_nodes()
         if self._broker is not None and self._takes_roles:
             self._broker.replicas.mark_all()
         if self._parts is not None:
@@ -694,20 +605,6 @@ class Node:
             image.configs(ResourceType.BROKER, ""),
             image.configs(ResourceType.BROKER, str(self.node_id)),
         )
-
-    def _limit_traffic(self) -> None:
-        """Apply the current limits to connections."""
-        self.traffic.connections_max = self._live[config.MAX_CONNECTIONS]
-        self.traffic.connections_per_ip_max = self._live[config.MAX_CONNECTIONS_PER_IP]
-        overrides = self._live[config.MAX_CONNECTIONS_PER_IP_OVERRIDES]
-        if overrides != self._overrides:  # the names in them are looked up, which may take long
-            self._overrides = overrides
-            self.traffic.connections_max_of = connection_limits(self._live.now)
-
-    def _limit_fetches(self) -> None:
-        """Shrink fetch responses while clients leave much unread."""
-        configured = self._live[config.FETCH_MAX_BYTES]
-        self.broker.fetch_bytes_max = self.traffic.fetch_bytes_max(configured)
 
     def _topic_settings(self, topic: TopicName) -> TopicSettings:
         assert self._quorum is not None
@@ -727,12 +624,9 @@ class Node:
     def _stop_listening(self) -> None:
         self.is_ready = False
         self._loop_watch.stop()
-        for listener in self._all_listeners:
-            listener.close()
+        self._listening.stop()
         if self.protection is not None:
             self.protection.stop()
-        if self._interchange is not None:
-            self._interchange.stop_accepting()
 
     def _forget_clock(self) -> None:
         """Unsubscribe from a clock that may outlive this node."""
@@ -749,35 +643,4 @@ class Node:
         `stop` or `crash` afterwards.
         """
         self._stop_listening()
-        connections = tuple(self.traffic.connections)
-        for connection in connections:
-            connection.drain()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS_MAX):
-                await self.dispatcher.drain()
-                for connection in connections:
-                    await connection.drained.wait()
-                # The last responses reach the sockets at the end of a turn.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-        for connection in tuple(self.traffic.connections):
-            connection.close("the node stops")
-        self.dispatcher.close()
-
-
-def _guarded(broker: Broker) -> Callable[[ApiKey], Handler]:
-    from headrace.server.rights.table import guarded  # noqa: PLC0415  not for nodes without rights
-
-    return guarded(load_handler, is_audited=broker.audit is not None)
-
-
-class _Connector:
-    """Creates the protocol of each new connection of a listener."""
-
-    __slots__ = ("_dispatcher", "_listener", "_traffic")
-
-    def __init__(self, listener: str, dispatcher: Dispatcher, traffic: Traffic) -> None:
-        self._listener, self._dispatcher, self._traffic = listener, dispatcher, traffic
-
-    def __call__(self) -> Connection:
-        return Connection(self._listener, self._dispatcher, self._traffic)
+        await self._listening.drain()

@@ -51,7 +51,7 @@ ONLY_ONE_VALUE = {
     "remote.log.storage.manager.class.path",
 }
 """Another value is refused when a node starts."""
-OF_TIER = {"node/node.py", "node/node_tier.py"}
+OF_TIER = {"node/listening.py", "node/node.py", "node/node_tier.py"}
 """The modules that read the settings of a tier, which the node of a test does not have."""
 OF_THE_CONTROLLER = {"unclean.leader.election.enable"}
 """What no partition goes by; `test_partition_care` shows what it does."""
