@@ -22,6 +22,7 @@ from headrace.raft.driver import RaftDriver
 from headrace.raft.state import Role
 from tests.sim.linearizability import Operation, is_linearizable, register_model, topic_model
 from tests.sim.node_checks import Violation, expect
+from tests.sim.this_thread import patch_here
 
 if TYPE_CHECKING:
     import asyncio
@@ -155,7 +156,7 @@ class ClusterChecks:
 
 @contextmanager
 def watching(simulation: "Simulation", checks: ClusterChecks) -> Iterator[None]:
-    """Watch all nodes of a simulation while it runs; the first violation ends it."""
+    """Watch all nodes of a simulation, which runs in this thread; the first violation ends it."""
 
     def watch(note: Any, *arguments: Any) -> None:
         try:
@@ -191,9 +192,9 @@ def watching(simulation: "Simulation", checks: ClusterChecks) -> Iterator[None]:
         real_ended(self, task)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RaftDriver, "_note_leadership", note_leadership)
-        patch.setattr(_ImageMachine, "apply", apply)
-        patch.setattr(_ImageMachine, "snapshot", snapshot)
-        patch.setattr(_ImageMachine, "restore", restore)
-        patch.setattr(Tasks, "_ended", ended)
+        patch_here(patch, RaftDriver, "_note_leadership", note_leadership)
+        patch_here(patch, _ImageMachine, "apply", apply)
+        patch_here(patch, _ImageMachine, "snapshot", snapshot)
+        patch_here(patch, _ImageMachine, "restore", restore)
+        patch_here(patch, Tasks, "_ended", ended)
         yield

@@ -57,9 +57,12 @@ PLANTED_IN_MAKE_TEST: Final = 4
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what is left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave most planted bugs to `make test-slow`: they prove the checks, not the product."""
+    """Leave most planted bugs to `make test-slow`: they prove the checks, not the product.
+
+    Which, does not depend on the order of tests.
+    """
     numbers: Counter[str] = Counter()
-    for item in items:
+    for item in sorted(items, key=lambda each: each.nodeid):
         if item.path.parent.name != "sim" or not item.path.stem.endswith("_bugs"):
             continue
         if numbers[item.path.stem] % PLANTED_IN_MAKE_TEST:

@@ -33,6 +33,7 @@ from headrace.replication.partition import Partition
 from headrace.wire.messages.fetch_response import PartitionData
 from tests.sim.cluster_checks import ClusterChecks, watching
 from tests.sim.node_checks import Place, Violation, expect
+from tests.sim.this_thread import patch_here
 
 if TYPE_CHECKING:
     from headrace.testing.disk import SimulatedDisk
@@ -450,8 +451,8 @@ def watching_replicas(simulation: "Simulation", checks: ReplicationChecks) -> It
             watched_apply(self, index, data)
             watch(checks.note_rows, self, index)
 
-        patch.setattr(_ImageMachine, "apply", apply)
-        patch.setattr(Partition, "__init__", init)
-        patch.setattr(Partition, "become", become)
-        patch.setattr(Log, "advance_high_watermark", advance)
+        patch_here(patch, _ImageMachine, "apply", apply)
+        patch_here(patch, Partition, "__init__", init)
+        patch_here(patch, Partition, "become", become)
+        patch_here(patch, Log, "advance_high_watermark", advance)
         yield

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.epochs import LeaderEpochs
 from headrace.remote.cache import SegmentCache
-from headrace.remote.segment_objects import SegmentObjects
 from headrace.remote.segments import RemoteSegment, SegmentState
 from headrace.replication.remote_log import RemoteRecords
 from headrace.testing.simulation import SimulationFailure
@@ -90,7 +89,7 @@ def leave_copies_that_failed(patch: Patch) -> None:
     patch.setattr(Copier, "_give_up", give_up)
 
 
-def finish_copies_that_were_deleted(patch: Patch) -> None:
+def leave_copies_that_were_deleted(patch: Patch) -> None:
     """A deposed leader whose copy another one has deleted leaves the objects."""
     patch.setattr(Copier, "_take_away", _nothing)
 
@@ -241,7 +240,7 @@ BUGS: list[tuple[Callable[[Patch], None], Any]] = [
     (copy_undecided_records, copies.test_nothing_above_an_open_transaction_is_copied),
     (copy_what_is_not_synced, copies.test_nothing_that_a_power_loss_could_take_back_is_copied),
     (leave_copies_that_failed, (SingleNode, 1)),
-    (finish_copies_that_were_deleted, copies.test_a_finish_that_is_refused_takes_the_objects_away),
+    (leave_copies_that_were_deleted, copies.test_a_finish_that_is_refused_takes_the_objects_away),
     (free_the_disk_before_the_copy_is_finished, (SingleNode, 1)),
     (skip_to_the_disk, (SingleNode, 1)),
     (

@@ -26,6 +26,7 @@ from tests.sim.replication_checks import (
     as_batch,
     watching_replicas,
 )
+from tests.sim.this_thread import patch_here
 
 if TYPE_CHECKING:
     from headrace.testing.simulation import Simulation
@@ -121,6 +122,6 @@ def watching_tier(simulation: "Simulation", checks: TierChecks) -> Iterator[None
         return appended
 
     with watching_replicas(simulation, checks), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Log, "append_validated", append_validated)
-        patch.setattr(Log, "append_own", append_own)
+        patch_here(patch, Log, "append_validated", append_validated)
+        patch_here(patch, Log, "append_own", append_own)
         yield

@@ -13,7 +13,7 @@ from headrace.log.epochs import EpochStart
 from headrace.log.producer_snapshots import decode_snapshot
 from headrace.records.header import read_headers
 from headrace.remote.layout import ObjectKind, object_key
-from headrace.remote.segments import SegmentEpoch, SegmentState, SegmentUpdate
+from headrace.remote.segments import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
 from headrace.remote.store import StoreError
 from tests.unit.log.logs import end_transaction
 from tests.unit.tier.logs import until
@@ -346,6 +346,14 @@ def test_a_node_that_leads_again_leaves_nothing_of_a_copy_under_way(turns: int) 
     run_tier(main())
 
 
+async def _delete_as_another_leader(node: TierNode, segment: RemoteSegment) -> None:
+    """Announce what a leader does that saw none of the objects yet."""
+    for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
+        await node.metadata.update(
+            SegmentUpdate(segment.partition, segment.id, node.world.now_ms, state, BrokerId(2))
+        )
+
+
 def test_what_was_written_after_another_leader_deleted_the_copy_goes() -> None:
     async def main() -> None:
         world = World()
@@ -356,10 +364,7 @@ def test_what_was_written_after_another_leader_deleted_the_copy_goes() -> None:
             await node.tier.look()
             await until(lambda: any(key.endswith(".log") for key in world.store.objects))
             (segment,) = node.segments
-            for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
-                await node.metadata.update(
-                    SegmentUpdate(segment.partition, segment.id, world.now_ms, state, BrokerId(2))
-                )
+            await _delete_as_another_leader(node, segment)
             node.become(epoch=1, leader=2)
             world.store.fail("delete", times=3)
             await node.settle()
@@ -416,14 +421,9 @@ def test_a_finish_that_is_refused_takes_the_objects_away() -> None:
             world.store.slow_down(1000)
             await node.log.flush()
             await node.tier.look()
-            await until(lambda: bool(node.segments))
+            await until(lambda: "leader_epoch_checkpoint" in str(segment_objects(world)))
             (segment,) = node.segments
-            other = TierNode(world, 2)
-            await other.metadata.start()
-            other.metadata.follow([segment.partition])
-            await until(lambda: other.metadata.is_ready(segment.key))
-            await other.tier.remover.delete([segment])
-            await other.stop()
+            await _delete_as_another_leader(node, segment)
             await node.settle()
             assert not segment_objects(world)
             await until(lambda: node.finished == node.sealed)
