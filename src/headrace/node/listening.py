@@ -77,7 +77,8 @@ class Listening:
 
     def own_address(self) -> str:
         """Return where this node finds itself, as one of its clients."""
-        name = self._live.at_start[config.REMOTE_LOG_METADATA_MANAGER_LISTENER_NAME]
+        settings = self._live.at_start
+        name = settings[config.REMOTE_LOG_METADATA_MANAGER_LISTENER_NAME]
         if self._protection is not None:
             name = self._protection.node_listener
         named = [each for each in self.all if each.name == name]
