@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from headrace.config import broker
+from headrace.config import broker, tier
 from headrace.config.broker_checks import check_broker
 from headrace.config.properties import read_file
 from headrace.config.protection import protects, refuse_protection
 from headrace.config.registry import broker_settings, find_setting, setting, unknown
 from headrace.config.setting import InvalidSetting
 from headrace.config.settings import Given, Settings, Source
+from headrace.config.tier_checks import find_idle
 
 ENVIRONMENT_PREFIX: Final = "HEADRACE_"
 SWITCHES: Final = frozenset(
@@ -53,9 +54,12 @@ def load_settings(
     _take_broker_id(given)
     if without_effect:
         notes.append(f"known to Kafka but without effect here: {', '.join(without_effect)}")
-    settings = Settings(given, tuple(notes))
+    settings = Settings(given)
     check_broker(settings)
-    return settings
+    if idle := find_idle(settings):
+        switch = tier.REMOTE_LOG_STORAGE_SYSTEM_ENABLE
+        notes.append(f"without effect, as {switch.name} is not true: {', '.join(idle)}")
+    return Settings(given, tuple(notes))
 
 
 def _give(given: dict[str, Given], name: str, text: str, source: Source) -> None:

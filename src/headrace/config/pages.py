@@ -44,3 +44,6 @@ HTTP_HOSTS: Final = words(
     "The names, beside localhost, addresses and that of http.listen, by which browsers may ask for "
     f"pages that need no login; {ANY_HOST} for any.",
 )
+
+PROTECTION: Final = (HTTP_SECURITY_PROTOCOL, HTTP_LOGIN, HTTP_HOSTS)
+"""Who may read the pages, and how: what needs `http.listen`."""

@@ -324,6 +324,8 @@ TOKENS: Final = (
     DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS,
     DELEGATION_TOKENS_MAX,
 )
+AUDIT: Final = (AUDIT_LOG_MAX_BYTES, AUDIT_LOG_FILES, AUDIT_QUEUE_EVENTS)
+"""What needs `headrace.audit.log`."""
 OF_LISTENERS: Final = frozenset(each.name for each in (*TLS, *SASL, *MECHANISM))
 OF_MECHANISMS: Final = frozenset(each.name for each in MECHANISM)
 ACTING: Final = frozenset(each.name for each in (*TLS, *SASL, *MECHANISM, *RIGHTS, *TOKENS))

@@ -113,6 +113,8 @@ def check_security(settings: Settings) -> None:
             _check_sasl(settings, listener)
     _check_rights(settings)
     _check_pages(settings)
+    if not settings[security.AUDIT_LOG]:
+        _refuse_without(settings, security.AUDIT_LOG, security.AUDIT)
     _check_tokens(settings, listeners)
     if any(listener.is_secured for listener in listeners) or has_authorizer(settings):
         _check_nodes(settings, listeners)
@@ -234,12 +236,17 @@ def _check_rights(settings: Settings) -> None:
             )
 
 
+def _refuse_without(settings: Settings, switch: AnySetting, group: Iterable[AnySetting]) -> None:
+    """Refuse settings that do nothing, as the setting that turns them on is empty."""
+    for each in _asking(settings, group):
+        raise InvalidSetting(f"{each}: has no effect without {switch.name}")
+
+
 def _check_tokens(settings: Settings, listeners: list[ClientListener]) -> None:
     """Refuse settings of delegation tokens that nobody could use."""
     key = security.DELEGATION_TOKEN_SECRET_KEY
     if not settings[key]:
-        for each in _asking(settings, security.TOKENS):
-            raise InvalidSetting(f"{each}: has no effect without {key.name}")
+        _refuse_without(settings, key, security.TOKENS)
         return
     if not any(
         listener.uses_sasl and mechanism.startswith("SCRAM")
@@ -256,6 +263,7 @@ def _check_pages(settings: Settings) -> None:
     """Refuse HTTP pages for other machines without encryption and a login."""
     listener = pages_listener(settings)
     if listener is None:
+        _refuse_without(settings, pages.HTTP_LISTEN, pages.PROTECTION)
         return
     login, login_name = settings[pages.HTTP_LOGIN], pages.HTTP_LOGIN.name
     is_private = listener.is_secured and login != pages.LOGIN_NONE

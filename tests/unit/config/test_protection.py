@@ -227,6 +227,27 @@ def test_pages_with_encryption_and_a_login_or_on_this_machine_are_fine(
     load_settings(None, {}, {"listeners": "PLAINTEXT://127.0.0.1:0", **given})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "switch"),
+    [
+        ("headrace.http.security.protocol", "SSL", "http.listen"),
+        ("headrace.http.login", "password", "http.listen"),
+        ("headrace.http.hosts", "node", "http.listen"),
+        ("headrace.audit.log.max.bytes", "2000", "headrace.audit.log"),
+        ("headrace.audit.log.files", "3", "headrace.audit.log"),
+        ("headrace.audit.queue.events", "5", "headrace.audit.log"),
+    ],
+)
+def test_what_is_turned_off_has_no_settings(name: str, value: str, switch: str) -> None:
+    assert refusal({name: value, switch: ""}) == f"{name}: has no effect without {switch}"
+    load_settings(None, {}, {name: broker_settings()[name].default_text or "", switch: ""})
+
+
+def test_pages_that_are_turned_off_have_no_key() -> None:
+    name = "listener.name.http.ssl.keystore.location"
+    assert name in refusal({name: "node.pem", "http.listen": ""})
+
+
 def test_the_settings_of_kafkas_own_example_file_are_taken() -> None:
     given = {
         "listeners": "PLAINTEXT://:9092",

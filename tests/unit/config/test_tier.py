@@ -9,6 +9,7 @@ from headrace.config import InvalidSetting, Settings, effective_topic_configs, l
 from headrace.config.tier import TOPIC_BASED
 from headrace.config.topic_checks import check_topic_configs
 from headrace.log.settings import LogSettings
+from tests.unit.node.setting_values import another_value
 
 ENABLED = {"remote.log.storage.system.enable": "true"}
 TIER = {**ENABLED, "headrace.tier.store": "file:///var/tier"}
@@ -66,6 +67,39 @@ def test_a_tier_that_cannot_be_is_refused_by_name(given: dict[str, str], named: 
 )
 def test_a_tier_that_can_be_is_taken(given: dict[str, str]) -> None:
     assert load_settings(overrides=given).given == given
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name in config.SETTINGS if name.startswith("headrace.tier."))
+)
+def test_our_settings_of_a_tier_are_refused_without_one(name: str) -> None:
+    value = another_value(config.setting(name))
+    with pytest.raises(InvalidSetting) as refused:
+        load_settings(overrides={name: value})
+    assert str(refused.value) == (
+        f"{name}: has no effect without remote.log.storage.system.enable=true"
+    )
+    load_settings(overrides={**TIER, name: value})
+
+
+def test_the_variable_that_names_a_store_for_commands_does_not_stop_a_node_without_a_tier() -> None:
+    assert load_settings(environ={"HEADRACE_TIER_STORE": "file:///var/tier"}).notes == ()
+    with pytest.raises(InvalidSetting, match=r"headrace\.tier\.store\.region"):
+        load_settings(environ={"HEADRACE_TIER_STORE_REGION": "eu-west-1"})
+
+
+def test_kafkas_settings_of_a_tier_are_noted_in_one_line_without_one() -> None:
+    given = {
+        "remote.log.manager.task.interval.ms": "5",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
+        "log.local.retention.ms": "5",
+    }
+    (note,) = load_settings(overrides={**given, "remote.log.reader.threads": "10"}).notes
+    assert note == (
+        "without effect, as remote.log.storage.system.enable is not true: "
+        f"{', '.join(sorted(given))}"
+    )
+    assert load_settings(overrides={**TIER, **given}).notes == ()
 
 
 def test_the_settings_of_kafkas_metadata_manager_have_its_prefix() -> None:

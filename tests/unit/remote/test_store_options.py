@@ -113,6 +113,8 @@ def test_settings_of_a_node_become_options() -> None:
         None,
         {},
         {
+            "remote.log.storage.system.enable": "true",
+            "headrace.tier.store": "s3://bucket",
             f"{name}endpoint": "https://host:9000",
             f"{name}region": "eu-west-1",
             f"{name}access.key.id": SECRETS["access_key_id"],
