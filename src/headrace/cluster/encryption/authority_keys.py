@@ -1,8 +1,17 @@
-"""The keys of the cluster's CAs that a node has: durable before anybody is told of a CA."""
+"""The keys of the cluster's CAs that a node has: durable before anybody is told of a CA.
 
+Threads write them, one after the other, so that none is lost where two come at once.
+"""
+
+import asyncio
 from collections.abc import Iterable
+from functools import partial
 
-from headrace.cluster.encryption.key_files import load_authorities, store_authorities
+from headrace.cluster.encryption.key_files import (
+    in_thread,
+    load_authorities,
+    store_authorities,
+)
 from headrace.log.disk import Disk
 from headrace.security.node_certificates import Authority, fingerprint, in_order
 
@@ -14,6 +23,7 @@ class AuthorityKeys:
         """KeyFileUnreadable if what is stored is damaged."""
         self._disk = disk
         self._held = {each.fingerprint: each for each in load_authorities(disk)}
+        self._turn = asyncio.Lock()
 
     @property
     def fingerprints(self) -> tuple[bytes, ...]:
@@ -34,17 +44,19 @@ class AuthorityKeys:
         """Return the newest of all whose keys are here, trusted or not."""
         return self.any_of([each.certificate for each in self._held.values()], newest=True)
 
-    def add(self, authority: Authority) -> None:
+    async def add(self, authority: Authority) -> None:
         """Keep a key; it is durable on return."""
-        self._take({**self._held, authority.fingerprint: authority})
+        async with self._turn:
+            await self._take({**self._held, authority.fingerprint: authority})
 
-    def keep_only(self, fingerprints: Iterable[bytes]) -> None:
+    async def keep_only(self, fingerprints: Iterable[bytes]) -> None:
         """Forget the keys of CAs that nobody trusts any more."""
         wanted = frozenset(fingerprints)
-        if not self._held.keys() <= wanted:
-            self._take({key: each for key, each in self._held.items() if key in wanted})
+        async with self._turn:
+            if not self._held.keys() <= wanted:
+                await self._take({key: each for key, each in self._held.items() if key in wanted})
 
-    def _take(self, held: dict[bytes, Authority]) -> None:
+    async def _take(self, held: dict[bytes, Authority]) -> None:
         """Have these keys; after an OSError it has those from before."""
-        store_authorities(self._disk, tuple(held.values()))
+        await in_thread(partial(store_authorities, self._disk, tuple(held.values())))
         self._held = held

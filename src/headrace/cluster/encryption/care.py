@@ -107,6 +107,8 @@ class CertificateCare:
         """Whether the image has all that was committed before this node started."""
         self._signed_by_old_at: float | None = None
         """When a node that is new got a certificate of a CA that is to go, by the loop's clock."""
+        self._rotating = asyncio.Lock()
+        """Held while a CA gets into the metadata log: two that begin at once make one."""
         self._making = b""
         """The fingerprint of a CA that is about to get into the metadata log."""
         self._is_spread = False
@@ -131,7 +133,7 @@ class CertificateCare:
         """
         if not self._authorities():
             authority = self._keys.newest() or make_authority(self._tls.now())
-            self._keys.add(authority)
+            await self._keys.add(authority)
             change = CaTrustChange(Octets(authority.certificate), None)
             await self._quorum.propose(change)
             logger.info("the cluster has a CA: %s", pin_of(authority.certificate))
@@ -188,25 +190,29 @@ class CertificateCare:
         """Begin to replace the CA, on the controller; go on if that has begun."""
         if not self._is_controller():
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "another node leads now: ask again")
-        authorities = self._authorities()
-        newest = fingerprint(authorities[-1]) if authorities else b""
-        if len(authorities) < 2 or not await self._find_key(newest):
-            authority = make_authority(self._tls.now(), authorities)
-            self._making = authority.fingerprint
-            try:
-                self._keys.add(authority)
-            except OSError as error:
-                self._making = b""
-                reason = f"the key of a new CA cannot be stored: {error}"
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from None
-            change = CaTrustChange(Octets(authority.certificate), None)
-            try:
-                await propose_all(self._quorum, [change])
-            finally:
-                self._making = b""
-            logger.warning("the CA of the cluster is replaced by %s", pin_of(authority.certificate))
+        async with self._rotating:
+            await self._add_authority()
         self._wake.set()
         return await self.show()
+
+    async def _add_authority(self) -> None:
+        """Have a CA beside the one that signs now; nothing to do if there is one with a key."""
+        authorities = self._authorities()
+        newest = fingerprint(authorities[-1]) if authorities else b""
+        if len(authorities) > 1 and await self._find_key(newest):
+            return
+        authority = make_authority(self._tls.now(), authorities)
+        self._making = authority.fingerprint
+        try:
+            try:
+                await self._keys.add(authority)
+            except OSError as error:
+                reason = f"the key of a new CA cannot be stored: {error}"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from None
+            await propose_all(self._quorum, [CaTrustChange(Octets(authority.certificate), None)])
+        finally:
+            self._making = b""
+        logger.warning("the CA of the cluster is replaced by %s", pin_of(authority.certificate))
 
     def pins(self) -> tuple[str, ...]:
         """Return the pins of the cluster's CAs, for those who are to join."""
@@ -305,7 +311,8 @@ class CertificateCare:
             is_here = await self._find_key(newest)
             is_busy = is_busy or not is_here
             if is_here:
-                self._keys.keep_only((self._making, *map(fingerprint, authorities)))
+                wanted = (self._making, *map(fingerprint, self._authorities()))
+                await self._keys.keep_only(wanted)
         await self._renew_if_due()
         if not self._is_controller() or len(authorities) == 1:
             self._is_spread = False
@@ -323,13 +330,7 @@ class CertificateCare:
         change = self._tls.trusting(authorities) if self._is_settled else None
         if change is None:
             return
-        storing = asyncio.get_running_loop().run_in_executor(None, change.store)
-        try:
-            await asyncio.shield(storing)
-        except asyncio.CancelledError:
-            await asyncio.wait({storing})
-            raise
-        self._tls.use(change)
+        await self._tls.adopt(change)
         self._note_trusted()
 
     def _note_trusted(self) -> None:
@@ -409,7 +410,7 @@ class CertificateCare:
         if not isinstance(response, words.Enrolled):
             return response.message if isinstance(response, words.Failed) else "ask again"
         try:
-            self._enrolment.take(response.certificate, response.authorities)
+            await self._enrolment.take(response.certificate, response.authorities)
         except CannotJoin as error:
             return str(error)
         return ""
@@ -435,7 +436,7 @@ class CertificateCare:
                 if isinstance(response, words.CaKey):
                     authority = Authority(read_key(response.key), response.certificate)
                     if authority.fingerprint == which and has_key(authority):
-                        self._keys.add(authority)
+                        await self._keys.add(authority)
                         return True
             except (CallError, ValueError):  # BadCertificate and msgspec's are ValueErrors
                 continue

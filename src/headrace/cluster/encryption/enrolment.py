@@ -83,7 +83,7 @@ class Enrolment:
             response = await self._ask_at(address)
             match response:
                 case words.Enrolled(certificate, authorities):
-                    self.take(certificate, authorities)
+                    await self.take(certificate, authorities)
                     return ""
                 case words.Failed(message=message, may_retry=False):
                     raise CannotJoin(f"the cluster gives this node no certificate: {message}")
@@ -95,12 +95,13 @@ class Enrolment:
         """Return what to ask; the key that belongs to it stays here."""
         return words.Enrol(self._own_address, self._tls.request(), self._token)
 
-    def take(self, certificate: bytes, authorities: Iterable[bytes]) -> None:
-        """Use a certificate from now on; CannotJoin if it is not what was asked for."""
+    async def take(self, certificate: bytes, authorities: Iterable[bytes]) -> None:
+        """Use a certificate once it is stored; CannotJoin if it is not what was asked for."""
         try:
-            self._tls.install(certificate, authorities)
+            change = self._tls.installing(certificate, authorities)
         except BadCertificate as error:
             raise CannotJoin(f"the cluster gives this node {error}") from None
+        await self._tls.adopt(change)
         validity = self._tls.validity
         assert validity is not None
         logger.info("this node has a certificate of the cluster until %s", validity.ends.date())

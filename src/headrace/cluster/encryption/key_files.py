@@ -3,9 +3,12 @@
     node-tls.json      the key and the certificate of this node, and the CAs that it trusts
     cluster-ca.json    the keys of CAs, on nodes that vote or have voted
 
-Each is written whole, so a crash leaves the old one or the new one.
+Each is written whole, so a crash leaves the old one or the new one. Writing waits for the disk, so
+a node that serves does it in a thread (`in_thread`).
 """
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -60,6 +63,19 @@ def load_node(disk: Disk) -> NodeFile | None:
 
 def store_node(disk: Disk, file: NodeFile) -> None:
     disk.replace(NODE_FILE, msgspec.json.encode(file), is_private=True)
+
+
+async def in_thread(store: Callable[[], None]) -> None:
+    """Run what stores a file in a thread; return when it is stored, or raise its OSError.
+
+    A cancellation waits for the thread, as two of them must not write the same file.
+    """
+    storing = asyncio.get_running_loop().run_in_executor(None, store)
+    try:
+        await asyncio.shield(storing)
+    except asyncio.CancelledError:
+        await asyncio.wait({storing})
+        raise
 
 
 def load_authorities(disk: Disk) -> tuple[Authority, ...]:

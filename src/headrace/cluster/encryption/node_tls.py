@@ -4,9 +4,9 @@
     request = tls.request()                          # a new key, and the CSR for it
     tls.install(certificate, authorities)            # durable on return
     tls.trust(authorities)                           # as the metadata log has them
-    change = tls.trusting(authorities)               # or so, where the loop must not wait:
-    change.store()                                   # in a thread
-    tls.use(change)
+    change = tls.installing(certificate, authorities)    # or so, where the loop must not wait,
+    change = tls.trusting(authorities)                   # or so
+    await tls.adopt(change)
 
 What cannot be stored is not used: a node goes on with what it had.
 Until it has a certificate of the cluster, a node shows one that it has signed itself, which says
@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from headrace.cluster.encryption.key_files import (
     NODE_FILE,
     NodeFile,
+    in_thread,
     load_node,
     store_node,
     unreadable,
@@ -148,7 +149,19 @@ class NodeTls:
         return make_request(self._requested)
 
     def install(self, certificate: bytes, authorities: Iterable[bytes]) -> None:
-        """Use a certificate that was requested; BadCertificate if it is not what was asked for."""
+        """Use a certificate that was requested, once it is stored; errors as of `installing`.
+
+        This waits for the disk: for a node that does not serve yet.
+        """
+        change = self.installing(certificate, authorities)
+        change.store()
+        self.use(change)
+
+    def installing(self, certificate: bytes, authorities: Iterable[bytes]) -> Change:
+        """Return what it takes to use a certificate that was requested.
+
+        BadCertificate if it is not what was asked for.
+        """
         key, trusted = self._requested, tuple(in_order(authorities))
         if key is None or node_of(certificate) != self.name:
             raise BadCertificate(f"a certificate that is not for node {self.name.node}")
@@ -165,10 +178,7 @@ class NodeTls:
                 f"a certificate that is valid from {validity.begins} to {validity.ends}, and here "
                 f"it is {now}: set the clocks of this node and of the controller, which signed it"
             )
-        change = self._change(key, certificate, trusted)
-        change.store()
-        self._requested = None
-        self.use(change)
+        return self._change(key, certificate, trusted)
 
     def set_aside(self) -> None:
         """Show the certificate to nobody until the next start: its time is over."""
@@ -193,8 +203,18 @@ class NodeTls:
             return None
         return self._change(self._key, self._certificate, trusted)
 
+    async def adopt(self, change: Change) -> None:
+        """Store a change in a thread, then go by it; OSError if it cannot be stored.
+
+        Until then the node shows and trusts what it did. One change is adopted at a time.
+        """
+        await in_thread(change.store)
+        self.use(change)
+
     def use(self, change: Change) -> None:
         """Go by a change that is stored. Nothing else may change between its making and this."""
+        if change.key is self._requested:
+            self._requested = None
         self._key, self._certificate = change.key, change.certificate
         self._trusted = change.trusted
         self._server, self._listener, self._client = change.contexts

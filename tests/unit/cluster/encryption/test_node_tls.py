@@ -1,15 +1,26 @@
 """A node has the certificate and the CAs that are on its disk, whatever fails between the two."""
 
+import asyncio
 import json
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from headrace.cluster.encryption import authority_keys, node_tls
 from headrace.cluster.encryption.authority_keys import AuthorityKeys
-from headrace.cluster.encryption.key_files import KeyFileUnreadable, load_node
+from headrace.cluster.encryption.enrolment import Enrolment
+from headrace.cluster.encryption.key_files import (
+    KeyFileUnreadable,
+    load_node,
+    store_authorities,
+    store_node,
+)
 from headrace.cluster.encryption.node_tls import NodeTls
+from headrace.cluster.transport.links import Links
 from headrace.log.real_disk import RealDisk
 from headrace.security.node_certificates import (
     BadCertificate,
@@ -25,6 +36,7 @@ from headrace.security.node_certificates import (
 )
 from headrace.security.node_names import NodeName
 
+DEADLINE_SECONDS = 30
 NOW_MS = 1_800_000_000_000
 NOW = moment(NOW_MS)
 DAY = timedelta(days=1)
@@ -84,18 +96,86 @@ def test_a_key_of_a_ca_that_cannot_be_stored_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = AuthorityKeys(RealDisk(tmp_path))
-    keys.add(CA)
+    asyncio.run(keys.add(CA))
     with monkeypatch.context() as patch:
         patch.setattr(authority_keys, "store_authorities", fail)
         with pytest.raises(OSError, match="space"):
-            keys.add(NEXT_CA)
+            asyncio.run(keys.add(NEXT_CA))
         with pytest.raises(OSError, match="space"):
-            keys.keep_only(())
+            asyncio.run(keys.keep_only(()))
     assert keys.fingerprints == (CA.fingerprint,)
-    keys.add(NEXT_CA)
-    keys.keep_only([NEXT_CA.fingerprint])
+    asyncio.run(keys.add(NEXT_CA))
+    asyncio.run(keys.keep_only([NEXT_CA.fingerprint]))
     assert keys.fingerprints == AuthorityKeys(RealDisk(tmp_path)).fingerprints
     assert keys.fingerprints == (NEXT_CA.fingerprint,)
+
+
+class SlowDisk:
+    """Stores when the loop says so, which it cannot while it waits for the disk itself."""
+
+    def __init__(self, store: Callable[..., None]) -> None:
+        self._store = store
+        self.has_begun, self.goes_on = threading.Event(), threading.Event()
+
+    def __call__(self, *arguments: object) -> None:
+        self.has_begun.set()
+        assert self.goes_on.wait(DEADLINE_SECONDS), "the loop stands still"
+        self._store(*arguments)
+
+    async def until_begun(self) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not self.has_begun.is_set():
+                await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_the_loop_goes_on_while_a_renewed_certificate_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_cancelled: bool
+) -> None:
+    tls = certified(tmp_path)
+    before = tls.certificate
+    disk = SlowDisk(store_node)
+    monkeypatch.setattr(node_tls, "store_node", disk)
+
+    async def play() -> bytes:
+        enrolment = Enrolment(cast(Links, None), tls, "127.0.0.1:1", "")
+        request = enrolment.wanted().request
+        renewed = sign(request, NAME, CA, valid_for(90, NOW))
+        taking = asyncio.ensure_future(enrolment.take(renewed, [CA.certificate]))
+        await disk.until_begun()
+        assert tls.certificate == before, "it is used once it is stored"
+        if is_cancelled:
+            taking.cancel()
+            await asyncio.sleep(0)
+            assert not taking.done(), "nothing else may write meanwhile"
+        disk.goes_on.set()
+        await asyncio.wait({taking})
+        assert taking.cancelled() == is_cancelled
+        return renewed
+
+    renewed = asyncio.run(play())
+    assert tls.certificate == (before if is_cancelled else renewed)
+    assert load(tmp_path).certificate == renewed
+
+
+def test_keys_of_cas_that_come_at_once_are_stored_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = AuthorityKeys(RealDisk(tmp_path))
+    disk = SlowDisk(store_authorities)
+    monkeypatch.setattr(authority_keys, "store_authorities", disk)
+
+    async def play() -> None:
+        adding: Any = asyncio.gather(keys.add(CA), keys.add(NEXT_CA))
+        await disk.until_begun()
+        assert keys.fingerprints == (), "a key is there once it is stored"
+        disk.goes_on.set()
+        await adding
+
+    asyncio.run(play())
+    both = tuple(sorted((CA.fingerprint, NEXT_CA.fingerprint)))
+    assert keys.fingerprints == both
+    assert AuthorityKeys(RealDisk(tmp_path)).fingerprints == both
 
 
 @pytest.mark.parametrize("skew", [3 * DAY, -20 * DAY])
