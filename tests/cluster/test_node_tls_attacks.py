@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import force_setattr
 
 from headrace.cluster import words
 from headrace.cluster.address_book import parse_address
@@ -335,6 +336,41 @@ def test_without_a_certificate_nothing_but_a_certificate_can_be_asked_for(tmp_pa
             assert founder.cluster.links.newcomer_kinds == allowed
             assert RAFT_KIND in founder.cluster.links.message_handlers
             await links.close()
+
+    run(play())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"], ids=["same host", "another host"])
+@pytest.mark.parametrize("has_tls", [False, True], ids=["silent", "silent behind TLS"])
+def test_connections_that_say_nothing_keep_no_node_out(
+    tmp_path: Path, host: str, has_tls: bool
+) -> None:
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+
+    async def play() -> None:
+        async with founded(tmp_path) as founder:
+            settings = founder.cluster.links.settings
+            # They would have to go after three seconds; here they have as long as they like.
+            force_setattr(settings, "handshake_timeout_ms", 600_000)
+            address = parse_address(founder.cluster.address)
+            context = anybody if has_tls else None
+            silent = []
+            for _ in range(settings.unproven_connections_max + 10):
+                _, writer = await asyncio.open_connection(
+                    *address, ssl=context, local_addr=(host, 0)
+                )
+                silent.append(writer)
+            links = stranger(2, FOLDER, OperatorTls())  # type: ignore[arg-type]
+            question = words.encode(words.Ask(""))
+            _, payload = await links.call_address(address, question, TIMEOUT_MS, kind=words.ASK)
+            assert not isinstance(words.decode_response(payload), words.Failed)
+            await links.close()
+            refusals = founder.cluster.links.stranger_refusals
+            assert refusals[Reason.TOO_MANY_CONNECTIONS] >= 10
+            assert founder.cluster.links.accepted_count <= settings.unproven_connections_max
+            for each in silent:
+                each.transport.abort()
 
     run(play())
 

@@ -27,6 +27,7 @@ from headrace.cluster.transport.calls import (
     NotConnected,
 )
 from headrace.cluster.transport.connection import NodeConnection
+from headrace.cluster.transport.crowd import Crowd
 from headrace.cluster.transport.events import (
     Connected,
     ConnectionRefused,
@@ -104,8 +105,10 @@ class Links:
         self._counters: dict[NodeId, PeerCounters] = {}
         self._links: dict[tuple[NodeId, Purpose], PeerLink] = {}
         self._probes: dict[PeerLink, None] = {}
-        self._unproven: dict[AcceptedPeer, None] = {}
+        self._unproven: Crowd[AcceptedPeer] = Crowd(self.settings.unproven_connections_max)
         self._accepted: dict[AcceptedPeer, None] = {}
+        self._single_calls: Crowd[AcceptedPeer] = Crowd(self.settings.single_calls_max)
+        """Those of the accepted ones that came for one call."""
         self._lives: dict[tuple[NodeId, bytes], int] = {}
         self._server: asyncio.AbstractServer | TlsAcceptor | None = None
         self._is_closing = False
@@ -342,7 +345,9 @@ class Links:
         return None
 
     def judge_accepted(self, peer: Identity, purpose: Purpose) -> Refused | None:
-        if len(self._accepted) >= self.settings.accepted_connections_max:
+        lasting = len(self._accepted) - len(self._single_calls)
+        is_lasting = purpose is not Purpose.ONE_CALL
+        if is_lasting and lasting >= self.settings.accepted_connections_max:
             return TOO_MANY_CONNECTIONS
         if peer.node == OPERATOR:
             if purpose is not Purpose.ONE_CALL:
@@ -357,24 +362,28 @@ class Links:
         return self.judge(peer)
 
     def admit(self, accepted: AcceptedPeer) -> bool:
-        if self._is_closing or len(self._unproven) >= self.settings.unproven_connections_max:
-            self.stranger_refusals[Reason.TOO_MANY_CONNECTIONS] += 1
-            self.refusals[Reason.TOO_MANY_CONNECTIONS] += 1
+        if self._is_closing:
             return False
-        self._unproven[accepted] = None
+        leaving = self._unproven.add(accepted, accepted.connection.address)
+        if leaving is not None:
+            leaving[0].connection.refuse(TOO_MANY_CONNECTIONS)
         return True
 
     def note_accepted(self, accepted: AcceptedPeer) -> None:
         """Replace older connections of the same node and purpose by a new one."""
         peer = accepted.peer
         assert peer is not None
-        self._unproven.pop(accepted, None)
+        self._unproven.discard(accepted)
         for each in tuple(self._accepted):
             is_same = each.peer is not None and each.peer.node == peer.node
             is_lasting = accepted.purpose is not Purpose.ONE_CALL
             if is_same and is_lasting and each.purpose is accepted.purpose:
                 each.connection.close("the peer has connected again")
         self._accepted[accepted] = None
+        if accepted.purpose is Purpose.ONE_CALL:
+            leaving = self._single_calls.add(accepted, accepted.connection.address)
+            if leaving is not None:
+                leaving[0].connection.refuse(TOO_MANY_CONNECTIONS)
         if accepted.is_certified:  # else it may be anybody who has the secret
             self.note_connected(peer)
         self.emit(Connected(peer, accepted.purpose, False))
@@ -398,7 +407,8 @@ class Links:
                     link.drop(reason)
 
     def note_gone(self, accepted: AcceptedPeer, reason: str) -> None:
-        self._unproven.pop(accepted, None)
+        self._unproven.discard(accepted)
+        self._single_calls.discard(accepted)
         if accepted in self._accepted:
             del self._accepted[accepted]
             assert accepted.peer is not None

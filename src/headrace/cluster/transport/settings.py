@@ -44,9 +44,12 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True):
     unsent_response_bytes_max: int = 64 * MEBIBYTE
     """A peer that leaves so many bytes of responses unread is disconnected."""
     unproven_connections_max: int = 64
-    """How many connections may be in their handshake; more are refused at once."""
+    """How many connections may be in their handshake; one more ends the oldest of some host."""
     accepted_connections_max: int = 512
-    """How many connections of peers are kept."""
+    """How many connections of peers are kept; more are refused."""
+    single_calls_max: int = 256
+    """How many connections for one call there may be beside those; one more ends the oldest of
+    some host, as anybody who has the secret may open them."""
     remembered_lives_max: int = 4096
     """Of how many nodes the highest boot epoch is remembered."""
 

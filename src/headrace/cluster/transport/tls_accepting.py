@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from headrace.cluster.transport.connection import NodeConnection
+from headrace.cluster.transport.crowd import Crowd
 from headrace.cluster.transport.handshake import encode_refusal
 from headrace.cluster.transport.hello import MAGIC, OPERATOR, Hello, take_word
 from headrace.cluster.transport.refusals import (
@@ -56,6 +57,8 @@ class TlsAcceptor:
         self._socket: socket.socket | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._crowd: Crowd[asyncio.Task[None]] = Crowd(settings.unproven_connections_max)
+        """The handshakes that were not told to end."""
 
     def open(self, host: str, port: int) -> int:
         """Listen; return the port. OSError if the address cannot be had."""
@@ -101,13 +104,13 @@ class TlsAcceptor:
             loop.remove_reader(self._socket.fileno())
 
     def _begin(self, accepted: socket.socket, where: str) -> None:
-        if len(self._handshakes) >= self._settings.unproven_connections_max:
-            accepted.close()
-            self._on_refused(where, TOO_MANY_CONNECTIONS)
-            return
         handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted, where))
         self._handshakes.add(handshake)
         handshake.add_done_callback(partial(self._ended, accepted))
+        leaving = self._crowd.add(handshake, where)
+        if leaving is not None:
+            leaving[0].cancel()
+            self._on_refused(leaving[1], TOO_MANY_CONNECTIONS)
 
     async def _shake_hands(self, accepted: socket.socket, where: str) -> None:
         loop = asyncio.get_running_loop()
@@ -138,6 +141,7 @@ class TlsAcceptor:
 
     def _ended(self, accepted: socket.socket, handshake: "asyncio.Task[None]") -> None:
         self._handshakes.discard(handshake)
+        self._crowd.discard(handshake)
         if handshake.cancelled():  # perhaps before it began
             accepted.close()
 

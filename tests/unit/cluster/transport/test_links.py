@@ -411,6 +411,29 @@ def test_connections_that_say_nothing_are_bounded_and_ended() -> None:
     world.run(main())
 
 
+def test_single_calls_make_room_for_those_of_others_and_keep_out_no_peer() -> None:
+    world = World()
+
+    async def main() -> None:
+        settings = TransportSettings(single_calls_max=10, accepted_connections_max=1)
+        node = await world.node(1, settings)
+        run = world.hosts[2].run
+
+        async def call_often(times: int) -> list[RawPeer]:
+            return [await run(RawPeer.connect(identity(2), Purpose.ONE_CALL)) for _ in range(times)]
+
+        many = await call_often(30)
+        other = await world.hosts[3].run(RawPeer.connect(identity(3), Purpose.ONE_CALL))
+        many += await call_often(10)
+        await until(lambda: [each.is_lost for each in many] == [True] * 31 + [False] * 9)
+        assert not other.is_lost
+        peer = await world.hosts[3].run(RawPeer.connect(identity(3)))
+        assert not isinstance(peer.outcome, Refused)
+        assert node.links.accepted_count == 11
+
+    world.run(main())
+
+
 def test_many_tiny_frames_leave_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TURN_NS_MAX", 200_000)
     world = World()
