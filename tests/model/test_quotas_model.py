@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.security.quotas.entities import quota_entity
+from headrace.security.quotas.limits import ClientLimits
 from headrace.security.quotas.meters import ClientQuotas
 from headrace.security.quotas.rates import SampledRate, TokenBucket, Windows
 
@@ -123,5 +124,8 @@ def test_the_limit_of_each_client_is_the_most_specific_after_any_changes(
             budget = made.budgets(user, client, 0).produce
             assert (budget and budget.limit) == reference_limit(limits, user, client)
     again = ClientQuotas(Windows(11, 1000), Windows(11, 1000), clients_max=100)
-    again.replace({entity: {"producer_byte_rate": value} for entity, value in limits.items()})
+    whole = ClientLimits()
+    for entity, limit in limits.items():
+        whole.add(entity, {"producer_byte_rate": limit})
+    again.replace(whole)
     assert again.is_active == made.is_active == bool(limits)

@@ -96,6 +96,7 @@ class Listening:
         dispatcher = self.dispatcher = Dispatcher(broker, SERVED, load)
         node_listener = None if protection is None else protection.node_listener
         quotas.attach(dispatcher, [each.name for each in self.all], node_listener)
+        await quotas.settle()  # nobody gets in before them
         for listener in self.all:
             security = None if protection is None else protection.of(listener.name)
             if security is None:

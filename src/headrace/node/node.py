@@ -624,6 +624,7 @@ class Node:
     def _stop_listening(self) -> None:
         self.is_ready = False
         self._loop_watch.stop()
+        self.quotas.stop()
         self._listening.stop()
         if self.protection is not None:
             self.protection.stop()

@@ -1,7 +1,7 @@
 """The quotas of a node: taken from the metadata log, enforced where there are any.
 
     quotas = NodeQuotas(live, counters, traffic)
-    quotas.take(image)                  # all of them, from a snapshot
+    quotas.take(image)                  # all of them, from a snapshot: in slices
     quotas.note(image, entity)          # one that an entry has changed
     quotas.attach(dispatcher, listeners, node_listener)
 
@@ -11,17 +11,23 @@ Requests are metered, and connections paced, only while the image or the setting
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from headrace import config
 from headrace.config import LiveSettings, Settings
 from headrace.loop.counters import Counters
-from headrace.loop.slices import finish
+from headrace.loop.slices import Slice, Slices, finish, in_slices
+from headrace.loop.tasks import Tasks
 from headrace.metadata.image import Image
 from headrace.metadata.state import QuotaEntity
 from headrace.security.principals import ANONYMOUS, NODE
 from headrace.security.quotas.connections import NODE as WHOLE_NODE
-from headrace.security.quotas.connections import ConnectionRates, limit_of_address
-from headrace.security.quotas.entities import IP
+from headrace.security.quotas.connections import (
+    AddressLimits,
+    ConnectionRates,
+    limit_of_address,
+)
+from headrace.security.quotas.limits import ClientLimits
 from headrace.security.quotas.meters import ClientQuotas
 from headrace.security.quotas.rates import Windows
 from headrace.server.connection import plain_host
@@ -30,6 +36,14 @@ from headrace.server.dispatch import Dispatcher
 from headrace.server.metering import Metering, claims_a_node
 from headrace.server.request import Request
 from headrace.server.traffic import Traffic
+
+ENTITY_UNITS: Final = 2
+"""What taking the limits of an entity costs, in units of a slice."""
+LATE_UNITS: Final = 4
+"""The same where it may have had others."""
+ADDRESS_UNITS: Final = 20
+"""The same of an address, which is parsed."""
+_NO_LIMITS: Final[Mapping[str, float]] = {}
 
 
 class NodeQuotas:
@@ -55,6 +69,10 @@ class NodeQuotas:
         self._listeners: tuple[str, ...] = ()
         self._pace: ConnectionPace | None = None
         self._dispatcher: Dispatcher | None = None
+        self._tasks = Tasks()
+        self._taking: asyncio.Task[None] | None = None
+        self._late: dict[QuotaEntity, Mapping[str, float]] | None = None
+        """What has changed since all quotas of an image began to be taken."""
 
     def attach(
         self, dispatcher: Dispatcher, listeners: Iterable[str], node_listener: str | None
@@ -68,19 +86,33 @@ class NodeQuotas:
         self.limit_listeners()
 
     def take(self, image: Image) -> None:
-        """Take all quotas of an image."""
-        self.clients.replace(image.state.quotas)
-        self.connections.clear()
-        for entity, limits in image.state.quotas.items():
-            if entity[0][0] == IP:
-                self._limit_address(entity, limits)
-        self._switch()
+        """Take all quotas of an image. Few hold at once, and very many when `settle` returns.
+
+        Until then those from before hold, with what `note` has heard since.
+        """
+        self.stop()
+        work = in_slices(self._take(image))
+        if work is not None:
+            self._taking = self._tasks.start(work)
+
+    async def settle(self) -> None:
+        """Return when the quotas of the image hold that was taken last."""
+        while self._taking is not None and not self._taking.done():
+            await asyncio.wait({self._taking})
+
+    def stop(self) -> None:
+        """Take no more quotas of an image."""
+        self._tasks.cancel()
+        self._taking = self._late = None
 
     def note(self, image: Image, entity: QuotaEntity) -> None:
         """Take the quotas of one entity, which have changed."""
         limits = image.quotas(entity)
+        if self._late is not None:
+            self._late[entity] = limits
         self.clients.change(entity, limits)
-        self._limit_address(entity, limits)
+        if (found := _limit_of_address(entity, limits)) is not None:
+            self.connections.change(*found)
         self._switch()
 
     def limit_listeners(self) -> None:
@@ -94,14 +126,38 @@ class NodeQuotas:
     async def expire(self) -> int:
         """Forget what was used long ago; return how many meters that were."""
         now_ms = loop_ms()
-        self.connections.expire(now_ms)
+        await finish(self.connections.expire(now_ms))
         return await finish(self.clients.expire(now_ms))
 
-    def _limit_address(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
-        found = limit_of_address(entity, limits)
-        if found is not None:
-            address, limit = found
-            self.connections.change(None if address is None else plain_host(address), limit)
+    def _take(self, image: Image) -> Slices[None]:
+        """Make the limits of an image beside those that hold, then let them hold."""
+        clients, addresses = ClientLimits(), AddressLimits()
+        late: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._late = late
+        current = Slice()
+        quotas = image.state.quotas
+        for entity in tuple(quotas):  # entities come and go between the slices
+            of_entity = quotas.get(entity, _NO_LIMITS)
+            found = _limit_of_address(entity, of_entity)
+            if found is None:
+                clients.add(entity, of_entity)
+            else:
+                addresses.change(*found)
+            if current.spend(ENTITY_UNITS if found is None else ADDRESS_UNITS):
+                yield
+        while late:
+            entity, of_entity = late.popitem()
+            found = _limit_of_address(entity, of_entity)
+            if found is None:
+                clients.change(entity, of_entity)
+            else:
+                addresses.change(*found)
+            if current.spend(LATE_UNITS if found is None else ADDRESS_UNITS):
+                yield
+        self.clients.replace(clients)
+        self.connections.replace(addresses)
+        self._late = None
+        self._switch()
 
     def _switch(self) -> None:
         if self._dispatcher is None:
@@ -120,6 +176,16 @@ class NodeQuotas:
         if self._node_listener is not None or principal != ANONYMOUS:
             return principal == NODE
         return claims_a_node(request)
+
+
+def _limit_of_address(
+    entity: QuotaEntity, limits: Mapping[str, float]
+) -> tuple[str | None, float | None] | None:
+    """Return the address of an entity, as connections have it, and its limit; None for clients."""
+    found = limit_of_address(entity, limits)
+    if found is None or found[0] is None:
+        return found
+    return plain_host(found[0]), found[1]
 
 
 def loop_ms() -> int:

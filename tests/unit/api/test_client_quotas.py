@@ -1,11 +1,13 @@
 """DescribeClientQuotas and AlterClientQuotas, and what limits do to requests."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from headrace.errors import ErrorCode
+from headrace.metadata.image import Image
 from headrace.node.backups import NodeBackups
 from headrace.security.principals import ANONYMOUS, NODE
 from headrace.wire.messages.alter_client_quotas_request import (
@@ -117,6 +119,67 @@ def test_quotas_of_a_snapshot_take_the_place_of_those_before(harness: Harness) -
     assert (budgets.produce, budgets.request is not None) == (None, True)
     assert harness.node.traffic.pace is None
     assert harness.ask(ListGroupsRequest(), 3).throttle_time_ms > 0
+
+
+def test_very_many_quotas_hold_once_all_are_taken_with_what_changed_meanwhile(
+    harness: Harness,
+) -> None:
+    limit(harness, {"client-id": "before"}, producer_byte_rate=1)
+    image, quotas = harness.broker.image, harness.node.quotas
+    ann, bob = (("client-id", "app-0"),), (("client-id", "app-1"),)
+    near, far = (("ip", "10.0.0.1"),), (("ip", "10.0.0.2"),)
+
+    def rate_of(client_id: str) -> float | None:
+        budget = quotas.clients.budgets("u", client_id, 0).produce
+        return None if budget is None else budget.limit
+
+    def waits(address: str) -> bool:
+        return any(quotas.connections.admit("L", address, 0) for _ in range(20))
+
+    def change(entity: Any, limits: dict[str, float]) -> None:
+        if limits:
+            image.state.quotas[entity] = limits
+        else:
+            del image.state.quotas[entity]
+        quotas.note(image, entity)
+
+    async def restore() -> None:
+        image.state.quotas.clear()
+        for number in range(3000):
+            image.state.quotas[("client-id", f"app-{number}"),] = {"producer_byte_rate": 2.0}
+        image.state.quotas[far] = {"connection_creation_rate": 1.0}
+        harness.node._on_restored(image)
+        assert (rate_of("before"), rate_of("app-2999")) == (1, None), "the former ones hold"
+        change(ann, {"producer_byte_rate": 3.0})
+        change(bob, {})
+        change(near, {"connection_creation_rate": 1.0})
+        change(far, {})
+        assert rate_of("app-0") == 3
+        await quotas.settle()
+
+    harness.run(restore())
+    found = [rate_of(each) for each in ("before", "app-0", "app-1", "app-2", "app-2999")]
+    assert found == [None, 3, None, 2, 2]
+    assert (waits("10.0.0.1"), waits("10.0.0.2")) == (True, False)
+
+
+def test_quotas_of_an_older_snapshot_do_not_come_after_those_of_a_newer_one(
+    harness: Harness,
+) -> None:
+    quotas = harness.node.quotas
+    older, newer = Image(), Image()
+    for number in range(3000):
+        older.state.quotas[("client-id", f"app-{number}"),] = {"producer_byte_rate": 2.0}
+
+    async def restore() -> None:
+        quotas.take(older)
+        quotas.take(newer)
+        await quotas.settle()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    harness.run(restore())
+    assert not quotas.clients.is_active
 
 
 def test_validation_changes_nothing(harness: Harness) -> None:

@@ -5,7 +5,8 @@ nobody waits longer than a window, and a connection that is not served counts no
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from itertools import count
 from typing import Final
 
 from headrace.metadata.state import QuotaEntity
@@ -13,8 +14,34 @@ from headrace.security.quotas.entities import CONNECTION_CREATION_RATE, IP
 from headrace.security.quotas.rates import SampledRate, Windows
 
 UNLIMITED: Final = 2**31 - 1
+LOOKS_AT_ONCE: Final = 1000
+"""How many addresses are looked at in one turn."""
 NODE: Final = ""
 """In place of a listener's name: all of them together."""
+
+
+class AddressLimits:
+    """The limits of all addresses, in the form that connections have, and of those without one."""
+
+    def __init__(self) -> None:
+        self._default: float | None = None
+        self._own: dict[str, float] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._own and self._default is None
+
+    def change(self, address: str | None, limit: float | None) -> None:
+        """Set the limit of an address, or the one of all that have none: that of None."""
+        if address is None:
+            self._default = limit
+        elif limit is None:
+            self._own.pop(address, None)
+        else:
+            self._own[address] = limit
+
+    def find(self, address: str) -> float | None:
+        return self._own.get(address, self._default)
 
 
 class ConnectionRates:
@@ -23,9 +50,7 @@ class ConnectionRates:
     def __init__(self, windows: Windows, *, addresses_max: int) -> None:
         self._windows = windows
         self._addresses_max = addresses_max
-        self._default: float | None = None
-        self._limits: dict[str, float] = {}
-        """Of addresses, in the form that connections have."""
+        self._limits = AddressLimits()
         self._of_listeners: dict[str, tuple[int, SampledRate]] = {}
         self._rates: OrderedDict[str, SampledRate] = OrderedDict()
         """Of addresses; the one that connected last is the last."""
@@ -33,21 +58,15 @@ class ConnectionRates:
     @property
     def is_active(self) -> bool:
         """Whether anything is limited at all."""
-        return bool(self._of_listeners or self._limits) or self._default is not None
+        return bool(self._of_listeners) or not self._limits.is_empty
 
     def change(self, address: str | None, limit: float | None) -> None:
         """Set the limit of an address, or the one of all that have none: that of None."""
-        if address is None:
-            self._default = limit
-        elif limit is None:
-            self._limits.pop(address, None)
-        else:
-            self._limits[address] = limit
+        self._limits.change(address, limit)
 
-    def clear(self) -> None:
-        """Forget the limits of addresses, before others take their place."""
-        self._default = None
-        self._limits.clear()
+    def replace(self, limits: AddressLimits) -> None:
+        """Put the limits of all addresses in place of those there were."""
+        self._limits = limits
 
     def limit_listeners(self, limits: Mapping[str, int]) -> None:
         """Set the limit of each listener, and of `NODE`; what was counted still counts."""
@@ -77,7 +96,7 @@ class ConnectionRates:
 
         What is not served does not count, neither here nor for the listener that accepted it.
         """
-        limit = self._limits.get(address, self._default)
+        limit = self._limits.find(address)
         if limit is None:
             return 0
         rate = self._rate_of(address)
@@ -90,11 +109,15 @@ class ConnectionRates:
                     found[1].record(-1, now_ms)
         return wait_ms
 
-    def expire(self, now_ms: int) -> None:
-        """Forget addresses that have not connected in the windows."""
+    def expire(self, now_ms: int) -> Generator[None, None, None]:
+        """Forget addresses that have not connected in the windows. It yields now and then."""
         rates = self._rates
-        while rates and next(iter(rates.values())).is_idle(now_ms):
+        for number in count(1):
+            if not (rates and next(iter(rates.values())).is_idle(now_ms)):
+                return
             rates.popitem(last=False)
+            if number % LOOKS_AT_ONCE == 0:
+                yield
 
     def _rate_of(self, address: str) -> SampledRate:
         """Return the rate of an address; of the others, those that connected last are kept."""

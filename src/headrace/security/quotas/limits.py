@@ -47,22 +47,24 @@ class ClientLimits:
             else:
                 places.pop(place, None)
 
-    def add_all(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Add the limits of many entities of which none has any here; addresses are left out."""
+    def add(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
+        """Add the limits of an entity that has none here; one of addresses is left out.
+
+        This is `change` for very many entities, of a whole image.
+        """
+        kind, name = entity[0]
+        if len(entity) == 2:  # a client id and a user, in their order
+            place = entity[1][1], name
+        elif kind == USER:
+            place = name, _ABSENT
+        elif kind == CLIENT_ID:
+            place = _ABSENT, name
+        else:
+            return
         by_key = self._by_key
-        for entity, limits in quotas.items():
-            kind, name = entity[0]
-            if len(entity) == 2:  # a client id and a user, in their order
-                place = entity[1][1], name
-            elif kind == USER:
-                place = name, _ABSENT
-            elif kind == CLIENT_ID:
-                place = _ABSENT, name
-            else:
-                continue
-            for key, limit in limits.items():
-                if key in by_key:
-                    by_key[key][place] = limit
+        for key, limit in limits.items():
+            if key in by_key:
+                by_key[key][place] = limit
 
     def find(self, key: str, user: str, client_id: str) -> Found | None:
         """Return the limit of a client, None if it has none."""

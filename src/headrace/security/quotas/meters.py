@@ -146,13 +146,12 @@ class ClientQuotas:
         if self._limits.is_empty:
             self._meters.clear()
 
-    def replace(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Put all quotas in place of those there were."""
-        self._limits = ClientLimits()
+    def replace(self, limits: ClientLimits) -> None:
+        """Put all limits in place of those there were; what was used still counts."""
+        self._limits = limits
         self.generation += 1
         self._budgets.clear()
-        self._limits.add_all(quotas)
-        if self._limits.is_empty:
+        if limits.is_empty:
             self._meters.clear()
 
     def budgets(self, user: str, client_id: str, now_ms: int) -> Budgets:

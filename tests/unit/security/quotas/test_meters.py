@@ -1,9 +1,13 @@
 """Which limit holds for a client, who shares it, and what is remembered of clients."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from headrace.loop.slices import run_whole
+from headrace.metadata.state import QuotaEntity
 from headrace.security.quotas.entities import quota_entity
+from headrace.security.quotas.limits import ClientLimits
 from headrace.security.quotas.meters import IDLE_MS_MAX, LOOKS_AT_ONCE, UNLIMITED, ClientQuotas
 from headrace.security.quotas.rates import Windows
 
@@ -24,6 +28,13 @@ LEVELS: list[list[tuple[str, str | None]]] = [
 
 def quotas(clients_max: int = 100) -> ClientQuotas:
     return ClientQuotas(ELEVEN, ELEVEN, clients_max=clients_max)
+
+
+def limits_of(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> ClientLimits:
+    made = ClientLimits()
+    for entity, limits in quotas.items():
+        made.add(entity, limits)
+    return made
 
 
 def limit(made: ClientQuotas, user: str = "ann", client_id: str = "app") -> float | None:
@@ -128,9 +139,10 @@ def test_quotas_of_a_snapshot_hold_as_those_that_are_set(first: int) -> None:
     levels = {
         quota_entity(each): {PRODUCE: 10.0 + n} for n, each in enumerate(LEVELS) if n >= first
     }
-    made.replace({**levels, quota_entity([("ip", "10.0.0.1")]): {"connection_creation_rate": 1.0}})
+    address = {quota_entity([("ip", "10.0.0.1")]): {"connection_creation_rate": 1.0}}
+    made.replace(limits_of({**levels, **address}))
     assert limit(made) == 10 + first
-    made.replace({})
+    made.replace(limits_of({}))
     assert not made.is_active
 
 
@@ -158,10 +170,10 @@ def test_quotas_are_on_only_while_there_is_one() -> None:
     assert not made.is_active
     made.change(quota_entity([("ip", None)]), {"connection_creation_rate": 1.0})
     assert not made.is_active
-    made.replace({quota_entity([("user", None)]): {PRODUCE: 1.0}})
+    made.replace(limits_of({quota_entity([("user", None)]): {PRODUCE: 1.0}}))
     assert made.is_active
     spend(made, "ann", "app", 1)
-    made.replace({})
+    made.replace(limits_of({}))
     assert not made.is_active
     assert made.budgets("ann", "app", 0) is UNLIMITED
     assert made.meter_count == 0
