@@ -5,9 +5,12 @@ the cluster is finalized at). A version that is not served gets a response of ve
 UNSUPPORTED_VERSION; as in Kafka its only row is that of ApiVersions itself, by which the client
 asks again. Before version 4, features that begin at zero are left out of what is supported, because
 clients of that time refuse them.
+
+Clients ask before they have authenticated, and whenever they connect, so the rows are made once.
 """
 
 import re
+from functools import cache
 from typing import Final
 
 from headrace.errors import ErrorCode
@@ -47,22 +50,32 @@ def handle(broker: Broker, request: Request) -> ApiVersionsResponse:
         request.peer.client_software = f"{name} {version}"[:SOFTWARE_CHARACTERS_MAX]
     image = broker.image
     return ApiVersionsResponse(
-        api_keys=[
-            _row(api)
-            for api in broker.served_apis
-            if api.key not in TELEMETRY or broker.telemetry.has_subscriptions
-        ],
-        supported_features=[
-            SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
-            for name, levels in SUPPORTED.items()
-            if levels.minimum or request.version >= FIRST_WITH_ZERO_LEVELS
-        ],
+        api_keys=_rows(broker, has_telemetry=broker.telemetry.has_subscriptions),
+        supported_features=_supported(has_zeros=request.version >= FIRST_WITH_ZERO_LEVELS),
         finalized_features_epoch=image.applied_index,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in image.state.features.items()
         ],
     )
+
+
+def _rows(broker: Broker, *, has_telemetry: bool) -> list[ApiVersion]:
+    rows = broker.version_rows.get(has_telemetry)
+    if rows is None:
+        rows = broker.version_rows[has_telemetry] = [
+            _row(api) for api in broker.served_apis if api.key not in TELEMETRY or has_telemetry
+        ]
+    return rows
+
+
+@cache
+def _supported(*, has_zeros: bool) -> list[SupportedFeatureKey]:
+    return [
+        SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
+        for name, levels in SUPPORTED.items()
+        if levels.minimum or has_zeros
+    ]
 
 
 def _row(api: Api) -> ApiVersion:

@@ -1,16 +1,19 @@
 """ApiVersions: what is served, to whom, and what a client hears that speaks another version."""
 
 from time import monotonic_ns
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headrace.api.api_versions import handle
 from headrace.errors import ErrorCode
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import ResourceType
 from headrace.server.request import Request
 from headrace.wire import ApiKey, read_response
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.messages.api_versions_response import ApiVersion
 from tests.unit.harness import Harness
 
 SOFTWARE = ApiVersionsRequest(
@@ -28,6 +31,20 @@ def test_every_version_lists_what_is_served(harness: Harness, version: int) -> N
     assert rows[ApiKey.METADATA] == (0, 13)
     assert rows[ApiKey.CREATE_TOPICS] == (2, 7)
     assert list(rows) == sorted(rows)
+
+
+def test_rows_are_made_once_and_again_when_telemetry_is_asked_for(harness: Harness) -> None:
+    def keys() -> list[ApiVersion]:
+        request: Any = SimpleNamespace(body=SOFTWARE, version=4, peer=harness.peer)
+        rows: list[ApiVersion] = handle(harness.broker, request).api_keys
+        return rows
+
+    before = keys()
+    assert keys() is before
+    wanted = SetConfigs(ResourceType.CLIENT_METRICS, "probes", {"interval.ms": "60000"})
+    harness.run(harness.broker.quorum.propose(wanted))
+    assert len(keys()) == len(before) + 2
+    assert len(before) == len(harness.broker.served_apis) - 2
 
 
 def test_features_that_begin_at_zero_are_kept_from_clients_that_refuse_them(
