@@ -1,6 +1,9 @@
 """Who may change a table, and when."""
 
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +12,23 @@ import pytest
 
 from headrace.remote.store import StoreError
 from headrace.remote.store_options import StoreOptions
-from headrace.spark.tables import backfilling, replaying, task, writer_lease
-from headrace.spark.tables.administration import Unfinished, alter_table
+from headrace.spark.tables import (
+    administration,
+    backfilling,
+    claims,
+    maintenance,
+    replaying,
+    task,
+    writer_lease,
+)
+from headrace.spark.tables.administration import Unfinished, alter_table, drop_table, find_table
 from headrace.spark.tables.backfilling import backfill_table
 from headrace.spark.tables.claims import HeldClaim
-from headrace.spark.tables.engine import Here
+from headrace.spark.tables.engine import Engine, Here
+from headrace.spark.tables.maintenance import Limits, maintain_table
 from headrace.spark.tables.planning import Gap
+from headrace.spark.tables.registry import DefinitionChanged, UnknownTable
 from headrace.spark.tables.replaying import replay_table
-from headrace.spark.tables.running import DefinitionChanged
 from headrace.spark.tables.verifying import verify_table
 from headrace.spark.tables.writer_lease import Claim, HeldByAnother, WriterLease
 from headrace.spark.tier.stores import BlockingStore
@@ -29,6 +41,50 @@ LETTERS = "orders_t_dead_letters"
 
 class Killed(BaseException):
     """What a SIGKILL is to the rest of the code."""
+
+
+def backfill(broker: TestBroker, engine: Engine) -> None:
+    assert backfill_table(broker.bootstrap, "orders_t", engine).rows == 2
+
+
+def replay(broker: TestBroker, engine: Engine) -> None:
+    assert replay_table(broker.bootstrap, "orders_t", engine).rows == 1
+
+
+def compact(broker: TestBroker, engine: Engine) -> None:
+    done = maintain_table(broker.bootstrap, "orders_t", engine, Limits())
+    assert (done.pieces, done.skipped) == (1, 0)
+
+
+JOBS = {"replayed or backfilled": (backfill, replay), "compacted": (compact,)}
+JOBS_AND_CLAIMS = [(job, claim) for claim, jobs in JOBS.items() for job in jobs]
+
+
+def table_with_work(broker: TestBroker, location: Path, to: str = "parquet") -> None:
+    """Make a table with something to do for each of the jobs."""
+    broker.create_topic("orders")
+    produce(broker, "orders", {"price": 20}, {"price": 21})
+    create(broker, location, to=to, start_offsets={0: 2}, rules=("price >= 10",))
+    produce(broker, "orders", {"price": 3}, {"price": 12})
+    run_once(broker)
+    alter_table(broker.bootstrap, "orders_t", rules=("price >= 0",))
+    produce(broker, "orders", {"price": 13})
+    run_once(broker)
+
+
+class BesideADrop(Here):
+    """Tasks in the middle of which somebody tries to drop the table."""
+
+    def __init__(self, broker: TestBroker, claim: str) -> None:
+        self.broker = broker
+        self.claim = claim
+        self.refused = 0
+
+    def run(self, work: Any, inputs: Any) -> Any:
+        with pytest.raises(HeldByAnother, match=f"table 'orders_t' is {self.claim} by process"):
+            drop_table(self.broker.bootstrap, "orders_t", purges=True)
+        self.refused += 1
+        return super().run(work, inputs)
 
 
 def is_equal(broker: TestBroker) -> bool:
@@ -144,6 +200,122 @@ def test_a_second_backfill_is_refused(
     backfill_table(headrace.bootstrap, "orders_t", Here(), start_offsets={0: 0})
     assert len(stored_rows(tmp_path / "lake", "parquet", LETTERS)) == 5
     assert is_equal(headrace)
+
+
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize(("job", "claim"), JOBS_AND_CLAIMS)
+def test_a_table_is_not_dropped_under_a_job(
+    headrace: TestBroker,
+    tmp_path: Path,
+    to: str,
+    job: Callable[[TestBroker, Engine], None],
+    claim: str,
+) -> None:
+    table_with_work(headrace, tmp_path / "lake", to)
+    engine = BesideADrop(headrace, claim)
+    job(headrace, engine)
+    assert engine.refused
+    backfill_table(headrace.bootstrap, "orders_t", Here())
+    replay_table(headrace.bootstrap, "orders_t", Here())
+    assert is_equal(headrace)
+    drop_table(headrace.bootstrap, "orders_t", purges=True)
+    with pytest.raises(UnknownTable):
+        find_table(headrace.bootstrap, "orders_t")
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+
+
+def test_a_table_is_not_dropped_under_a_writer(headrace: TestBroker, tmp_path: Path) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to="parquet")
+    run = table_run(headrace)
+    run.begin()
+    with pytest.raises(HeldByAnother, match="is written by process"):
+        drop_table(headrace.bootstrap, "orders_t", purges=True)
+    produce(headrace, "orders", {"id": 1})
+    run.run_available()
+    run.end()
+    assert len(stored_rows(tmp_path / "lake", "parquet")) == 1
+    drop_table(headrace.bootstrap, "orders_t", purges=True)
+
+
+def test_a_table_is_not_dropped_under_a_job_of_another_process(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    table_with_work(headrace, tmp_path / "lake")
+    command = [sys.executable, "-m", "tests.tables.held_job", headrace.bootstrap, "orders_t"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "working\n"
+            with pytest.raises(HeldByAnother, match=f"backfilled by process {process.pid} on"):
+                drop_table(headrace.bootstrap, "orders_t", purges=True)
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "2 rows\n"
+        except BaseException:
+            process.kill()
+            raise
+    drop_table(headrace.bootstrap, "orders_t", purges=True)
+
+
+def test_nobody_begins_to_work_on_a_table_that_is_being_dropped(
+    headrace: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_with_work(headrace, tmp_path / "lake")
+    forget = administration._forget
+
+    def beside_others(*given: Any) -> None:
+        forget(*given)
+        for work in (backfill, replay, compact):
+            with pytest.raises(HeldByAnother):
+                work(headrace, Here())
+        with pytest.raises(HeldByAnother, match="is written by process"):
+            drop_table(headrace.bootstrap, "orders_t", purges=True)
+
+    monkeypatch.setattr(administration, "_forget", beside_others)
+    drop_table(headrace.bootstrap, "orders_t", purges=True)
+    with pytest.raises(UnknownTable):
+        find_table(headrace.bootstrap, "orders_t")
+
+
+@pytest.mark.parametrize(
+    ("module", "job"), [(backfilling, backfill), (replaying, replay), (maintenance, compact)]
+)
+def test_a_job_that_comes_a_moment_after_a_drop_does_nothing(
+    headrace: TestBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    job: Callable[[TestBroker, Engine], None],
+) -> None:
+    def after_a_drop(*given: Any) -> Any:
+        drop_table(headrace.bootstrap, "orders_t", purges=True)
+        return claims.held(*given)
+
+    table_with_work(headrace, tmp_path / "lake")
+    monkeypatch.setattr(module, "held", after_a_drop)
+    with pytest.raises(UnknownTable):
+        job(headrace, Here())
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+
+
+def test_a_second_compaction_is_refused_unless_it_only_looks(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    class BesideAnother(Here):
+        def run(self, work: Any, inputs: Any) -> Any:
+            dry = maintain_table(headrace.bootstrap, "orders_t", Here(), Limits(is_dry=True))
+            assert dry.pieces == 1
+            with pytest.raises(HeldByAnother, match="is compacted by process"):
+                maintain_table(headrace.bootstrap, "orders_t", Here(), Limits())
+            return super().run(work, inputs)
+
+    table_with_work(headrace, tmp_path / "lake")
+    compact(headrace, BesideAnother())
+    assert len(stored_rows(tmp_path / "lake", "parquet")) == 2
 
 
 def test_a_claim_ends_by_the_clock_of_the_store(tmp_path: Path) -> None:

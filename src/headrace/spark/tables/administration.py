@@ -1,6 +1,7 @@
 """Creating, opening and dropping tables: the definition, the table, and its dead letters."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -37,7 +38,7 @@ from headrace.spark.tables.definition import (
 from headrace.spark.tables.partitioning import check_partitions
 from headrace.spark.tables.rules import RULES_MAX, check_column, parse_rule
 from headrace.spark.tables.table_store import TableExists, open_table
-from headrace.spark.tables.writer_lease import Role, WriterLease
+from headrace.spark.tables.writer_lease import Role, claim_prefix
 from headrace.spark.tier.stores import BlockingStore
 from headrace.surroundings import new_uuid
 
@@ -221,21 +222,36 @@ def unfinished_job(definition: Definition) -> str:
 
 
 def drop_table(bootstrap: Where, name: str, *, purges: bool) -> Definition:
-    """Remove a table's definition and its catalog entries; with `purges` also its files."""
+    """Remove a table's definition and its catalog entries; with `purges` also its files.
+
+    HeldByAnother while it is written, replayed, backfilled or compacted; none of these begins
+    before the definition is gone. The claims stay, released: a process that was paused all along
+    finds them when it comes back, and stops.
+    """
     blocking = cluster_of(connecting_of(bootstrap))
     definition = blocking.run(registry.read_one(blocking.cluster, name))
-    options = store_options(definition)
-    store = BlockingStore(definition.location, options)
-    try:
-        lease = WriterLease(store, name)
-        lease.claim()
+    with ExitStack() as claims:
+        for role in Role:
+            claims.enter_context(held(definition, store_options(definition), role))
+        if blocking.run(registry.read_one(blocking.cluster, name)).id != definition.id:
+            raise registry.DefinitionChanged(
+                f"table {name!r} was dropped and created again just now; nothing was removed"
+            )
         _remove(definition, [definition.name, definition.dead_letters], purges=purges)
+        _forget(definition)
+        blocking.run(registry.write(blocking.cluster, name, None))
+    return definition
+
+
+def _forget(definition: Definition) -> None:
+    """Remove what is kept beside a table's files, but for its claims."""
+    claims = tuple(claim_prefix(definition.name, role) for role in Role)
+    store = BlockingStore(definition.location, store_options(definition))
+    try:
         for each in (definition.name, definition.dead_letters):
-            store.run(_delete(store, f"{OWN_PREFIX}tables/{each}/"))
+            store.run(_delete(store, f"{OWN_PREFIX}tables/{each}/", but=claims))
     finally:
         store.close()
-    blocking.run(registry.write(blocking.cluster, name, None))
-    return definition
 
 
 def _remove(definition: Definition, names: list[str], *, purges: bool) -> None:
@@ -255,10 +271,11 @@ def _remove(definition: Definition, names: list[str], *, purges: bool) -> None:
         store.close()
 
 
-async def _delete(store: BlockingStore, prefix: str) -> None:
+async def _delete(store: BlockingStore, prefix: str, but: tuple[str, ...] = ()) -> None:
+    """Delete what begins with a prefix and with none of others."""
     keys: list[str] = []
     async for page in store.store.list_objects(prefix):
-        keys += [each.key for each in page]
+        keys += [each.key for each in page if not each.key.startswith(but)]
     await store.store.delete(keys)
 
 

@@ -1,4 +1,4 @@
-"""Claims that are held while work lasts: of a writer, or of a job that changes a table.
+"""Claims that are held while work lasts: of a writer, a job that changes a table, a compaction.
 
     with held(definition, options, Role.JOB) as claim:
         ...

@@ -1,8 +1,8 @@
 """Small files merged, old snapshots forgotten, files that nobody needs removed.
 
 A compaction is done in pieces, each a few files of one partition and a commit of its own. It keeps
-the offsets and takes no claim on the table: if a writer commits in between, the piece is committed
-on the new head, and a writer never waits for it.
+the offsets and takes no claim of the writer's: if a writer commits in between, the piece is
+committed on the new head, and a writer never waits for it. Of compactions there is one.
 """
 
 from typing import Any, Final
@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.remote.layout import OWN_PREFIX
 from headrace.spark.tables.administration import Where, find_table, read_options_of, store_options
+from headrace.spark.tables.claims import held
 from headrace.spark.tables.commits import CommitConflict, FilesGone
 from headrace.spark.tables.data_files import DataFile
 from headrace.spark.tables.definition import NAMESPACE, Definition, Target
@@ -21,6 +22,7 @@ from headrace.spark.tables.running import TableRun, pause
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import Change, LiveFile, TableStore
 from headrace.spark.tables.task import Job, RangeTask
+from headrace.spark.tables.writer_lease import Role
 from headrace.spark.tier.stores import BlockingStore
 from headrace.surroundings import clocks
 
@@ -64,8 +66,19 @@ class MergeTask(msgspec.Struct, frozen=True):
 
 
 def maintain_table(bootstrap: Where, name: str, engine: Engine, limits: Limits) -> Maintained:
-    """Compact a table, expire its snapshots and remove its orphans."""
+    """Compact a table, expire its snapshots and remove its orphans.
+
+    HeldByAnother while another compaction runs, unless this one only looks.
+    """
     definition = find_table(bootstrap, name)
+    if limits.is_dry:
+        return _maintain(bootstrap, name, engine, limits)
+    with held(definition, store_options(definition), Role.COMPACTION):
+        return _maintain(bootstrap, name, engine, limits)
+
+
+def _maintain(bootstrap: Where, name: str, engine: Engine, limits: Limits) -> Maintained:
+    definition = find_table(bootstrap, name)  # it may have been dropped before the claim
     run = TableRun(
         definition, read_options_of(bootstrap, definition.topic), store_options(definition), engine
     )

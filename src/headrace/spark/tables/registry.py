@@ -25,6 +25,10 @@ class UnknownTable(HeadraceError):
     """No table has that name."""
 
 
+class DefinitionChanged(HeadraceError):
+    """The table is defined otherwise than when its definition was read."""
+
+
 class UnreadableDefinition(HeadraceError):
     """A record of the topic that this version cannot read."""
 

@@ -87,10 +87,6 @@ class PlanAgain(HeadraceError):
     """The table is somewhere else by now; the batch is dropped and planned again."""
 
 
-class DefinitionChanged(HeadraceError):
-    """The table is defined otherwise than this run was told."""
-
-
 class UnstableSchema(HeadraceError):
     """A batch shows new columns however often it is read."""
 
@@ -487,7 +483,7 @@ class TableRun:
         blocking = self._cluster()
         found = blocking.run(registry.read_one(blocking.cluster, self.definition.name))
         if found != self.definition:
-            raise DefinitionChanged(
+            raise registry.DefinitionChanged(
                 f"table {self.definition.name!r} was altered, or created again, just now: run it "
                 "again"
             )

@@ -2,6 +2,7 @@
 
     .headrace/tables/<name>/writer-<epoch>.json
     .headrace/tables/<name>/job-<epoch>.json            of replays and backfills, the same way
+    .headrace/tables/<name>/compaction-<epoch>.json     of compactions
 
 A writer claims an epoch by creating its file, which only one can, and renews its claim by writing
 the file again. A claim ends when it is released, when its process is known to be gone, or when it
@@ -36,14 +37,23 @@ CLAIM_BYTES_MAX: Final = 64 * 1024
 
 
 class Role(StrEnum):
-    """What a claim is for: a table has one writer, and one job that moves its rows or letters."""
+    """What a claim is for: a table has one writer, one job that moves its rows or letters, and one
+    compaction. Whoever drops it has all three."""
 
     WRITER = "writer"
     JOB = "job"
+    COMPACTION = "compaction"
+
+
+_DOING: Final = {
+    Role.WRITER: "written",
+    Role.JOB: "replayed or backfilled",
+    Role.COMPACTION: "compacted",
+}
 
 
 class HeldByAnother(HeadraceError):
-    """Somebody else writes the table."""
+    """Somebody else works on the table."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +87,8 @@ class WriterLease:
     def __init__(self, blocking: Blocking, table: str, role: Role = Role.WRITER) -> None:
         self._blocking = blocking
         self._table = table
-        self._doing = "written" if role is Role.WRITER else "replayed or backfilled"
-        self._prefix = f"{OWN_PREFIX}tables/{table}/{role}-"
+        self._doing = _DOING[role]
+        self._prefix = claim_prefix(table, role)
         self._mine: Claim | None = None
 
     @property
@@ -202,6 +212,11 @@ class WriterLease:
 
     def _key(self, epoch: int) -> str:
         return f"{self._prefix}{epoch:012}.json"
+
+
+def claim_prefix(table: str, role: Role) -> str:
+    """Return how the keys of a table's claims begin."""
+    return f"{OWN_PREFIX}tables/{table}/{role}-"
 
 
 def is_over(claim: Claim, age_ms: int) -> bool:
