@@ -9,7 +9,7 @@ import pytest
 
 from headrace.client.offsets import epoch_ends
 from headrace.client.topics import TopicPartition
-from headrace.spark.tables import running
+from headrace.spark.tables import topic_view
 from headrace.spark.tables.commits import OutcomeUnknown, Superseded
 from headrace.spark.tables.delta_table import DeltaLakeTable
 from headrace.spark.tables.iceberg_table import IcebergTable
@@ -145,7 +145,7 @@ def test_a_catalog_that_is_down_is_named_and_nothing_is_lost(
     headrace.create_topic("orders")
     create(headrace, tmp_path / "lake")
     produce(headrace, "orders", {"id": 1})
-    monkeypatch.setattr("headrace.spark.tables.running.RETRY_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("headrace.spark.tables.committing.RETRY_SECONDS_MAX", 0.0)
     database = tmp_path / "lake" / "catalog.db"
     away = tmp_path / "away.db"
 
@@ -205,7 +205,7 @@ def test_a_table_asks_whether_the_log_that_it_has_read_is_still_there(
         return dict.fromkeys(found, 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "epoch_ends", ends_of_a_log_that_was_cut)
+        patch.setattr(topic_view, "epoch_ends", ends_of_a_log_that_was_cut)
         with pytest.raises(Gap, match="orders-0 has other records from offset 1 on"):
             run_once(headrace)
     here = TopicPartition("orders", 0)

@@ -62,7 +62,7 @@ def run(
         accepts_loss=accept_loss,
     )
     work.begin()
-    for alarm in tables_module("alarms").alarms_of(definition, options, work.rows.head()):
+    for alarm in tables_module("alarms").alarms_of(definition, options, work.table.rows.head()):
         tell(f"headrace: {alarm}")
     stops: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: stops.append(number))

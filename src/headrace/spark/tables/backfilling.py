@@ -26,10 +26,11 @@ from headrace.spark.tables.commits import (
     kept_properties,
     offsets_text,
 )
+from headrace.spark.tables.committing import pause
 from headrace.spark.tables.definition import Definition, InvalidTable, Mode
 from headrace.spark.tables.engine import Engine
+from headrace.spark.tables.opened import OpenTable
 from headrace.spark.tables.planning import TASK_RECORDS_MIN, Gap, TopicState
-from headrace.spark.tables.running import TableRun, pause
 from headrace.spark.tables.table_store import CatalogFailed, Change, TableStore
 from headrace.spark.tables.writer_lease import Role
 
@@ -63,36 +64,36 @@ def backfill_table(
             "with --from earliest"
         )
     with held(definition, store_options(definition), Role.JOB) as claim:
-        run = _open(bootstrap, name, engine)
+        table = _open(bootstrap, name, engine)
         try:
-            return _backfill(run, engine, claim, start_offsets or {}, start_time_ms)
+            return _backfill(table, engine, claim, start_offsets or {}, start_time_ms)
         finally:
-            run.close()
+            table.close()
 
 
-def _open(bootstrap: Where, name: str, engine: Engine) -> TableRun:
+def _open(bootstrap: Where, name: str, engine: Engine) -> OpenTable:
     definition = find_table(bootstrap, name)  # it may have been altered before the claim
     options = read_options_of(bootstrap, definition.topic)
-    return TableRun(definition, options, store_options(definition), engine)
+    return OpenTable(definition, options, store_options(definition), engine)
 
 
 def _backfill(
-    run: TableRun,
+    table: OpenTable,
     engine: Engine,
     claim: HeldClaim,
     start_offsets: Mapping[int, int],
     start_time_ms: int | None,
 ) -> Backfilled:
     done = Backfilled()
-    state = run.topic_state()
-    run.rows.head()
-    run.letters.head()
+    state = table.topic.state()
+    table.rows.head()
+    table.letters.head()
     wanted = dict(state.earliest)
     if start_time_ms is not None:
-        wanted |= _offsets_at(run, run.definition, state, start_time_ms)
-    _check(run.definition, state, start_offsets)
+        wanted |= _offsets_at(table, table.definition, state, start_time_ms)
+    _check(table.definition, state, start_offsets)
     wanted |= start_offsets
-    while _step(run, engine, wanted, done, claim):
+    while _step(table, engine, wanted, done, claim):
         pass
     return done
 
@@ -118,14 +119,14 @@ def plan_down(
 
 
 def _step(
-    run: TableRun,
+    table: OpenTable,
     engine: Engine,
     wanted: Mapping[int, int],
     done: Backfilled,
     claim: HeldClaim,
 ) -> bool:
-    definition = run.definition
-    head, letters = run.rows.head(), run.letters.head()
+    definition = table.definition
+    head, letters = table.rows.head(), table.letters.head()
     if not head.begins:
         raise InvalidTable(
             f"table {definition.name!r} has not begun: `headrace table run {definition.name}` "
@@ -136,18 +137,18 @@ def _step(
     if not starts:
         return False
     ranges = [
-        Range(definition.topic, each, start, head.begins[each], run.topic_id)
+        Range(definition.topic, each, start, head.begins[each], table.topic.topic_id)
         for each, start in starts.items()
     ]
     size = sum(each.size for each in ranges)
     parts = split(ranges, min(engine.parallelism, size // TASK_RECORDS_MIN) or None, None)
-    written, _ = run.write_ranges(parts)
+    written, _ = table.write_ranges(parts)
     claim.check(asks=True)
     files = [file for each in written for file in each.letters]
     if files:
-        _commit(run.letters, Change(added=files), starts, head, definition.id, is_letters=True)
+        _commit(table.letters, Change(added=files), starts, head, definition.id, is_letters=True)
     rows = Change(added=[file for each in written for file in each.files])
-    if not _commit(run.rows, rows, starts, head, definition.id, is_letters=False):
+    if not _commit(table.rows, rows, starts, head, definition.id, is_letters=False):
         return True
     done.records += size
     done.rows += sum(each.rows for each in written)
@@ -194,9 +195,9 @@ def _check(definition: Definition, state: TopicState, given: Mapping[int, int]) 
 
 
 def _offsets_at(
-    run: TableRun, definition: Definition, state: TopicState, time_ms: int
+    table: OpenTable, definition: Definition, state: TopicState, time_ms: int
 ) -> dict[int, int]:
-    blocking = cluster_of(run.job().connecting)
+    blocking = cluster_of(table.job().connecting)
     partitions = [TopicPartition(definition.topic, each) for each in state.earliest]
     found = values_of(
         blocking.run(list_offsets(blocking.cluster, dict.fromkeys(partitions, time_ms)))

@@ -13,12 +13,13 @@ from headrace.remote.layout import OWN_PREFIX
 from headrace.spark.tables.administration import Where, find_table, read_options_of, store_options
 from headrace.spark.tables.claims import held
 from headrace.spark.tables.commits import CommitConflict, FilesGone
+from headrace.spark.tables.committing import pause
 from headrace.spark.tables.data_files import DataFile
 from headrace.spark.tables.definition import NAMESPACE, Definition, Target
 from headrace.spark.tables.engine import Engine
+from headrace.spark.tables.opened import OpenTable
 from headrace.spark.tables.parquet_table import ParquetTable
 from headrace.spark.tables.replaying import commit_kept
-from headrace.spark.tables.running import TableRun, pause
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import Change, LiveFile, TableStore
 from headrace.spark.tables.task import Job, RangeTask
@@ -79,20 +80,23 @@ def maintain_table(bootstrap: Where, name: str, engine: Engine, limits: Limits) 
 
 def _maintain(bootstrap: Where, name: str, engine: Engine, limits: Limits) -> Maintained:
     definition = find_table(bootstrap, name)  # it may have been dropped before the claim
-    run = TableRun(
+    table = OpenTable(
         definition, read_options_of(bootstrap, definition.topic), store_options(definition), engine
     )
     done = Maintained()
     try:
-        _compact(run, engine, limits, done)
-        for store, table in ((run.rows, definition.name), (run.letters, definition.dead_letters)):
+        _compact(table, engine, limits, done)
+        for store, each in (
+            (table.rows, definition.name),
+            (table.letters, definition.dead_letters),
+        ):
             store.head()
             if definition.to is Target.ICEBERG:
                 done.snapshots_expired += _expire(store, limits)
                 store.head()
-            done.orphans += _orphans(definition, store, table, limits, len(done.orphans))
+            done.orphans += _orphans(definition, store, each, limits, len(done.orphans))
     finally:
-        run.close()
+        table.close()
     return done
 
 
@@ -130,25 +134,25 @@ def merge_files(task: MergeTask) -> list[DataFile] | None:
     return work.finish().files
 
 
-def _compact(run: TableRun, engine: Engine, limits: Limits, done: Maintained) -> None:
-    definition = run.definition
-    run.rows.head()
-    run.letters.head()
-    files = run.rows.files()
+def _compact(table: OpenTable, engine: Engine, limits: Limits, done: Maintained) -> None:
+    definition = table.definition
+    table.rows.head()
+    table.letters.head()
+    files = table.rows.files()
     pieces = pieces_of(files, definition.file_bytes)[: limits.pieces_max]
     done.files_before = done.files_after = len(files)
     done.pieces = len(pieces)
     if limits.is_dry:
         done.files_after -= sum(len(each) - 1 for each in pieces)
         return
-    tasks = [MergeTask(run.job(), piece) for piece in pieces]
+    tasks = [MergeTask(table.job(), piece) for piece in pieces]
     for piece, merged in zip(pieces, engine.run(merge_files, tasks), strict=True):
         if merged is None:
             done.skipped += 1
             continue
         change = Change(added=merged, removed=[each.key for each in piece], is_rearrangement=True)
         try:
-            commit_kept(run.rows, change, definition.id)
+            commit_kept(table.rows, change, definition.id)
             done.files_after -= len(piece) - len(merged)
         except FilesGone:
             done.skipped += 1

@@ -12,8 +12,8 @@ from headrace.spark.tables.admission import admit
 from headrace.spark.tables.data_files import fit_rows
 from headrace.spark.tables.definition import Mode, OnViolation
 from headrace.spark.tables.engine import Here
+from headrace.spark.tables.opened import SCHEMA_PASSES_MAX, OpenTable, UnstableSchema
 from headrace.spark.tables.planning import plan_batch
-from headrace.spark.tables.running import SCHEMA_PASSES_MAX, TableRun, UnstableSchema
 from headrace.spark.tables.source import TableOptions
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import LiveFile
@@ -58,7 +58,7 @@ def plan_read(options: TableOptions) -> ReadPlan:
         if definition.on_violation is OnViolation.COUNT
         else OnViolation.DEAD_LETTER,
     )
-    run = TableRun(
+    table = OpenTable(
         definition,
         read_options_of(options.connecting, definition.topic),
         store_options(definition),
@@ -66,18 +66,18 @@ def plan_read(options: TableOptions) -> ReadPlan:
     )
     try:
         # The head first: what is committed afterwards is read from the log.
-        head = run.rows.head()
-        run.letters.head()
-        state = run.topic_state()
-        run.check_cuts(head)
+        head = table.rows.head()
+        table.letters.head()
+        state = table.topic.state()
+        table.topic.check_cuts(head)
         plan = plan_batch(definition, state, head, head, records_max=ALL_RECORDS)
         tails = [
-            Range(definition.topic, each, start, plan.stop[each], run.topic_id)
+            Range(definition.topic, each, start, plan.stop[each], table.topic.topic_id)
             for each, start in plan.start.items()
         ]
-        return ReadPlan(job=run.job(), live=run.rows.files(), tails=tails)
+        return ReadPlan(job=table.job(), live=table.rows.files(), tails=tails)
     finally:
-        run.close()
+        table.close()
 
 
 def _decoded(work: RangeTask, job: Job, records: pa.Table) -> pa.Table:

@@ -28,10 +28,11 @@ from headrace.spark.tables.commits import (
     kept_properties,
     unfinished,
 )
+from headrace.spark.tables.committing import pause
 from headrace.spark.tables.data_files import DataFile, FileWriter
 from headrace.spark.tables.definition import LETTERS, METADATA, InvalidTable, Mode, OnViolation
 from headrace.spark.tables.engine import Engine
-from headrace.spark.tables.running import TableRun, pause
+from headrace.spark.tables.opened import OpenTable
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import CatalogFailed, Change, LiveFile, TableStore
 from headrace.spark.tables.task import Job, RangeTask, data_folder, read_schema, schema_bytes
@@ -89,45 +90,46 @@ def _replay(bootstrap: Where, name: str, engine: Engine, claim: HeldClaim) -> Re
         if definition.on_violation is OnViolation.COUNT
         else OnViolation.DEAD_LETTER,
     )
-    run = TableRun(
+    table = OpenTable(
         definition, read_options_of(bootstrap, definition.topic), store_options(definition), engine
     )
     total = Replayed()
     try:
-        _wait_until_whole(run)
-        for file in run.letters.files():
-            result = _replay_file(run, engine, file)
+        _wait_until_whole(table)
+        for file in table.letters.files():
+            result = _replay_file(table, engine, file)
             for field in Replayed.__struct_fields__:
                 setattr(total, field, getattr(total, field) + getattr(result.counts, field))
             claim.check(asks=True)
-            commit_kept(run.rows, Change(added=result.rows), definition.id)
+            commit_kept(table.rows, Change(added=result.rows), definition.id)
             change = Change(added=result.letters, removed=[file.key])
             if result.rows or result.counts.known:
-                commit_kept(run.letters, change, definition.id)
+                commit_kept(table.letters, change, definition.id)
     finally:
-        run.close()
+        table.close()
     return total
 
 
-def _wait_until_whole(run: TableRun) -> None:
+def _wait_until_whole(table: OpenTable) -> None:
     """Read the heads; Unfinished if a batch stays half committed: its letters are not old ones."""
     for attempt in range(WHOLE_ATTEMPTS_MAX):
-        if not unfinished(run.rows.head(), run.letters.head()):
+        if not unfinished(table.rows.head(), table.letters.head()):
             return
         pause(attempt)
+    name = table.definition.name
     raise Unfinished(
-        f"the dead letters of a batch of table {run.definition.name!r} are committed and its rows "
-        f"are not: `headrace table run {run.definition.name} --once` finishes it first"
+        f"the dead letters of a batch of table {name!r} are committed and its rows are not: "
+        f"`headrace table run {name} --once` finishes it first"
     )
 
 
-def _replay_file(run: TableRun, engine: Engine, file: LiveFile) -> LetterResult:
+def _replay_file(table: OpenTable, engine: Engine, file: LiveFile) -> LetterResult:
     for _ in range(3):
-        run.rows.head()
-        (result,) = engine.run(replay_file, [LetterTask(run.job(), file, run.rows.files())])
+        table.rows.head()
+        (result,) = engine.run(replay_file, [LetterTask(table.job(), file, table.rows.files())])
         if not result.seen:
             return result
-        run.evolve(read_schema(result.seen))
+        table.evolve(read_schema(result.seen))
     raise CatalogFailed(f"{file.key}: dead letters show new columns again and again")
 
 

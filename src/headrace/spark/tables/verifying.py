@@ -19,7 +19,7 @@ from headrace.spark.tables.administration import Where, find_table, read_options
 from headrace.spark.tables.commits import Head
 from headrace.spark.tables.definition import LETTERS, METADATA, Definition, Mode, OnViolation
 from headrace.spark.tables.engine import Engine
-from headrace.spark.tables.running import TableRun
+from headrace.spark.tables.opened import OpenTable
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import LiveFile
 from headrace.spark.tables.task import Job, RangeTask, records_of
@@ -84,14 +84,14 @@ def verify_table(bootstrap: Where, name: str, engine: Engine) -> Verification:
             definition, on_violation=OnViolation.DEAD_LETTER, fails_on_bad_record=False
         )
     options = read_options_of(bootstrap, definition.topic)
-    run = TableRun(definition, options, store_options(definition), engine)
+    table = OpenTable(definition, options, store_options(definition), engine)
     try:
-        state = run.topic_state()
-        head = run.rows.head()
-        letters_head = run.letters.head()
-        job = run.job()
-        rows, letters = run.rows.files(), run.letters.files()
-        ranges, gone = _ranges(definition, head, dict(state.earliest), run.topic_id)
+        state = table.topic.state()
+        head = table.rows.head()
+        letters_head = table.letters.head()
+        job = table.job()
+        rows, letters = table.rows.files(), table.letters.files()
+        ranges, gone = _ranges(definition, head, dict(state.earliest), table.topic.topic_id)
         tasks = [
             VerifyTask(
                 job,
@@ -102,10 +102,10 @@ def verify_table(bootstrap: Where, name: str, engine: Engine) -> Verification:
             for each in ranges
         ]
         reports = engine.run(verify_range, tasks)
-        reports += _strays(run, engine, job, head, letters_head)
+        reports += _strays(table, engine, job, head, letters_head)
         return Verification(ranges=reports, unverifiable=gone)
     finally:
-        run.close()
+        table.close()
 
 
 class StrayTask(msgspec.Struct, frozen=True):
@@ -119,7 +119,7 @@ class StrayTask(msgspec.Struct, frozen=True):
 
 
 def _strays(
-    run: TableRun, engine: Engine, job: Job, head: Head, letters: Head
+    table: OpenTable, engine: Engine, job: Job, head: Head, letters: Head
 ) -> list[RangeReport]:
     """Return reports of what is outside of the offsets that are in the table, if there is any."""
     covered = {each: (head.begins.get(each, 0), stop) for each, stop in head.offsets.items()}
@@ -132,8 +132,8 @@ def _strays(
         for each, begin in letters.begins.items()
     }
     wheres = (
-        (run.rows.files(), ("_partition", "_offset"), covered),
-        (run.letters.files(), ("partition", "offset"), covered | ahead),
+        (table.rows.files(), ("_partition", "_offset"), covered),
+        (table.letters.files(), ("partition", "offset"), covered | ahead),
     )
     tasks = [
         StrayTask(job, file, names, places)
