@@ -50,212 +50,225 @@ def find_frame(name: str) -> Frame:
     return found
 
 
-_GROUP: Final = Column("group_id", STRING, "The group")
-_TOPIC: Final = Column("topic", STRING, "The topic")
-_PARTITION: Final = Column("partition", INT, "The index of the partition")
-_NODE: Final = Column("node", INT, "The id of the node")
+def _frame(name: str, doc: str, columns: str, *, needs_headrace: bool = False) -> Frame:
+    """Return a frame whose columns are lines of name, type and meaning, or names in `_SHARED`."""
+    rows = (line.split(maxsplit=2) for line in columns.strip().splitlines())
+    found = tuple(_SHARED[row[0]] if len(row) == 1 else Column(*row) for row in rows)
+    return Frame(name, doc, found, needs_headrace)
+
+
+_SHARED: Final = {
+    column.name: column
+    for column in (
+        Column("group_id", STRING, "The group"),
+        Column("topic", STRING, "The topic"),
+        Column("partition", INT, "The index of the partition"),
+        Column("node", INT, "The id of the node"),
+    )
+}
+"""Columns of several frames."""
 
 _ALL: Final = (
-    Frame(
+    _frame(
         "nodes",
         "The brokers of the cluster and the disks of their data.",
-        (
-            _NODE,
-            Column("host", STRING, "Where clients reach it"),
-            Column("port", INT, "The port for clients"),
-            Column("rack", STRING, "Its rack, if it has one"),
-            Column("is_controller", BOOLEAN, "Whether it is the controller that clients are told"),
-            Column("total_bytes", LONG, "The size of its disks, if it says"),
-            Column("usable_bytes", LONG, "How much of them is free, if it says"),
-            Column("log_bytes", LONG, "What its replicas take"),
-            Column("replicas", INT, "How many replicas it has"),
-        ),
+        """
+        node
+        host          string  Where clients reach it
+        port          int     The port for clients
+        rack          string  Its rack, if it has one
+        is_controller boolean Whether it is the controller that clients are told
+        total_bytes   bigint  The size of its disks, if it says
+        usable_bytes  bigint  How much of them is free, if it says
+        log_bytes     bigint  What its replicas take
+        replicas      int     How many replicas it has
+        """,
     ),
-    Frame(
+    _frame(
         "sessions",
         "Every node that the cluster knows, and its session with the controller.",
-        (
-            _NODE,
-            Column("address", STRING, "Its node port"),
-            Column("state", STRING, "LEARNER, ACTIVE, DRAINING or DECOMMISSIONED"),
-            Column("is_registered", BOOLEAN, "Whether it is registered as a broker"),
-            Column("is_fenced", BOOLEAN, "Whether it may lead nothing now"),
-            Column("is_stopping", BOOLEAN, "Whether it is shutting down"),
-            Column("is_controller", BOOLEAN, "Whether it holds the sessions of the others"),
-            Column("heard_ms_ago", LONG, "When the controller heard of it last; null if never"),
-            Column("ends_in_ms", LONG, "When its session ends if nothing is heard"),
-            Column("is_suspect", BOOLEAN, "Whether other nodes doubt that it runs"),
-            Column("version", STRING, "Its version of Headrace; null if it gave no page"),
-            Column("applied", LONG, "The last metadata entry that it has applied"),
-            Column("problem", STRING, "Why it gave no page, or what it waits for"),
-        ),
+        """
+        node
+        address       string  Its node port
+        state         string  LEARNER, ACTIVE, DRAINING or DECOMMISSIONED
+        is_registered boolean Whether it is registered as a broker
+        is_fenced     boolean Whether it may lead nothing now
+        is_stopping   boolean Whether it is shutting down
+        is_controller boolean Whether it holds the sessions of the others
+        heard_ms_ago  bigint  When the controller heard of it last; null if never
+        ends_in_ms    bigint  When its session ends if nothing is heard
+        is_suspect    boolean Whether other nodes doubt that it runs
+        version       string  Its version of Headrace; null if it gave no page
+        applied       bigint  The last metadata entry that it has applied
+        problem       string  Why it gave no page, or what it waits for
+        """,
         needs_headrace=True,
     ),
-    Frame(
+    _frame(
         "topics",
         "Topics, internal ones included.",
-        (
-            _TOPIC,
-            Column("topic_id", STRING, "Its id, as Kafka's tools write it"),
-            Column("is_internal", BOOLEAN, "Whether the cluster keeps it for itself"),
-            Column("partitions", INT, "How many partitions it has"),
-            Column("replication_factor", INT, "How many replicas its first partition has"),
-            Column("leaderless", INT, "Partitions without a leader"),
-            Column("under_replicated", INT, "Partitions with replicas that are not in sync"),
-            Column("configs", CONFIGS, "The configs that were set for it"),
-        ),
+        """
+        topic
+        topic_id           string             Its id, as Kafka's tools write it
+        is_internal        boolean            Whether the cluster keeps it for itself
+        partitions         int                How many partitions it has
+        replication_factor int                How many replicas its first partition has
+        leaderless         int                Partitions without a leader
+        under_replicated   int                Partitions with replicas that are not in sync
+        configs            map<string,string> The configs that were set for it
+        """,
     ),
-    Frame(
+    _frame(
         "partitions",
         "Partitions of topics: where they are, where they begin and end.",
-        (
-            _TOPIC,
-            _PARTITION,
-            Column("leader", INT, "The node that leads it; null if none does"),
-            Column("leader_epoch", INT, "How often its leader has changed"),
-            Column("replicas", INTS, "The nodes that keep it, the preferred leader first"),
-            Column("in_sync", INTS, "The replicas that have everything"),
-            Column("offline", INTS, "The replicas on nodes or disks that are away"),
-            Column("start_offset", LONG, "The first offset that can be read"),
-            Column("end_offset", LONG, "The offset after the last that can be read"),
-            Column("stable_offset", LONG, "Where readers of committed records stop now"),
-            Column("size_bytes", LONG, "What its leader keeps of it on disk"),
-            Column("problem", STRING, "Why offsets are null"),
-        ),
+        """
+        topic
+        partition
+        leader        int        The node that leads it; null if none does
+        leader_epoch  int        How often its leader has changed
+        replicas      array<int> The nodes that keep it, the preferred leader first
+        in_sync       array<int> The replicas that have everything
+        offline       array<int> The replicas on nodes or disks that are away
+        start_offset  bigint     The first offset that can be read
+        end_offset    bigint     The offset after the last that can be read
+        stable_offset bigint     Where readers of committed records stop now
+        size_bytes    bigint     What its leader keeps of it on disk
+        problem       string     Why offsets are null
+        """,
     ),
-    Frame(
+    _frame(
         "segments",
         "Segments on the disks of the nodes, one row for each replica's.",
-        (
-            _NODE,
-            _TOPIC,
-            _PARTITION,
-            Column("base_offset", LONG, "Its first offset"),
-            Column("end_offset", LONG, "The offset after its last"),
-            Column("size_bytes", LONG, "The size of its records"),
-            Column("last_timestamp", TIMESTAMP, "The latest time of a record in it"),
-            Column("is_active", BOOLEAN, "Whether records are still appended to it"),
-            Column("is_leader", BOOLEAN, "Whether the node leads the partition"),
-        ),
+        """
+        node
+        topic
+        partition
+        base_offset    bigint    Its first offset
+        end_offset     bigint    The offset after its last
+        size_bytes     bigint    The size of its records
+        last_timestamp timestamp The latest time of a record in it
+        is_active      boolean   Whether records are still appended to it
+        is_leader      boolean   Whether the node leads the partition
+        """,
         needs_headrace=True,
     ),
-    Frame(
+    _frame(
         "groups",
         "Groups of all types, and how far they are behind.",
-        (
-            _GROUP,
-            Column("type", STRING, "classic, consumer, streams or share"),
-            Column("state", STRING, "Stable, Empty, PreparingRebalance and so on"),
-            Column("protocol", STRING, "What its members agreed on; consumer for consumers"),
-            Column("assignor", STRING, "Who decides which member gets which partition"),
-            Column("coordinator", INT, "The node that coordinates it"),
-            Column("epoch", INT, "Its epoch, where the type has one"),
-            Column("members", INT, "How many members it has"),
-            Column("partitions", INT, "How many partitions it has a position in"),
-            Column("lag", LONG, "The sum of its lags; null if none is known"),
-            Column("lag_max", LONG, "The largest lag of a partition"),
-        ),
+        """
+        group_id
+        type        string classic, consumer, streams or share
+        state       string Stable, Empty, PreparingRebalance and so on
+        protocol    string What its members agreed on; consumer for consumers
+        assignor    string Who decides which member gets which partition
+        coordinator int    The node that coordinates it
+        epoch       int    Its epoch, where the type has one
+        members     int    How many members it has
+        partitions  int    How many partitions it has a position in
+        lag         bigint The sum of its lags; null if none is known
+        lag_max     bigint The largest lag of a partition
+        """,
     ),
-    Frame(
+    _frame(
         "group_offsets",
         "The position of each group in each partition.",
-        (
-            _GROUP,
-            Column("type", STRING, "classic, consumer, streams or share"),
-            _TOPIC,
-            _PARTITION,
-            Column("offset", LONG, "Committed; of a share group, before it everything is done"),
-            Column("end_offset", LONG, "The end of the partition; null if it is not known"),
-            Column("lag", LONG, "How many records are to come; null if it is not known"),
-            Column("member_id", STRING, "The member that has the partition"),
-            Column("client_id", STRING, "The client id of that member"),
-            Column("host", STRING, "The host of that member"),
-            Column("metadata", STRING, "What was committed beside the offset"),
-        ),
+        """
+        group_id
+        type       string classic, consumer, streams or share
+        topic
+        partition
+        offset     bigint Committed; of a share group, before it everything is done
+        end_offset bigint The end of the partition; null if it is not known
+        lag        bigint How many records are to come; null if it is not known
+        member_id  string The member that has the partition
+        client_id  string The client id of that member
+        host       string The host of that member
+        metadata   string What was committed beside the offset
+        """,
     ),
-    Frame(
+    _frame(
         "group_members",
         "Members of groups.",
-        (
-            _GROUP,
-            Column("type", STRING, "classic, consumer, streams or share"),
-            Column("member_id", STRING, "The id that the coordinator knows it by"),
-            Column("instance_id", STRING, "Its static id, if it has one"),
-            Column("client_id", STRING, "Its client id"),
-            Column("host", STRING, "Where it connects from"),
-            Column("rack", STRING, "Its rack, if it says"),
-            Column("epoch", INT, "Its epoch, where the type has one"),
-            Column("subscription", STRINGS, "Topics, or a regular expression"),
-            Column("assignment", STRINGS, "Its partitions, as topic-index"),
-        ),
+        """
+        group_id
+        type         string        classic, consumer, streams or share
+        member_id    string        The id that the coordinator knows it by
+        instance_id  string        Its static id, if it has one
+        client_id    string        Its client id
+        host         string        Where it connects from
+        rack         string        Its rack, if it says
+        epoch        int           Its epoch, where the type has one
+        subscription array<string> Topics, or a regular expression
+        assignment   array<string> Its partitions, as topic-index
+        """,
     ),
-    Frame(
+    _frame(
         "share_partitions",
         "The state of each share group in each partition that it reads.",
-        (
-            _GROUP,
-            _TOPIC,
-            _PARTITION,
-            Column("leader", INT, "The node that hands out its records"),
-            Column("is_loaded", BOOLEAN, "Whether the group is reading it now"),
-            Column("start_offset", LONG, "Everything before it is done"),
-            Column("end_offset", LONG, "The last offset that was ever delivered or skipped"),
-            Column("high_watermark", LONG, "The end of the partition"),
-            Column("state_epoch", INT, "How often its state was reset"),
-            Column("leader_epoch", INT, "The epoch of the leader that wrote its state"),
-            Column("done_after_start", LONG, "How many records after the start are done"),
-            Column("waiting_fetches", INT, "How many fetches wait for records"),
-            Column("dead_letters_waiting", LONG, "Dead letters that are still to be sent"),
-            Column("dead_letters_error", STRING, "Why the last attempt to send them failed"),
-            Column("breaker", STRING, "Its circuit breaker: closed, open or half-open"),
-        ),
+        """
+        group_id
+        topic
+        partition
+        leader               int     The node that hands out its records
+        is_loaded            boolean Whether the group is reading it now
+        start_offset         bigint  Everything before it is done
+        end_offset           bigint  The last offset that was ever delivered or skipped
+        high_watermark       bigint  The end of the partition
+        state_epoch          int     How often its state was reset
+        leader_epoch         int     The epoch of the leader that wrote its state
+        done_after_start     bigint  How many records after the start are done
+        waiting_fetches      int     How many fetches wait for records
+        dead_letters_waiting bigint  Dead letters that are still to be sent
+        dead_letters_error   string  Why the last attempt to send them failed
+        breaker              string  Its circuit breaker: closed, open or half-open
+        """,
         needs_headrace=True,
     ),
-    Frame(
+    _frame(
         "share_records",
         "Records of share groups that are in flight, and those that were given up lately.",
-        (
-            _GROUP,
-            _TOPIC,
-            _PARTITION,
-            Column("first_offset", LONG, "The first of neighbours with the same state"),
-            Column("last_offset", LONG, "The last of them"),
-            Column("records", LONG, "How many offsets that are"),
-            Column("state", STRING, "available, acquired, acknowledged, archiving or archived"),
-            Column("delivery_count", INT, "How often they were delivered"),
-            Column("reason", STRING, "Why they were given up: rejected, attempts used up, ..."),
-            Column("member_id", STRING, "The member that holds them"),
-            Column("client_id", STRING, "Its client id"),
-            Column("host", STRING, "Its host"),
-            Column("lock_left_ms", LONG, "How long it still holds them"),
-            Column("resting_ms", LONG, "How long until they may be delivered again"),
-        ),
+        """
+        group_id
+        topic
+        partition
+        first_offset   bigint The first of neighbours with the same state
+        last_offset    bigint The last of them
+        records        bigint How many offsets that are
+        state          string available, acquired, acknowledged, archiving or archived
+        delivery_count int    How often they were delivered
+        reason         string Why they were given up: rejected, attempts used up, ...
+        member_id      string The member that holds them
+        client_id      string Its client id
+        host           string Its host
+        lock_left_ms   bigint How long it still holds them
+        resting_ms     bigint How long until they may be delivered again
+        """,
         needs_headrace=True,
     ),
-    Frame(
+    _frame(
         "transactions",
         "Transactional ids and the state of their transactions.",
-        (
-            Column("transactional_id", STRING, "The id that the producer chose"),
-            Column("state", STRING, "Empty, Ongoing, PrepareCommit, CompleteCommit and so on"),
-            Column("producer_id", LONG, "The id that the cluster chose"),
-            Column("producer_epoch", INT, "Older epochs are fenced"),
-            Column("coordinator", INT, "The node that coordinates it"),
-            Column("timeout_ms", LONG, "After this time the cluster aborts it"),
-            Column("started", TIMESTAMP, "When the open transaction began; null if none is open"),
-            Column("partitions", STRINGS, "What it has written to, as topic-index"),
-        ),
+        """
+        transactional_id string        The id that the producer chose
+        state            string        Empty, Ongoing, PrepareCommit, CompleteCommit and so on
+        producer_id      bigint        The id that the cluster chose
+        producer_epoch   int           Older epochs are fenced
+        coordinator      int           The node that coordinates it
+        timeout_ms       bigint        After this time the cluster aborts it
+        started          timestamp     When the open transaction began; null if none is open
+        partitions       array<string> What it has written to, as topic-index
+        """,
     ),
-    Frame(
+    _frame(
         "metadata",
         "Entries of the metadata log that are not only in its snapshot.",
-        (
-            Column("index", LONG, "Its place in the log"),
-            Column("term", LONG, "The term of the leader that wrote it"),
-            Column("kind", STRING, "What it changes, such as CreateTopic"),
-            Column("details", STRING, "Its content as JSON; null if that is secret"),
-            Column("size_bytes", LONG, "Its size in the log"),
-        ),
+        """
+        index      bigint Its place in the log
+        term       bigint The term of the leader that wrote it
+        kind       string What it changes, such as CreateTopic
+        details    string Its content as JSON; null if that is secret
+        size_bytes bigint Its size in the log
+        """,
         needs_headrace=True,
     ),
 )
