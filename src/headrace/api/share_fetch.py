@@ -461,7 +461,10 @@ class ShareFetch:
         task.add_done_callback(self._broker.cold_fetches.discard)
 
     async def _warm(self) -> None:
-        """Read records into the page cache in threads, and what the tier has into memory."""
+        """Read records into the page cache in threads, and what the tier has into memory.
+
+        Threads have the first look at aborted transactions, too.
+        """
         broker, now_ms = self._broker, self._broker.clock.now_ms()
         reads: list[ColdRead] = []
         remote: list[tuple[LedSharePartition, RemoteRead]] = []
@@ -472,7 +475,10 @@ class ShareFetch:
             if log.start_offset <= offset < log.local_start_offset:
                 remote.append((led, _read_of_tier(led, offset, bytes_max)))
             else:
-                reads.append(log.cold_read(offset, bytes_max, up_to=led.up_to))
+                is_committed = led.configs.known.is_committed
+                reads.append(
+                    log.cold_read(offset, bytes_max, up_to=led.up_to, with_aborted=is_committed)
+                )
         self._cold.clear()
         # One that fails does so again on the loop, where somebody can be told.
         work = [read_together(broker.cold_reads, reads)]

@@ -5,11 +5,14 @@ ends where its bytes do, which may be within a batch, as in Kafka; the first bat
 however large it is, or a consumer would never move.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct as Layout
 from typing import Final
 
 from headrace.log.errors import CorruptLog
 from headrace.log.segment import Segment
+from headrace.log.transactions import FirstLook
 from headrace.records.header import HEADER_BYTES, LAST_OFFSET_DELTA_AT, LENGTH_PREFIX_BYTES
 
 _BASE_AND_LENGTH: Final = Layout(">qi")
@@ -58,7 +61,7 @@ class ColdRead:
     The state of the log is looked up on creation; only the file is used later.
     """
 
-    __slots__ = ("_arguments", "_cuts", "_data", "_error", "bytes_max", "offset")
+    __slots__ = ("_arguments", "_cuts", "_data", "_error", "_looks", "bytes_max", "offset")
 
     def __init__(
         self,
@@ -69,11 +72,13 @@ class ColdRead:
         *,
         is_first_whole: bool,
         cuts: int,
+        looks: Sequence[FirstLook] = (),
     ) -> None:
-        """`cuts` is how often the end of the log was cut off so far."""
+        """`cuts` is how often the end of the log was cut off so far, `looks` is done with it."""
         located = segment.locate(offset)
         self._arguments = (segment, offset, end_position, is_first_whole, located)
         self._cuts = cuts
+        self._looks = looks
         self._data = _EMPTY
         self._error: OSError | CorruptLog | None = None
         self.offset = offset
@@ -97,6 +102,9 @@ class ColdRead:
         else:
             assert found is not None
             self._data = found
+        with suppress(OSError):  # who asks for aborted transactions finds out again
+            for look in self._looks:
+                look.run()
 
     def result(self, cuts: int) -> memoryview | None:
         """Return what was read; None if the log was cut off since, OSError or CorruptLog if so."""

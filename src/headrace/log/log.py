@@ -9,13 +9,15 @@ rewrites it.
 import asyncio
 import errno
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
 
 from headrace.ids import NO_TIMESTAMP
+from headrace.log import transactions
 from headrace.log.cleanable import RELATIVE_OFFSET_MAX
 from headrace.log.disk import GONE, Disk
 from headrace.log.epochs import LeaderEpochs
@@ -26,6 +28,7 @@ from headrace.log.producers import Origin, ProducerStates, RecordedBatch
 from headrace.log.replicating import ANY_EPOCH, append_all
 from headrace.log.segment import Segment
 from headrace.log.settings import LogSettings
+from headrace.log.transactions import FirstLook, TransactionIndex
 from headrace.records.aborted import AbortedTransaction
 from headrace.records.control import ControlRecord, read_control
 from headrace.records.header import (
@@ -414,11 +417,18 @@ class Log:
             raise OffsetInTier(self.folder, offset, local_start)
 
     def cold_read(
-        self, offset: int, bytes_max: int, *, up_to: int, is_first_whole: bool = True
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        up_to: int,
+        is_first_whole: bool = True,
+        with_aborted: bool = False,
     ) -> ColdRead:
         """Return the read that `read` would not do without waiting, for a thread to do.
 
-        It is a read of one segment, the first that is not known to have nothing.
+        It is a read of one segment, the first that is not known to have nothing. With
+        `with_aborted` the thread also has a first look at the aborted transactions.
         """
         index = self.segment_index(offset)
         while True:
@@ -436,6 +446,10 @@ class Log:
             )
             if found is None or found:
                 break
+        looks: Sequence[FirstLook] = ()
+        if with_aborted:
+            first = max(offset, segment.base_offset)
+            looks = self._first_looks(offset, self._end_of_read(first, bytes_max, up_to))
         return ColdRead(
             segment,
             offset,
@@ -443,6 +457,7 @@ class Log:
             bytes_max,
             is_first_whole=is_first_whole,
             cuts=self.cuts,
+            looks=looks,
         )
 
     async def read_cold(
@@ -488,16 +503,14 @@ class Log:
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that records from `offset` up to `up_to` may be of."""
-        found: list[AbortedTransaction] = []
-        for number in range(self.segment_index(offset), len(self.segments)):
-            index = self.segments[number].transaction_index
-            if index.is_known_empty:
-                continue
-            transactions, is_complete = index.find_aborted(offset, up_to)
-            found += transactions
-            if is_complete:
-                break
+        found = transactions.search(self._transaction_indexes(offset), offset, up_to)
+        assert found is not None
         return found
+
+    def aborted_at_once(self, offset: int, up_to: int) -> list[AbortedTransaction] | None:
+        """Return the same, or None if that takes too long for the loop: see `look_first`."""
+        indexes = self._transaction_indexes(offset)
+        return transactions.search(indexes, offset, up_to, transactions.UNREAD_MAX)
 
     def aborted_in(self, records: memoryview, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that may overlap the result of a read of `offset`.
@@ -505,11 +518,41 @@ class Log:
         A few later ones may be among them: the end of the read is found by the index.
         """
         first = max(offset, int.from_bytes(records[:8]))
-        index = self.segment_index(first)
-        end = self.segments[index].offset_behind(first, len(records))
+        return self.aborted_transactions(offset, self._end_of_read(first, len(records), up_to))
+
+    def aborted_in_at_once(
+        self, records: memoryview, offset: int, up_to: int
+    ) -> list[AbortedTransaction] | None:
+        """Return what `aborted_in` does, or None if that takes too long for the loop."""
+        first = max(offset, int.from_bytes(records[:8]))
+        return self.aborted_at_once(offset, self._end_of_read(first, len(records), up_to))
+
+    async def look_first(self, offset: int, up_to: int, byte_count: int | None = None) -> None:
+        """Have a thread read what `aborted_transactions` would take long to read on the loop.
+
+        With `byte_count`, of as many bytes from the offset on.
+        """
+        if byte_count is not None:
+            up_to = self._end_of_read(offset, byte_count, up_to)
+        loop = asyncio.get_running_loop()
+        for look in self._first_looks(offset, up_to):
+            with suppress(OSError):  # who asks for aborted transactions finds out again
+                await loop.run_in_executor(None, look.run)
+
+    def _first_looks(self, offset: int, up_to: int) -> list[FirstLook]:
+        return transactions.first_looks(self._transaction_indexes(offset), up_to)
+
+    def _end_of_read(self, offset: int, byte_count: int, up_to: int) -> int:
+        """Return where a read of so many bytes from an offset on ends, or a little later."""
+        index = self.segment_index(offset)
+        end = self.segments[index].offset_behind(offset, byte_count)
         if end is None and index + 1 < len(self.segments):
             end = self.segments[index + 1].base_offset
-        return self.aborted_transactions(offset, up_to if end is None else min(end, up_to))
+        return up_to if end is None else min(end, up_to)
+
+    def _transaction_indexes(self, offset: int) -> "map[TransactionIndex]":
+        """Return those of the segments that may have the markers of records from an offset on."""
+        return map(_transaction_index, self.segments[self.segment_index(offset) :])
 
     # Durability
 
@@ -648,6 +691,7 @@ def is_out_of_space(error: Exception) -> bool:
 
 
 _base_offset: Final = attrgetter("base_offset")
+_transaction_index: Final = attrgetter("transaction_index")
 
 
 def _duplicate(batch: RecordedBatch) -> Appended:

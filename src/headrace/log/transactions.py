@@ -4,11 +4,15 @@ Committed transactions leave no entry, so most segments have no file. `records.a
 entries.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
 from headrace.log.disk import Disk, DiskFile
 from headrace.log.errors import CorruptLog
 from headrace.records.aborted import (
+    BLOCK_BYTES,
+    BLOCK_ENTRIES,
     ENTRY,
     ENTRY_BYTES,
     VERSION,
@@ -16,9 +20,14 @@ from headrace.records.aborted import (
     encode_entry,
     find_aborted,
     first_ending_at,
+    least_first_offsets,
     read_entries,
 )
 from headrace.wire.schema import Buffer
+
+UNREAD_MAX: Final = 8192
+"""How many entries are read for the first time on the loop; more are by a thread."""
+BLOCKS_AT_ONCE: Final = 64
 
 
 def check_index(index: Buffer, base_offset: int, path: str) -> None:
@@ -35,6 +44,32 @@ def check_index(index: Buffer, base_offset: int, path: str) -> None:
                 path, position, f"offsets {first} to {last}, the end must be beyond {last_offset}"
             )
         last_offset = last
+
+
+class FirstLook:
+    """Reads the blocks of an index that nobody has looked at. Call `run` in any thread.
+
+    Whatever is done to the index meanwhile: what it remembers by then is another dictionary if
+    entries were cut off.
+    """
+
+    __slots__ = ("_block_count", "_file", "_minima")
+
+    def __init__(self, file: DiskFile, minima: dict[int, int], block_count: int) -> None:
+        self._file = file
+        self._minima = minima
+        self._block_count = block_count
+
+    def run(self) -> None:
+        """Look; OSError if the disk fails."""
+        for first in range(0, self._block_count, BLOCKS_AT_ONCE):
+            numbers = range(first, min(first + BLOCKS_AT_ONCE, self._block_count))
+            if all(each in self._minima for each in numbers):
+                continue
+            data = self._file.read(first * BLOCK_BYTES, len(numbers) * BLOCK_BYTES)
+            if len(data) < len(numbers) * BLOCK_BYTES:
+                return  # it was cut off
+            self._minima.update(zip(numbers, least_first_offsets(memoryview(data)), strict=True))
 
 
 class TransactionIndex:
@@ -87,6 +122,27 @@ class TransactionIndex:
         """Return what the function of this name does."""
         return find_aborted(self._bytes(), fetch_offset, end_offset, self._minima)
 
+    @property
+    def unread_count(self) -> int:
+        """How many entries at most `find_aborted` would read for the first time."""
+        file = self._opened()
+        stored = 0 if file is None else file.size // ENTRY_BYTES
+        return stored - len(self._minima) * BLOCK_ENTRIES
+
+    def first_look(self) -> FirstLook | None:
+        """Return what has to be read before `find_aborted` is quick; None if nothing has to."""
+        file = self._opened()
+        blocks = 0 if file is None else file.size // BLOCK_BYTES
+        if file is None or blocks <= len(self._minima):
+            return None
+        return FirstLook(file, self._minima, blocks)
+
+    def is_complete_at(self, offset: int) -> bool:
+        """Return whether no entry of a later index touches what is before an offset."""
+        index = self._bytes()
+        last = read_entries(index, max(len(index) // ENTRY_BYTES - 1, 0))
+        return any(each.last_stable_offset >= offset for each in last)
+
     def entries(self) -> list[AbortedTransaction]:
         return list(read_entries(self._bytes()))
 
@@ -115,7 +171,7 @@ class TransactionIndex:
             self._file = None
 
     def _cut(self, size: int) -> None:
-        self._minima.clear()
+        self._minima = {}
         file = self._opened()
         file_bytes = 0 if file is None else file.size
         del self._pending[max(size - file_bytes, 0) :]
@@ -151,3 +207,44 @@ class TransactionIndex:
             else:
                 self._is_missing = True
         return self._file
+
+
+def search(
+    indexes: Iterable[TransactionIndex],
+    fetch_offset: int,
+    end_offset: int,
+    unread_max: int | None = None,
+) -> list[AbortedTransaction] | None:
+    """Return the transactions of successive segments that touch what is between two offsets.
+
+    None if more than `unread_max` entries would be read for the first time: `first_looks` says what
+    to do before.
+    """
+    found: list[AbortedTransaction] = []
+    unread = 0
+    for index in indexes:
+        if index.is_known_empty:
+            continue
+        if unread_max is not None:
+            unread += index.unread_count
+            if unread > unread_max:
+                return None
+        transactions, is_complete = index.find_aborted(fetch_offset, end_offset)
+        found += transactions
+        if is_complete:
+            break
+    return found
+
+
+def first_looks(indexes: Iterable[TransactionIndex], end_offset: int) -> list[FirstLook]:
+    """Return what has to be read before `search` up to an offset is quick."""
+    looks = []
+    for index in indexes:
+        if index.is_known_empty:
+            continue
+        look = index.first_look()
+        if look is not None:
+            looks.append(look)
+        if index.is_complete_at(end_offset):
+            break
+    return looks

@@ -73,8 +73,7 @@ def find_aborted(
             block = number // BLOCK_ENTRIES
             block_end = (block + 1) * BLOCK_ENTRIES
             if (least := minima.get(block)) is None and block_end <= count:
-                entries = view[block * BLOCK_BYTES : block_end * ENTRY_BYTES]
-                (least,) = min(_FIRST_OFFSETS.iter_unpack(entries))
+                (least,) = least_first_offsets(view[block * BLOCK_BYTES : block_end * ENTRY_BYTES])
                 minima[block] = least
             if least is None or least < end_offset:
                 end = min(block_end, count)
@@ -88,6 +87,14 @@ def find_aborted(
                 return found, True
             number = block_end
     return found, False
+
+
+def least_first_offsets(blocks: memoryview) -> list[int]:
+    """Return the smallest first offset of each block of entries; the last one may be shorter."""
+    return [
+        min(_FIRST_OFFSETS.iter_unpack(blocks[begin : begin + BLOCK_BYTES]))[0]
+        for begin in range(0, len(blocks), BLOCK_BYTES)
+    ]
 
 
 class AbortedRanges:

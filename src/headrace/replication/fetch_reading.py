@@ -249,10 +249,12 @@ class FetchReader:
         is_first: bool,
         records: memoryview | None = None,
     ) -> PartitionData | None:
-        """Read from one partition; None, with an entry in `cold`, if that would wait for the disk.
+        """Read from one partition; None, with an entry in `cold`, if that would wait for the disk,
+        or if there are many aborted transactions that nobody has looked at.
 
         `records` are those that a thread has read.
         """
+        is_warm = records is not None
         log, offset = partition.log, wanted.fetch_offset
         if 0 <= wanted.current_leader_epoch != partition.leader_epoch:
             code = partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -273,18 +275,42 @@ class FetchReader:
         else:
             records = log.read(offset, bytes_max, up_to=up_to, is_first_whole=is_first)
             if records is None:
-                work = log.cold_read(offset, bytes_max, up_to=up_to, is_first_whole=is_first)
-                self._remaining_bytes -= work.bytes_max
-                self.cold.append(ColdPartition(wanted, partition, bytes_max, is_first, work))
+                self._leave_cold(partition, wanted, bytes_max, up_to, is_first=is_first)
                 return None
         if not is_first and not has_whole_batch(records):
             records = EMPTY
         row = log_row(log, wanted.index, records, stable_offset)
         if self._is_committed:
-            row.aborted_transactions = (
-                _aborted_rows(log.aborted_in(records, offset, up_to)) if records else []
-            )
+            aborted: Sequence[Aborted] | None = ()
+            if records and is_warm:
+                aborted = log.aborted_in(records, offset, up_to)
+            elif records:
+                aborted = log.aborted_in_at_once(records, offset, up_to)
+            if aborted is None:
+                self._leave_cold(partition, wanted, bytes_max, up_to, is_first=is_first)
+                return None
+            row.aborted_transactions = _aborted_rows(aborted)
         return row
+
+    def _leave_cold(
+        self,
+        partition: Partition,
+        wanted: WantedPartition,
+        bytes_max: int,
+        up_to: int,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Leave a partition for a thread to be read."""
+        work = partition.log.cold_read(
+            wanted.fetch_offset,
+            bytes_max,
+            up_to=up_to,
+            is_first_whole=is_first,
+            with_aborted=self._is_committed,
+        )
+        self._remaining_bytes -= work.bytes_max
+        self.cold.append(ColdPartition(wanted, partition, bytes_max, is_first, work))
 
     def _read_tier(
         self, partition: Partition, wanted: WantedPartition, bytes_max: int, *, is_first: bool

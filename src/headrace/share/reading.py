@@ -54,7 +54,8 @@ def read_share(
 ) -> ShareRead | None:
     """Read from `offset` on, as returned by `next_offset`; None if that would wait.
 
-    It waits for the disk, or for the tier: `LedSharePartition.tiered` is what was read there.
+    It waits for the disk, for a first look at many aborted transactions, or for the tier:
+    `LedSharePartition.tiered` is what was read there.
 
     Returns whole batches, until `records_max` offsets can be acquired, however many offsets that
     other members hold lie between them. With `is_first` the first batch may be larger than
@@ -83,7 +84,12 @@ def read_share(
         last_offset = fetched[-1].last_offset
         led.bytes_a_record = ends[-1] // (last_offset - fetched[0].first_offset + 1) + 1
         if transactional and settings.is_committed:
-            aborted = log.aborted_transactions(offset, min(last_offset + 1, up_to))
+            end_offset = min(last_offset + 1, up_to)
+            aborted = log.aborted_at_once(offset, end_offset)
+            if aborted is None and not may_block:
+                return None
+            if aborted is None:
+                aborted = log.aborted_transactions(offset, end_offset)
             _withhold(fetched, transactional, AbortedRanges(aborted))
     return ShareRead(led, offset, records, ends, fetched)
 

@@ -82,7 +82,12 @@ class TierLog:
             )
         aborted = list(found.aborted)
         if found.asks_local is not None:
-            aborted += log.aborted_transactions(*found.asks_local)
+            begin, end = found.asks_local
+            local_start = log.local_start_offset
+            await log.look_first(begin, end)
+            if log.local_start_offset != local_start:
+                return NOTHING  # the markers that left the disk meanwhile are in the tier
+            aborted += log.aborted_transactions(begin, end)
         return RemoteRecords(found.records, aborted)
 
     def _check_gap(self, log: Log, offset: int) -> None:
@@ -101,6 +106,8 @@ class TierLog:
         offset = log.local_start_offset
         if offset >= up_to:
             return NOTHING
+        if with_aborted:
+            await log.look_first(offset, up_to, bytes_max)
         try:
             records = await log.read_cold(
                 offset, bytes_max, up_to=up_to, is_first_whole=is_first_whole

@@ -1,6 +1,7 @@
 """Fetch: what is read, when it is answered, and what a session leaves out."""
 
 import asyncio
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 
 from headrace.api.fetch import PARTITIONS_PER_TURN
 from headrace.errors import ErrorCode
+from headrace.log import transactions
 from headrace.log.fetch import ColdRead
+from headrace.log.transactions import FirstLook
 from headrace.loop.turns import ANSWER_COST, TURN_COST_MAX
 from headrace.records.builder import BatchBuilder
 from headrace.records.control import build_end_transaction_marker
@@ -595,6 +598,34 @@ def test_only_aborted_transactions_of_what_was_read_are_named(harness: Harness) 
     named = {each.first_offset for each in row.aborted_transactions}
     assert {offset for offset in offsets if offset % 2 == 0} <= named
     assert len(named) < 2 * len(offsets)
+
+
+def test_many_aborted_transactions_are_looked_at_first_in_a_thread(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "UNREAD_MAX", 300)
+    looked: list[threading.Thread] = []
+    run = FirstLook.run
+
+    def recorded(look: FirstLook) -> None:
+        looked.append(threading.current_thread())
+        run(look)
+
+    monkeypatch.setattr(FirstLook, "run", recorded)
+    topic_id = harness.create_topic("orders")
+    append_aborted(harness, 600)
+    asked = harness.run(on_thread_of_the_loop())
+    for _ in range(2):
+        request = fetch(topic_id, 0, isolation_level=1, partition_max_bytes=10_000)
+        row = rows(harness.ask(request, LATEST))[0]
+        named = {each.first_offset for each in row.aborted_transactions}
+        assert {offset for offset in base_offsets(row) if offset % 2 == 0} <= named
+    assert len(looked) == 1
+    assert asked not in looked
+
+
+async def on_thread_of_the_loop() -> threading.Thread:
+    return threading.current_thread()
 
 
 def test_a_transaction_aborted_segments_later_is_named(harness: Harness) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from headrace.errors import ErrorCode
 from headrace.ids import TopicId
+from headrace.log import transactions
+from headrace.log.transactions import FirstLook
 from headrace.loop.turns import TURN_COST_MAX
 from headrace.metadata.ddl import SetQuota
 from headrace.records.builder import BatchBuilder
@@ -468,6 +470,32 @@ def test_records_that_only_aborted_transactions_have_do_not_hold_up_what_follows
         values = got.values
         member.acknowledge(0, *((first, last, GAP) for first, last, _ in got.acquired))
     assert values == [b"a"]
+
+
+def test_many_aborted_transactions_are_looked_at_first_in_a_thread(
+    harness: Harness, topic_id: TopicId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "UNREAD_MAX", 256)
+    looks: list[FirstLook] = []
+    run = FirstLook.run
+
+    def recorded(look: FirstLook) -> None:
+        looks.append(look)
+        run(look)
+
+    monkeypatch.setattr(FirstLook, "run", recorded)
+    configure(harness, share_isolation_level="read_committed")
+    for _ in range(300):
+        append_transaction(harness, b"aborted", is_committed=False)
+    append(harness, b"a")
+    member = Member(harness, topic_id)
+    values: list[bytes | None] = []
+    while not values:
+        got = member.fetch(0, max_wait_ms=5000, max_records=1000)[0]
+        values = got.values
+        member.acknowledge(0, *((first, last, GAP) for first, last, _ in got.acquired))
+    assert values == [b"a"]
+    assert len(looks) == 1
 
 
 def test_a_fetch_looks_on_however_many_batches_nobody_may_have(

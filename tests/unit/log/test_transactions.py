@@ -4,7 +4,7 @@ import pytest
 
 from headrace.log.errors import CorruptLog
 from headrace.log.real_disk import RealDisk
-from headrace.log.transactions import TransactionIndex, check_index
+from headrace.log.transactions import TransactionIndex, check_index, first_looks, search
 from headrace.records.aborted import BLOCK_ENTRIES, AbortedTransaction, encode_entry
 
 FIRST = AbortedTransaction(producer_id=7, first_offset=2, last_offset=5, last_stable_offset=3)
@@ -110,3 +110,43 @@ def test_what_is_remembered_of_blocks_goes_with_what_is_cut_off(disk: RealDisk) 
     for number in range(BLOCK_ENTRIES):
         index.append(AbortedTransaction(9000 + number, 5001, 5001 + number, 0))
     assert index.find_aborted(0, 10)[0] == [*late[:5], early]
+
+
+def filled(disk: RealDisk, entries: list[AbortedTransaction], name: str = NAME) -> TransactionIndex:
+    index = TransactionIndex(disk, name)
+    for each in entries:
+        index.append(each)
+    return index
+
+
+def test_after_a_first_look_a_search_reads_few_entries(disk: RealDisk) -> None:
+    entries = short_ones(3 * BLOCK_ENTRIES + 7)
+    indexes = [filled(disk, entries, name) for name in ("1.txnindex", "2.txnindex")]
+    assert search(indexes, 0, 10, unread_max=4 * BLOCK_ENTRIES) is None
+    for look in first_looks(indexes, 10):
+        look.run()
+    assert [each.unread_count for each in indexes] == [7, 7]
+    assert search(indexes, 0, 10, unread_max=4 * BLOCK_ENTRIES) == 2 * entries[:5]
+    assert first_looks(indexes, 10) == []
+
+
+def test_a_first_look_ends_where_no_later_transaction_matters(disk: RealDisk) -> None:
+    closing = AbortedTransaction(1, 0, 5000, 5001)
+    indexes = [
+        filled(disk, [*short_ones(BLOCK_ENTRIES), closing], "1.txnindex"),
+        filled(disk, short_ones(BLOCK_ENTRIES), "2.txnindex"),
+    ]
+    assert len(first_looks(indexes, 5001)) == 1
+    assert len(first_looks(indexes, 5002)) == 2
+
+
+def test_a_first_look_at_what_is_cut_off_meanwhile_is_forgotten(disk: RealDisk) -> None:
+    entries = short_ones(2 * BLOCK_ENTRIES)
+    index = filled(disk, entries)
+    (look,) = first_looks([index], 10)
+    index.truncate_to(entries[BLOCK_ENTRIES].last_offset)
+    early = [AbortedTransaction(9000, 5, 5000 + number, 0) for number in range(BLOCK_ENTRIES)]
+    for each in early:
+        index.append(each)
+    look.run()
+    assert search([index], 0, 10) == [*entries[:5], *early]

@@ -3,10 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.records.aborted import (
+    BLOCK_ENTRIES,
     AbortedRanges,
     AbortedTransaction,
     encode_entry,
     find_aborted,
+    least_first_offsets,
     read_entries,
 )
 
@@ -77,6 +79,18 @@ def test_blocks_are_passed_over_without_losing_any(offset: int, span: int, count
     minima: dict[int, int] = {}
     for _ in range(2):  # the second time with what the first one remembered
         assert find_aborted(index, offset, end_offset, minima) == (expected, True)
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5),
+    st.integers(1, 3 * BLOCK_ENTRIES),
+)
+def test_the_smallest_first_offset_of_each_block(offsets: list[int], count: int) -> None:
+    firsts = [offsets[number % len(offsets)] ^ number for number in range(count)]
+    index = b"".join(encode_entry(AbortedTransaction(-1, each, -1, -1)) for each in firsts)
+    assert least_first_offsets(memoryview(index)) == [
+        min(firsts[first : first + BLOCK_ENTRIES]) for first in range(0, count, BLOCK_ENTRIES)
+    ]
 
 
 def test_a_batch_is_aborted_if_its_producer_aborted_what_it_wrote_there() -> None:
