@@ -19,8 +19,12 @@ _FIELDS: Final = Layout(">qi4xb6xi8xq")
 """Of a header: base offset, length, magic, last offset delta, largest timestamp."""
 _CHECKED_FIELDS: Final = Layout(">qi4xbI2xi")
 """Of a header: base offset, length, magic, checksum, last offset delta."""
-ALONE_BYTES: Final = 4096
-"""The interpreter's lock is let go for the checksum of batches of this size and more."""
+HELD_BYTES_MAX: Final = 128 * 1024
+"""After so many bytes the interpreter's lock is let go for the next checksum.
+
+To let it go for each batch has threads wait for each other more than they would for a chunk; to
+keep it has the loop wait for several chunks, of which each takes a millisecond and more.
+"""
 ANY_TIMESTAMP: Final = -(2**63)
 
 
@@ -152,8 +156,10 @@ class SoundBatches:
         segment, view, at = self._segment, self._view, 0
         next_offset, end_offset = segment.start_offset, segment.end_offset
         view_bytes, size_bytes = len(view), segment.size_bytes - self._begin
-        while view_bytes - at >= HEADER_BYTES:
-            base_offset, length, magic, crc, delta = _CHECKED_FIELDS.unpack_from(view, at)
+        read_fields, last_header_at = _CHECKED_FIELDS.unpack_from, view_bytes - HEADER_BYTES
+        held_bytes = 0
+        while at <= last_header_at:
+            base_offset, length, magic, crc, delta = read_fields(view, at)
             following = at + length + LENGTH_PREFIX_BYTES
             last_offset = base_offset + delta
             if (
@@ -169,7 +175,11 @@ class SoundBatches:
                 break
             if following > view_bytes:
                 break
-            if crc32c(view[at + CHECKSUMMED_FROM : following], 0, length >= ALONE_BYTES) != crc:
+            held_bytes += length
+            lets_go = held_bytes >= HELD_BYTES_MAX
+            if lets_go:
+                held_bytes = 0
+            if crc32c(view[at + CHECKSUMMED_FROM : following], 0, lets_go) != crc:
                 self._fail(at, f"a batch of offset {base_offset} without its checksum")
                 break
             at, next_offset = following, last_offset + 1

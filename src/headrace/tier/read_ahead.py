@@ -22,7 +22,7 @@ Following = Callable[[RemoteSegment], RemoteSegment | None]
 class _Stream:
     """A reader that goes on from chunk to chunk."""
 
-    __slots__ = ("ahead", "is_satisfied", "number", "segment", "window")
+    __slots__ = ("ahead", "left", "next", "number", "segment", "window")
 
     def __init__(self, segment: RemoteSegment, number: int) -> None:
         self.segment = segment
@@ -31,8 +31,10 @@ class _Stream:
         self.window = 0
         """How many chunks are fetched ahead."""
         self.ahead: list[ChunkKey] = []
-        self.is_satisfied = False
-        """Whether all of the window is here or on its way."""
+        self.left = 0
+        """How many chunks of the window are neither here nor on their way."""
+        self.next = segment, number + 1
+        """The first of them."""
 
 
 class ReadAhead:
@@ -65,11 +67,10 @@ class ReadAhead:
             streams.insert(0, stream)
         if stream.segment.id != segment.id or stream.number != last:
             stream.segment, stream.number = segment, max(last, first)
-            stream.window = min(max(2 * stream.window, 1), self._window_max)
-            stream.is_satisfied = False
+            self._open(stream, min(max(2 * stream.window, 1), self._window_max))
         elif not stream.window:
-            stream.window = 1
-        if not stream.is_satisfied:
+            self._open(stream, 1)
+        if stream.left:
             self._fetch(stream, following)
 
     def forget(self, key: PartitionKey) -> None:
@@ -84,20 +85,26 @@ class ReadAhead:
         is_at_end = (stream.number + 1) * self._chunks.chunk_bytes >= previous.size_bytes
         return is_at_end and segment.start_offset <= previous.next_offset <= segment.end_offset
 
-    def _fetch(self, stream: _Stream, following: Following) -> None:
-        chunk_bytes = self._chunks.chunk_bytes
-        segment: RemoteSegment | None = stream.segment
-        number = stream.number
+    def _open(self, stream: _Stream, window: int) -> None:
+        """Have a window fetched that begins behind the chunk that was read."""
+        stream.window = stream.left = window
+        stream.next = stream.segment, stream.number + 1
         stream.ahead = []
-        for _ in range(stream.window):
-            assert segment is not None
-            number += 1
+
+    def _fetch(self, stream: _Stream, following: Following) -> None:
+        """Fetch what is left of the window, or as much of it as there is room for now."""
+        chunk_bytes = self._chunks.chunk_bytes
+        while stream.left:
+            segment, number = stream.next
             while number * chunk_bytes >= segment.size_bytes:
-                segment, number = following(segment), 0
-                if segment is None:
-                    stream.is_satisfied = True
+                after = following(segment)
+                if after is None:
+                    stream.left = 0
                     return
-            stream.ahead.append((segment.id, number))
+                segment, number = after, 0
+            stream.next = segment, number
             if not self._chunks.begin_ahead(segment, number):
                 return
-        stream.is_satisfied = True
+            stream.ahead.append((segment.id, number))
+            stream.next = segment, number + 1
+            stream.left -= 1

@@ -51,8 +51,11 @@ from headrace.tier.time_lookup import TimeLookup
 
 ATTEMPTS_MAX: Final = 3
 """How often a read begins again as its segment was deleted meanwhile."""
-JOINED_BYTES_MAX: Final = 1024 * 1024
-"""How much of two chunks is copied for one read; a batch is copied whole however large."""
+JOINED_BYTES_MAX: Final = 256 * 1024
+"""How much of two chunks is copied for one read; a batch is copied whole however large.
+
+A sequential reader has such a read in every chunk, so a copy of a megabyte is a quarter of all.
+"""
 THROTTLED_SECONDS: Final = 0.1
 """How long a read that is refused for now takes."""
 TIDY_INTERVAL_MS: Final = 30_000
