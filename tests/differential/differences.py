@@ -108,6 +108,17 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
         places=(Place("api_versions", "what the broker speaks v*", "api_keys.82", kafka="None"),),
     ),
     KnownDifference(
+        what="The feature headrace.version",
+        kafka="missing",
+        headrace="in ApiVersions",
+        reason="It says what nodes of two releases may write; clients pass over features that they "
+        "do not know.",
+        places=tuple(
+            Place("api_versions", "what the broker speaks v*", f"{which}.headrace.version", "None")
+            for which in ("supported_features", "finalized_features")
+        ),
+    ),
+    KnownDifference(
         what="An array or a client id of length -2; a client id that is not UTF-8",
         kafka="read as null; any bytes are accepted",
         headrace="the connection is closed, with a log line",

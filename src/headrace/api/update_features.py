@@ -3,8 +3,8 @@
 KIP-584, KIP-778 (upgrade types, dry runs), KIP-1022. The features of a request change together or
 not at all: the first that cannot be changed decides the response. A level of zero removes a
 feature. Lowering a level needs the upgrade type for it; version 0 has `allow_downgrade` in its
-place, which Kafka 4 reads and ignores, so nothing is lowered there. metadata.version and
-kraft.version are never lowered.
+place, which Kafka 4 reads and ignores, so nothing is lowered there. metadata.version,
+kraft.version and headrace.version are never lowered.
 
 With metadata.version rises the version of the cluster (seed 004): software that does not know it
 cannot join any more. A level must be one that every registered broker can work at, fenced ones too:
@@ -18,9 +18,14 @@ from enum import IntEnum
 from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.metadata.ddl import SetFeature, encode_ddl
+from headrace.metadata.ddl import Ddl, RaiseLevel, SetFeature, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, ClusterVersionBump, Entry
-from headrace.metadata.features import METADATA_VERSION, NEVER_LOWERED, SUPPORTED
+from headrace.metadata.features import (
+    HEADRACE_VERSION,
+    METADATA_VERSION,
+    NEVER_LOWERED,
+    SUPPORTED,
+)
 from headrace.metadata.image import Image
 from headrace.server.broker import Broker
 from headrace.server.change_texts import ChangeText
@@ -58,8 +63,7 @@ async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
             check_update(broker.image, update)
         if updates and not body.validate_only:
             entries: list[Entry] = [
-                CatalogDdl(encode_ddl(SetFeature(update.feature, update.max_version_level)))
-                for update in updates
+                CatalogDdl(encode_ddl(_change(broker.image, update))) for update in updates
             ]
             entries += _version_bumps(broker.image, updates)
             texts = [
@@ -75,6 +79,13 @@ async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
         for update in updates
     ]
     return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _change(image: Image, update: FeatureUpdateKey) -> Ddl:
+    name, level = update.feature, update.max_version_level
+    if name == HEADRACE_VERSION and level > image.feature_level(name):
+        return RaiseLevel(level)
+    return SetFeature(name, level)
 
 
 def _version_bumps(image: Image, updates: list[FeatureUpdateKey]) -> list[Entry]:

@@ -17,7 +17,7 @@ from headrace.ids import BrokerId
 from headrace.metadata.ddl import ChangeBroker, Ddl, RegisterBroker, decode_ddl
 from headrace.metadata.entries import Entry, Join, PromoteToVoter, TopologyChange
 from headrace.metadata.errors import InvalidEntry, Refused, refuse
-from headrace.metadata.features import METADATA_VERSION
+from headrace.metadata.features import HEADRACE_VERSION, METADATA_VERSION
 from headrace.metadata.image import Image
 from headrace.metadata.join_tokens import JoinClaim
 from headrace.metadata.quorum import MetadataQuorum
@@ -186,6 +186,14 @@ def _check_version(image: Image, node: BrokerId, ddl: RegisterBroker) -> None:
             ErrorCode.UNSUPPORTED_VERSION,
             f"the cluster is at version {image.state.cluster_version}, and the software of node "
             f"{node} knows versions up to {highest}: upgrade it",
+        )
+    level = image.feature_level(HEADRACE_VERSION)
+    _, highest = ddl.features.get(HEADRACE_VERSION, (0, 0))
+    if highest < level:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the cluster is at level {level} of {HEADRACE_VERSION}, and the software of node "
+            f"{node} knows levels up to {highest}: upgrade it",
         )
 
 

@@ -6,7 +6,7 @@ version may know more of them, and an older log must stay readable.
 
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
-from headrace.metadata.ddl import SetClusterId, SetConfigs, SetFeature
+from headrace.metadata.ddl import RaiseLevel, SetClusterId, SetConfigs, SetFeature
 from headrace.metadata.eligible import ALL_BROKERS, MIN_INSYNC_REPLICAS
 from headrace.metadata.entries import ClusterVersionBump
 from headrace.metadata.errors import refuse
@@ -17,6 +17,7 @@ from headrace.metadata.events import (
     Event,
     FeatureChanged,
 )
+from headrace.metadata.features import HEADRACE_VERSION
 from headrace.metadata.image import Image
 from headrace.metadata.partitions import clear_eligible
 from headrace.metadata.state import ResourceType
@@ -73,6 +74,22 @@ def set_feature(image: Image, ddl: SetFeature) -> list[Event]:
     else:
         del image.state.features[ddl.name]
     return [FeatureChanged(ddl.name, ddl.level)]
+
+
+def raise_level(image: Image, ddl: RaiseLevel) -> list[Event]:
+    """Raise headrace.version; refused while a broker is registered that does not know the level."""
+    if ddl.level <= image.feature_level(HEADRACE_VERSION):
+        return []
+    for broker in image.brokers():
+        _, highest = broker.features.get(HEADRACE_VERSION, (0, 0))
+        if highest < ddl.level:
+            raise refuse(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{HEADRACE_VERSION} cannot go to {ddl.level}: broker {broker.broker_id} can be at "
+                f"{highest} at most; upgrade it first",
+            )
+    image.state.features[HEADRACE_VERSION] = ddl.level
+    return [FeatureChanged(HEADRACE_VERSION, ddl.level)]
 
 
 def set_cluster_id(image: Image, ddl: SetClusterId) -> list[Event]:

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from headrace.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.metadata.errors import InvalidEntry
+from headrace.metadata.features import LEVEL
 from headrace.metadata.state import (
     Acl,
     Bytes16,
@@ -144,6 +145,15 @@ class SetFeature(_Ddl, frozen=True):
     level: Annotated[int, Meta(ge=0, le=2**15 - 1)]
 
 
+class RaiseLevel(_Ddl, frozen=True):
+    """Raise headrace.version, see `levels`. Refused while a broker is registered that is older.
+
+    Software that does not know the level cannot read the entry, and stops at it.
+    """
+
+    level: Annotated[int, Meta(ge=1, le=LEVEL)]
+
+
 class AddAcls(_Ddl, frozen=True):
     acls: tuple[Acl, ...]
 
@@ -211,6 +221,7 @@ Ddl = (
     | UnregisterBroker
     | SetConfigs
     | SetFeature
+    | RaiseLevel
     | AddAcls
     | RemoveAcls
     | SetScramCredential

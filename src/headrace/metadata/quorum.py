@@ -24,6 +24,7 @@ from headrace.metadata.applier import Applier, Outcome, OutcomeForgotten, Watche
 from headrace.metadata.ddl import Ddl, encode_ddl
 from headrace.metadata.entries import CatalogDdl, Entry, SurrogateAlloc, encode_entry
 from headrace.metadata.image import Image
+from headrace.metadata.levels import refusal_of
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
 from headrace.raft.driver import RaftDriver
 from headrace.raft.errors import (
@@ -117,7 +118,8 @@ class MetadataQuorum:
         """Return the index at which a change is applied here, or raise.
 
         Refused if it was committed but the image does not allow it; RaftError if it was not
-        committed, or if that is unknown (see `RaftDriver.propose`).
+        committed, or if that is unknown (see `RaftDriver.propose`); KafkaError if some node may not
+        know such a change (see `levels`).
         """
         outcome = await self.propose_for_outcome(change)
         outcome.raise_if_refused()
@@ -129,7 +131,7 @@ class MetadataQuorum:
         For callers that need the events of just this entry (which producer ids an allocation
         returned), or the outcome of each part of a batch. Raises RaftError like `propose`.
         """
-        entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
+        entry = self._entry(change)
         # Two nodes may want the same block of ids: an allocation like ours need not be ours.
         is_unmistakable = not isinstance(entry, SurrogateAlloc)
         index = await self.propose_data(encode_entry(entry), is_unmistakable=is_unmistakable)
@@ -141,8 +143,14 @@ class MetadataQuorum:
         For what a controller decides: a leader that has been replaced gets NotLeader, and its
         decision does not reach the log through the next one, which has decided since.
         """
-        entry = CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
+        entry = self._entry(change)
         return self._outcome(await self.driver.propose(encode_entry(entry)))
+
+    def _entry(self, change: Entry | Ddl) -> Entry:
+        """Return the entry of a change; KafkaError if it must not be in the log yet."""
+        if (refusal := refusal_of(self.image, change)) is not None:
+            raise refusal
+        return CatalogDdl(encode_ddl(change)) if isinstance(change, Ddl) else change
 
     def _outcome(self, index: int) -> Outcome:
         try:

@@ -10,6 +10,8 @@ lose them, so a snapshot states the minimum version of its reader, and older rea
   default and is not in the snapshot, and every node can read that.
 - A field that nothing depends on, a hint, has a name that starts with `HINT`. A node that does not
   know it skips it; it is lost with the next snapshot of such a node.
+- What is new in the entries behind it, and in the rows, is new at a level of the cluster
+  (`levels`): `LEVELS_SINCE` has the version for each.
 - A row is an array, in which nothing can be omitted. If one grows, no older node can read any
   snapshot: raise `ROWS_SINCE`. A new field of the state, by the key of the row, is better.
 """
@@ -22,16 +24,19 @@ from crc32c import crc32c
 
 from headrace.metadata.applier import Applier
 from headrace.metadata.errors import InvalidSnapshot
+from headrace.metadata.features import HEADRACE_VERSION
 from headrace.metadata.image import Image
 from headrace.metadata.state import ImageState
 
 MAGIC: Final = b"HRIM"
-VERSION: Final = 1
+VERSION: Final = 2
 """The latest that this software reads, and the highest of those below."""
 ROWS_SINCE: Final = 1
 """The version that knows the rows as they are."""
 SINCE: Final[dict[str, int]] = {}
 """Fields of the state that version 1 did not have, and the version that knows them."""
+LEVELS_SINCE: Final[dict[int, int]] = {1: 2}
+"""Levels of the cluster, and the version that knows what nodes write at them."""
 HINT: Final = "~"
 
 
@@ -70,7 +75,9 @@ def _version_to_read(state: ImageState) -> int:
     """Return the version that a reader of a state must at least know."""
     unused = type(state)()
     used = (since for name, since in SINCE.items() if getattr(state, name) != getattr(unused, name))
-    return max((ROWS_SINCE, *used))
+    level = state.features.get(HEADRACE_VERSION, 0)
+    reached = (since for each, since in LEVELS_SINCE.items() if level >= each)
+    return max((ROWS_SINCE, *used, *reached))
 
 
 def _decode(body: memoryview) -> ImageState:

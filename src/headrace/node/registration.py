@@ -6,9 +6,21 @@ from headrace import config
 from headrace.config import Settings
 from headrace.config.protection import read_protocol_map
 from headrace.ids import BrokerId, TopicId, topic_id_text
-from headrace.metadata.ddl import Ddl, RegisterBroker, SetClusterId, SetFeature, encode_ddl
+from headrace.metadata.ddl import (
+    Ddl,
+    RaiseLevel,
+    RegisterBroker,
+    SetClusterId,
+    SetFeature,
+    encode_ddl,
+)
 from headrace.metadata.entries import Batch, CatalogDdl, ClusterVersionBump, Entry
-from headrace.metadata.features import BOOTSTRAP_LEVELS, METADATA_VERSION, SUPPORTED
+from headrace.metadata.features import (
+    BOOTSTRAP_LEVELS,
+    HEADRACE_VERSION,
+    METADATA_VERSION,
+    SUPPORTED,
+)
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.server.listeners import Listener, advertised_endpoints
 from headrace.surroundings import new_uuid
@@ -20,7 +32,10 @@ async def name_cluster(quorum: MetadataQuorum) -> None:
         return
     cluster_id = topic_id_text(TopicId(new_uuid().bytes))
     changes: list[Ddl] = [SetClusterId(cluster_id)]
-    changes += [SetFeature(name, level) for name, level in BOOTSTRAP_LEVELS.items()]
+    changes += [
+        RaiseLevel(level) if name == HEADRACE_VERSION else SetFeature(name, level)
+        for name, level in BOOTSTRAP_LEVELS.items()
+    ]
     entries: list[Entry] = [CatalogDdl(encode_ddl(each)) for each in changes]
     entries.append(ClusterVersionBump(0, BOOTSTRAP_LEVELS[METADATA_VERSION]))
     await quorum.propose(Batch(tuple(entries)))

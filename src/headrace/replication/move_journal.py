@@ -8,7 +8,8 @@ be reassigned. It goes through the phases as the image allows: `AddLearner` and 
 `PromoteLearner` when all that are to stay are in the ISR, `LeadershipTransfer` before one of them
 takes over from a leader that leaves, `Cutover` with the change by which the others leave, and
 `Complete`. Where the ISR shrinks meanwhile, the move waits in its phase. A reassignment that only
-removes replicas copies nothing and has no journal.
+removes replicas copies nothing and has no journal. Neither has one that is over before the cluster
+is at the level of journals (`metadata.levels`).
 
 Everything is decided by the image, so it does not matter who planned what came before: another
 controller goes on where the journal is. Like every plan (see `elections`) these are lazy, an entry
@@ -27,6 +28,7 @@ from headrace.metadata.ddl import ChangePartition, Ddl
 from headrace.metadata.descriptors import Hlc
 from headrace.metadata.entries import Entry, MigrationAbort, MigrationCheckpoint
 from headrace.metadata.image import Image, Slot
+from headrace.metadata.levels import may_journal
 from headrace.metadata.migrations import compensations_for
 from headrace.metadata.phases import (
     AddLearner,
@@ -109,7 +111,7 @@ def _next_steps(image: Image, slot: Slot, now_ms: int) -> Steps:
     migration_id = image.migration_of_vshard(row.vshard_id)
     journal = None if migration_id is None else image.migration(migration_id)
     if migration_id is None or journal is None:
-        if row.adding:
+        if row.adding and may_journal(image):
             yield _sealed(migration_id_of(slot), _first_step(image, row, now_ms), now_ms)
         elif is_moving(row) and (wanted := finished(image, row)) is not None:
             yield change_to(slot, wanted)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.ddl import Ddl, SetQuota, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
+from headrace.metadata.levels import refusal_of
 from headrace.raft.errors import RaftError
 from headrace.security.principals import ANONYMOUS
 from headrace.server.change_texts import ChangeText, describe_change
@@ -38,6 +39,12 @@ async def propose_each(
 
     `by` is the request of whoever wants the changes, for the audit and the log; None is this node.
     """
+    refusals = [refusal_of(broker.image, each) for each in changes]
+    if any(refusals):
+        _tell_refused(broker, changes, refusals, by)
+        allowed = [each for each, no in zip(changes, refusals, strict=True) if no is None]
+        theirs = iter(await propose_each(broker, allowed, timeout_ms, by))
+        return [next(theirs) if no is None else no for no in refusals]
     if not changes:
         return []
     loop = asyncio.get_running_loop()
@@ -87,6 +94,20 @@ def timed_out(timeout_ms: int) -> KafkaError:
         ErrorCode.REQUEST_TIMED_OUT,
         f"not done within {timeout_ms} ms; it may still be: look before asking again",
     )
+
+
+def _tell_refused(
+    broker: "Broker",
+    changes: Sequence[Entry | Ddl],
+    refusals: Sequence[KafkaError | None],
+    by: "Request | None",
+) -> None:
+    """Tell the audit of changes that the cluster is not at the level for."""
+    if broker.audit is None:
+        return
+    for change, refused in zip(changes, refusals, strict=True):
+        if refused is not None:
+            broker.audit.changed(by, describe_change(broker.image, change), refused)
 
 
 async def _propose(broker: "Broker", entries: tuple[Entry, ...]) -> list[KafkaError | None]:

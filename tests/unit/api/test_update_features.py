@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.metadata.ddl import RegisterBroker
+from headrace.metadata.ddl import RegisterBroker, UnregisterBroker
 from headrace.metadata.features import BOOTSTRAP_LEVELS
 from headrace.wire.messages.update_features_request import (
     FeatureUpdateKey,
@@ -75,6 +75,8 @@ def test_a_dry_run_changes_nothing(harness: Harness) -> None:
         ("metadata.version", 6, UNSAFE),
         ("metadata.version", 31, UPGRADE),
         ("kraft.version", 0, SAFE),
+        ("headrace.version", 0, SAFE),
+        ("headrace.version", 2, UPGRADE),
         ("nothing", 1, UPGRADE),
         ("nothing", 0, SAFE),
         ("", 1, UPGRADE),
@@ -118,6 +120,21 @@ def test_a_level_that_some_broker_does_not_know_is_refused(harness: Harness) -> 
     assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "broker 7" in refused.error_message
     assert levels(harness).get("share.version", 0) == 0
+
+
+def test_the_level_of_the_cluster_waits_for_every_broker_and_stays(harness: Harness) -> None:
+    features = harness.broker.image.state.features
+    del features["headrace.version"]  # as a cluster that was founded by older software
+    older = RegisterBroker(7, incarnation_id=bytes(16), endpoints=())
+    harness.run(harness.broker.quorum.propose(older))
+    refused = update(harness, ("headrace.version", 1, UPGRADE))
+    assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "broker 7" in refused.error_message
+    harness.run(harness.broker.quorum.propose(UnregisterBroker(7)))
+    assert update(harness, ("headrace.version", 1, UPGRADE)).error_code == 0
+    assert levels(harness)["headrace.version"] == 1
+    harness.restart()
+    assert levels(harness)["headrace.version"] == 1
 
 
 def test_the_version_of_the_cluster_rises_with_that_of_its_metadata(harness: Harness) -> None:

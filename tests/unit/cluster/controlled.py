@@ -17,9 +17,11 @@ from headrace.metadata.ddl import (
     Assignment,
     ChangePartition,
     CreateTopic,
+    RaiseLevel,
     RegisterBroker,
     SetConfigs,
 )
+from headrace.metadata.features import LEVEL
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import Partition, ResourceType
 from headrace.testing.disk import SimulatedDisk
@@ -119,6 +121,7 @@ def run(
 async def _running(care: CareSettings) -> AsyncIterator[Controlled]:
     controlled = Controlled(care)
     await controlled.quorum.start()
+    await controlled.quorum.propose(RaiseLevel(LEVEL))
     try:
         yield controlled
     finally:

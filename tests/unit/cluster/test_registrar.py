@@ -12,6 +12,7 @@ from headrace.metadata.ddl import (
     ChangeBroker,
     ChangePartition,
     Ddl,
+    RaiseLevel,
     RegisterBroker,
     encode_ddl,
 )
@@ -26,6 +27,7 @@ from headrace.metadata.entries import (
     StartDecommission,
     TopologyChange,
 )
+from headrace.metadata.features import HEADRACE_VERSION, LEVEL
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.testing.disk import SimulatedDisk
 from tests.unit.cluster.controlled import Controlled, run
@@ -35,12 +37,14 @@ LEADER, NODE = BrokerId(1), BrokerId(2)
 FOLDER = b"f" * 16
 
 
-def wanted(address: str) -> words.Register:
-    broker = RegisterBroker(NODE, b"i" * 16, (), log_dirs=(FOLDER,))
+def wanted(address: str, level: int = LEVEL) -> words.Register:
+    """Return the request of a node whose software knows levels up to this one."""
+    features = {HEADRACE_VERSION: (0, level)}
+    broker = RegisterBroker(NODE, b"i" * 16, (), features=features, log_dirs=(FOLDER,))
     return words.Register(address, encode_ddl(broker), -1)
 
 
-def check_is_refused(address: str, *before: Entry) -> None:
+def check_is_refused(address: str, *before: Entry | Ddl, level: int = LEVEL) -> None:
     async def whole() -> None:
         quorum = MetadataQuorum(LEADER, SimulatedDisk(seed=1))
         await quorum.start()
@@ -49,7 +53,7 @@ def check_is_refused(address: str, *before: Entry) -> None:
                 await quorum.propose(change)
             row = quorum.image.node(NODE)
             registrar = Registrar(quorum, Admission(lambda: 0))
-            response = await registrar.register(NODE, FOLDER, wanted(address))
+            response = await registrar.register(NODE, FOLDER, wanted(address, level))
             assert isinstance(response, words.Failed)
             assert not response.may_retry
             assert quorum.image.broker(NODE) is None
@@ -68,6 +72,7 @@ def test_a_node_without_an_address_is_not_half_registered(address: str) -> None:
 def test_a_decommissioned_node_is_not_half_registered() -> None:
     check_is_refused(
         "here:9",
+        RaiseLevel(1),
         TopologyChange(Join(LEADER, "there:9")),
         TopologyChange(PromoteToVoter(LEADER)),
         TopologyChange(Join(NODE, "here:9")),
@@ -79,6 +84,10 @@ def test_a_decommissioned_node_is_not_half_registered() -> None:
 
 def test_software_that_is_too_old_for_the_cluster_is_refused() -> None:
     check_is_refused("here:9", ClusterVersionBump(0, 5))
+
+
+def test_software_that_does_not_know_the_level_of_the_cluster_is_refused() -> None:
+    check_is_refused("here:9", RaiseLevel(1), level=0)
 
 
 @pytest.mark.parametrize("is_fenced", [False, True])

@@ -19,6 +19,7 @@ from headrace.metadata.entries import (
     encode_entry,
 )
 from headrace.metadata.errors import Refused
+from headrace.metadata.features import HEADRACE_VERSION, LEVEL
 from headrace.metadata.image import Image
 from headrace.metadata.phases import Checkpoint, seal_checkpoint
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
@@ -74,8 +75,12 @@ class Cluster:
 
 
 def new_image() -> Image:
-    """Give an image in which the brokers 0 to 9 are registered, so that they may have replicas."""
+    """Return an image in which the brokers 0 to 9 are registered, so that they may have replicas.
+
+    It is at the level of this release.
+    """
     image = Image()
+    image.state.features[HEADRACE_VERSION] = LEVEL
     for broker_id in range(10):
         image.put_broker(Broker(BrokerId(broker_id), 0, broker_id.to_bytes(16), ()))
     return image

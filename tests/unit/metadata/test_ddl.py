@@ -44,6 +44,7 @@ def test_names_in_the_log_never_change() -> None:
         "UnregisterBroker",
         "SetConfigs",
         "SetFeature",
+        "RaiseLevel",
         "AddAcls",
         "RemoveAcls",
         "SetScramCredential",

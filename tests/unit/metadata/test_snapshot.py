@@ -8,6 +8,7 @@ from msgspec import Struct, field, msgpack, structs
 from headrace.metadata import snapshot, state
 from headrace.metadata.applier import Applier
 from headrace.metadata.errors import InvalidSnapshot
+from headrace.metadata.features import HEADRACE_VERSION, LEVEL
 from headrace.metadata.image import Image
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
 from headrace.metadata.state import ImageState
@@ -55,7 +56,7 @@ def test_a_loaded_image_answers_and_goes_on() -> None:
     [
         (b"", "cut off"),
         (b"XXXX" + bytes(20), "begins with"),
-        (sealed(b"\x80", version=2), "needs software that reads version 2, and this reads up to 1"),
+        (sealed(b"\x80", version=3), "needs software that reads version 3, and this reads up to 2"),
         (sealed(b"\x80", version=0), "version 0"),
         (sealed(b"\x80")[:-1], "CRC32C"),
         (sealed(b"\x80" + b"\x00"), "cannot be read"),
@@ -78,6 +79,17 @@ def test_any_flipped_bit_is_noticed() -> None:
         flipped[place] ^= 0x10
         with pytest.raises(InvalidSnapshot):
             load_snapshot(bytes(flipped))
+
+
+@pytest.mark.parametrize(("level", "version"), [(0, 1), (1, 2)])
+def test_a_cluster_at_a_new_level_writes_no_snapshot_for_older_software(
+    level: int, version: int
+) -> None:
+    image = Image()
+    image.state.features.update({"metadata.version": 30, HEADRACE_VERSION: level})
+    data = take_snapshot(Applier(image))
+    assert struct.unpack_from(">4sH", data) == (b"HRIM", version)
+    assert load_snapshot(data) == image
 
 
 class FutureState(ImageState):
@@ -104,7 +116,7 @@ def test_fields_that_newer_software_has_not_used_yet_keep_nobody_from_reading(
 
 def test_a_fact_of_newer_software_is_never_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     data = future_snapshot(monkeypatch, mirrors={"a": "b"})
-    with pytest.raises(InvalidSnapshot, match=r"version 3, and this reads up to 1.*upgrade"):
+    with pytest.raises(InvalidSnapshot, match=r"version 3, and this reads up to 2.*upgrade"):
         load_snapshot(data)
 
 
@@ -117,7 +129,9 @@ def test_fields_are_those_of_the_version() -> None:
     """See `snapshot`: a field that is added belongs to SINCE, a row that grows to ROWS_SINCE."""
     names = set(ImageState.__struct_encode_fields__) - snapshot.SINCE.keys()
     assert {name for name in names if not name.startswith("~")} == FIRST_FIELDS
-    assert max((snapshot.ROWS_SINCE, *snapshot.SINCE.values())) == snapshot.VERSION
+    versions = (snapshot.ROWS_SINCE, *snapshot.SINCE.values(), *snapshot.LEVELS_SINCE.values())
+    assert max(versions) == snapshot.VERSION
+    assert list(snapshot.LEVELS_SINCE) == list(range(1, LEVEL + 1))
     rows = (each for each in vars(state).values() if isinstance(each, type))
     sizes = {
         row.__name__: len(row.__struct_fields__)

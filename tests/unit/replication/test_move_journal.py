@@ -12,6 +12,7 @@ from headrace.metadata.ddl import ChangeBroker, ChangePartition, Ddl
 from headrace.metadata.entries import Batch, Entry, MigrationAbort
 from headrace.metadata.errors import Refused
 from headrace.metadata.events import MigrationAdvanced
+from headrace.metadata.features import HEADRACE_VERSION
 from headrace.metadata.image import Slot
 from headrace.metadata.phases import Phase
 from headrace.metadata.snapshot import load_snapshot, take_snapshot
@@ -82,6 +83,31 @@ def at(phase: Phase) -> Cluster:
         if (row := journal(cluster)) is not None and row.phase is Phase.CATCH_UP:
             catch_up(cluster)
     raise AssertionError(f"{phase} was not reached")
+
+
+def test_a_move_has_no_journal_before_every_node_applies_it_alike() -> None:
+    cluster = cluster_of(assign(1, 2))
+    del cluster.image.state.features[HEADRACE_VERSION]  # nodes of the release before may be there
+    move(cluster, (3, 2))
+    assert plan(cluster) == []
+    catch_up(cluster)
+    assert finish(cluster) == []
+    assert (cluster.partition().replicas, cluster.partition().adding) == ((3, 2), ())
+    assert not cluster.image.state.migrations
+    assert not cluster.image.state.finished_migrations
+
+
+def test_a_move_that_is_under_way_when_the_level_rises_gets_its_journal() -> None:
+    cluster = cluster_of(assign(1, 2))
+    features = cluster.image.state.features
+    level = features.pop(HEADRACE_VERSION)
+    move(cluster, (3, 2))
+    assert plan(cluster) == []
+    features[HEADRACE_VERSION] = level
+    assert step(cluster) == [Phase.ADD_LEARNER]
+    catch_up(cluster)
+    assert finish(cluster)[-1] is Phase.COMPLETE
+    assert (cluster.partition().replicas, cluster.partition().adding) == ((3, 2), ())
 
 
 def test_a_move_goes_through_every_phase_and_hands_over_before_the_source_leaves() -> None:

@@ -30,6 +30,21 @@ def test_a_change_that_is_refused_does_not_hold_up_the_others(harness: Harness) 
     assert harness.partition("b", 0).is_leader
 
 
+def test_a_change_that_older_nodes_do_not_know_does_not_hold_up_the_others(
+    harness: Harness,
+) -> None:
+    features = harness.broker.image.state.features
+    del features["headrace.version"]  # as in a cluster whose nodes are being upgraded
+    mirrored = {"headrace.mirror.source": "far/topic"}
+    changes = [new_topic(harness, "a", mirrored), new_topic(harness, "b")]
+    refused, other = harness.run(propose_each(harness.broker, changes, 5000, None))
+    assert refused is not None
+    assert refused.code == ErrorCode.UNSUPPORTED_VERSION
+    assert other is None
+    assert harness.broker.image.topic(TopicName("a")) is None
+    assert harness.partition("b", 0).is_leader
+
+
 def test_changes_that_do_not_fit_one_entry_go_into_several(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
