@@ -35,12 +35,12 @@ def cluster_seeds(pytestconfig: pytest.Config) -> range:
 
 @pytest.fixture
 def replication_seeds(pytestconfig: pytest.Config) -> range:
-    return _seeds(pytestconfig, default=100)
+    return _seeds(pytestconfig, default=50)
 
 
 @pytest.fixture
 def tier_seeds(pytestconfig: pytest.Config) -> range:
-    return _seeds(pytestconfig, default=8)
+    return _seeds(pytestconfig, default=4)
 
 
 def _seeds(pytestconfig: pytest.Config, default: int) -> range:
