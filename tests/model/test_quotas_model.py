@@ -126,6 +126,6 @@ def test_the_limit_of_each_client_is_the_most_specific_after_any_changes(
     again = ClientQuotas(Windows(11, 1000), Windows(11, 1000), clients_max=100)
     whole = ClientLimits()
     for entity, limit in limits.items():
-        whole.add(entity, {"producer_byte_rate": limit})
+        whole.change(entity, {"producer_byte_rate": limit})
     again.replace(whole)
     assert again.is_active == made.is_active == bool(limits)

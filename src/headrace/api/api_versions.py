@@ -6,19 +6,19 @@ UNSUPPORTED_VERSION; as in Kafka its only row is that of ApiVersions itself, by 
 asks again. Before version 4, features that begin at zero are left out of what is supported, because
 clients of that time refuse them.
 
-Clients ask before they have authenticated, and whenever they connect, so the rows are made once.
+Clients ask before they have authenticated, and whenever they connect, so a response is kept as
+bytes, as long as the metadata stays as it is.
 """
 
 import re
-from functools import cache
 from typing import Final
 
 from headrace.errors import ErrorCode
 from headrace.metadata.features import SUPPORTED
 from headrace.server.broker import Broker
 from headrace.server.dispatch import served_versions
-from headrace.server.request import Request
-from headrace.wire import APIS, Api, ApiKey
+from headrace.server.request import LATER, Answer, Request
+from headrace.wire import APIS, Api, ApiKey, response_parts
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import (
     ApiVersion,
@@ -36,7 +36,7 @@ TELEMETRY: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def handle(broker: Broker, request: Request) -> ApiVersionsResponse:
+def handle(broker: Broker, request: Request) -> Answer:
     body: ApiVersionsRequest | None = request.body
     if body is None:
         return ApiVersionsResponse(
@@ -48,34 +48,37 @@ def handle(broker: Broker, request: Request) -> ApiVersionsResponse:
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         request.peer.client_software = f"{name} {version}"[:SOFTWARE_CHARACTERS_MAX]
+    if request.is_metered:
+        return _response(broker, request.version)
+    state = broker.image.applied_index, broker.telemetry.has_subscriptions
+    kept = broker.version_responses.get(request.version)
+    if kept is None or kept[0] != state:
+        body_now = _response(broker, request.version)
+        parts = response_parts(ApiKey.API_VERSIONS, request.version, 0, body_now)
+        kept = broker.version_responses[request.version] = state, parts
+    request.answer_again(kept[1])
+    return LATER
+
+
+def _response(broker: Broker, version: int) -> ApiVersionsResponse:
     image = broker.image
     return ApiVersionsResponse(
-        api_keys=_rows(broker, has_telemetry=broker.telemetry.has_subscriptions),
-        supported_features=_supported(has_zeros=request.version >= FIRST_WITH_ZERO_LEVELS),
+        api_keys=[
+            _row(api)
+            for api in broker.served_apis
+            if api.key not in TELEMETRY or broker.telemetry.has_subscriptions
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
+            for name, levels in SUPPORTED.items()
+            if levels.minimum or version >= FIRST_WITH_ZERO_LEVELS
+        ],
         finalized_features_epoch=image.applied_index,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in image.state.features.items()
         ],
     )
-
-
-def _rows(broker: Broker, *, has_telemetry: bool) -> list[ApiVersion]:
-    rows = broker.version_rows.get(has_telemetry)
-    if rows is None:
-        rows = broker.version_rows[has_telemetry] = [
-            _row(api) for api in broker.served_apis if api.key not in TELEMETRY or has_telemetry
-        ]
-    return rows
-
-
-@cache
-def _supported(*, has_zeros: bool) -> list[SupportedFeatureKey]:
-    return [
-        SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
-        for name, levels in SUPPORTED.items()
-        if levels.minimum or has_zeros
-    ]
 
 
 def _row(api: Api) -> ApiVersion:

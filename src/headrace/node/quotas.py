@@ -39,8 +39,6 @@ from headrace.server.traffic import Traffic
 
 ENTITY_UNITS: Final = 2
 """What taking the limits of an entity costs, in units of a slice."""
-LATE_UNITS: Final = 4
-"""The same where it may have had others."""
 ADDRESS_UNITS: Final = 20
 """The same of an address, which is parsed."""
 _NO_LIMITS: Final[Mapping[str, float]] = {}
@@ -137,22 +135,10 @@ class NodeQuotas:
         current = Slice()
         quotas = image.state.quotas
         for entity in tuple(quotas):  # entities come and go between the slices
-            of_entity = quotas.get(entity, _NO_LIMITS)
-            found = _limit_of_address(entity, of_entity)
-            if found is None:
-                clients.add(entity, of_entity)
-            else:
-                addresses.change(*found)
-            if current.spend(ENTITY_UNITS if found is None else ADDRESS_UNITS):
+            if current.spend(_add(clients, addresses, entity, quotas.get(entity, _NO_LIMITS))):
                 yield
         while late:
-            entity, of_entity = late.popitem()
-            found = _limit_of_address(entity, of_entity)
-            if found is None:
-                clients.change(entity, of_entity)
-            else:
-                addresses.change(*found)
-            if current.spend(LATE_UNITS if found is None else ADDRESS_UNITS):
+            if current.spend(_add(clients, addresses, *late.popitem())):
                 yield
         self.clients.replace(clients)
         self.connections.replace(addresses)
@@ -186,6 +172,21 @@ def _limit_of_address(
     if found is None or found[0] is None:
         return found
     return plain_host(found[0]), found[1]
+
+
+def _add(
+    clients: ClientLimits,
+    addresses: AddressLimits,
+    entity: QuotaEntity,
+    limits: Mapping[str, float],
+) -> int:
+    """Put the limits of an entity where they belong; return what that cost, in units."""
+    found = _limit_of_address(entity, limits)
+    if found is None:
+        clients.change(entity, limits)
+        return ENTITY_UNITS
+    addresses.change(*found)
+    return ADDRESS_UNITS
 
 
 def loop_ms() -> int:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headrace.cluster.quorum_members import QuorumMembers
 from headrace.config import LiveSettings
@@ -35,9 +35,7 @@ from headrace.txn.offset_verification import OffsetVerifier, nobody_coordinates
 from headrace.txn.producer_ids import ProducerIds
 from headrace.txn.verification import Verification
 from headrace.wire import Api
-
-if TYPE_CHECKING:
-    from headrace.wire.messages.api_versions_response import ApiVersion
+from headrace.wire.codec import Part
 
 COLD_READS_MAX: Final = 4
 """How many threads read for fetches concurrently."""
@@ -97,8 +95,8 @@ class Broker:
     """The verification of transactional offset commits."""
     served_apis: tuple[Api, ...] = ()
     """The APIs that clients may call, from the dispatcher."""
-    version_rows: "dict[bool, list[ApiVersion]]" = field(default_factory=dict)
-    """The same as ApiVersions lists them, with and without telemetry: made once, never changed."""
+    version_responses: dict[int, tuple[object, list[Part]]] = field(default_factory=dict)
+    """Responses of ApiVersions by version, encoded, with what of the node's state is in them."""
     cold_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COLD_READS_MAX))
     """Limits the threads that read for fetches: other work needs threads too."""
     cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)

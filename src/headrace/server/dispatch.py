@@ -60,7 +60,7 @@ class Dispatcher:
         """API versions that were used before, and their request types."""
         self._versions = {int(key): served_versions(APIS[key]) for key in served}
         broker.served_apis = tuple(APIS[key] for key in sorted(self._versions))
-        broker.version_rows = {}
+        broker.version_responses = {}
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="headrace-prepare")
         self._tasks: set[asyncio.Task[None]] = set()
         self._incidents = count(1)

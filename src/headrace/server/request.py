@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from headrace.errors import KafkaError
 from headrace.loop.slices import in_slices
 from headrace.security.authentication import Authentication
-from headrace.wire import ApiKey, response_parts
+from headrace.wire import ApiKey, response_parts, with_correlation_id
 from headrace.wire.codec import Part
 from headrace.wire.elements import has_elements
 from headrace.wire.schema import Message
@@ -173,6 +173,15 @@ class Request:
             return
         else:
             self.parts = response_parts(self.api_key, self.version, self.correlation_id, body)
+        self.peer.on_answered(self)
+
+    def answer_again(self, parts: list[Part]) -> None:
+        """Send a response that was encoded for another request of this version.
+
+        Not for a metered request, whose response says how long its client is held back.
+        """
+        self.on_drain = None
+        self.parts = with_correlation_id(parts, self.correlation_id)
         self.peer.on_answered(self)
 
     def amend_with(self, amend: Callable[[Any], Any]) -> None:

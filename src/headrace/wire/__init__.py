@@ -19,6 +19,7 @@ from headrace.wire.exchange import (
     read_response,
     request_parts,
     response_parts,
+    with_correlation_id,
 )
 from headrace.wire.frames import FrameReader
 from headrace.wire.messages import ApiKey
@@ -40,4 +41,5 @@ __all__ = [
     "read_response",
     "request_parts",
     "response_parts",
+    "with_correlation_id",
 ]

@@ -129,6 +129,13 @@ def response_parts(key: int, version: int, correlation_id: int, body: Message) -
     return parts if len(parts) <= _PARTS_MAX else _join_small(parts)
 
 
+def with_correlation_id(parts: list[Part], correlation_id: int) -> list[Part]:
+    """Return a response that `response_parts` wrote, for another request of its version."""
+    head = parts[0]
+    own = correlation_id.to_bytes(4, "big", signed=True)
+    return [bytes(head[:4]) + own + bytes(head[8:]), *parts[1:]]
+
+
 def _framed(header: Message, header_version: int, body: Message, version: int) -> list[Part]:
     parts: list[Part] = [b""]
     encode_to(parts, header, header_version)

@@ -1,19 +1,17 @@
 """ApiVersions: what is served, to whom, and what a client hears that speaks another version."""
 
 from time import monotonic_ns
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.api.api_versions import handle
+from headrace.api import api_versions
 from headrace.errors import ErrorCode
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import ResourceType
 from headrace.server.request import Request
-from headrace.wire import ApiKey, read_response
+from headrace.wire import ApiKey, read_response, response_parts
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
-from headrace.wire.messages.api_versions_response import ApiVersion
 from tests.unit.harness import Harness
 
 SOFTWARE = ApiVersionsRequest(
@@ -33,18 +31,42 @@ def test_every_version_lists_what_is_served(harness: Harness, version: int) -> N
     assert list(rows) == sorted(rows)
 
 
-def test_rows_are_made_once_and_again_when_telemetry_is_asked_for(harness: Harness) -> None:
-    def keys() -> list[ApiVersion]:
-        request: Any = SimpleNamespace(body=SOFTWARE, version=4, peer=harness.peer)
-        rows: list[ApiVersion] = handle(harness.broker, request).api_keys
-        return rows
+@pytest.mark.parametrize("version", range(5))
+def test_a_response_is_encoded_once_for_as_long_as_the_metadata_stays(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    encoded: list[int] = []
 
-    before = keys()
-    assert keys() is before
-    wanted = SetConfigs(ResourceType.CLIENT_METRICS, "probes", {"interval.ms": "60000"})
-    harness.run(harness.broker.quorum.propose(wanted))
-    assert len(keys()) == len(before) + 2
-    assert len(before) == len(harness.broker.served_apis) - 2
+    def encode(key: int, version: int, correlation_id: int, body: Any) -> Any:
+        encoded.append(version)
+        return response_parts(key, version, correlation_id, body)
+
+    monkeypatch.setattr(api_versions, "response_parts", encode)
+    body = SOFTWARE if version >= 3 else ApiVersionsRequest()
+    first, second = harness.ask(body, version), harness.ask(body, version)
+    assert first == second
+    assert encoded == [version]
+    harness.create_topic("orders")
+    epochs = [harness.ask(body, version).finalized_features_epoch for _ in range(2)]
+    assert encoded == [version] * 2
+    if version >= 3:
+        assert epochs == [harness.broker.image.applied_index] * 2
+
+
+def test_a_response_that_was_kept_has_the_id_of_its_own_request(harness: Harness) -> None:
+    async def ask(correlation_id: int) -> Any:
+        request = Request(
+            harness.peer, ApiKey.API_VERSIONS, 4, correlation_id, None, SOFTWARE, 0, monotonic_ns()
+        )
+        answered = harness.peer.expect(request)
+        harness.node.dispatcher.dispatch(request)
+        await answered
+        assert request.parts is not None
+        return read_response(b"".join(request.parts)[4:], ApiKey.API_VERSIONS, 4)
+
+    heard = [harness.run(ask(correlation_id)) for correlation_id in (7, -1, 2**31 - 1)]
+    assert [header.correlation_id for header, _ in heard] == [7, -1, 2**31 - 1]
+    assert heard[0][1] == heard[1][1] == heard[2][1]
 
 
 def test_features_that_begin_at_zero_are_kept_from_clients_that_refuse_them(

@@ -31,48 +31,34 @@ class ClientLimits:
     """The limits of all users and client ids."""
 
     def __init__(self) -> None:
-        self._by_key: dict[str, dict[_Place, float]] = {key: {} for key in OF_CLIENTS}
+        self._of_places: dict[_Place, Mapping[str, float]] = {}
+        """All limits of an entity together: one table grows, not one for each kind of limit."""
 
     @property
     def is_empty(self) -> bool:
-        return not any(self._by_key.values())
+        return not self._of_places
 
     def change(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
-        """Put what an entity has now in place of what it had."""
-        names = dict(entity)
-        place = names.get(USER, _ABSENT), names.get(CLIENT_ID, _ABSENT)
-        for key, places in self._by_key.items():
-            if key in limits:
-                places[place] = limits[key]
-            else:
-                places.pop(place, None)
+        """Put what an entity has now in place of what it had; addresses are left out.
 
-    def add(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
-        """Add the limits of an entity that has none here; one of addresses is left out.
-
-        This is `change` for very many entities, of a whole image.
+        The limits are kept as they are, and must not change.
         """
-        kind, name = entity[0]
-        if len(entity) == 2:  # a client id and a user, in their order
-            place = entity[1][1], name
-        elif kind == USER:
-            place = name, _ABSENT
-        elif kind == CLIENT_ID:
-            place = _ABSENT, name
-        else:
+        place = _place_of(entity)
+        if place is None:
             return
-        by_key = self._by_key
-        for key, limit in limits.items():
-            if key in by_key:
-                by_key[key][place] = limit
+        if limits.keys().isdisjoint(OF_CLIENTS):
+            self._of_places.pop(place, None)
+        else:
+            self._of_places[place] = limits
 
     def find(self, key: str, user: str, client_id: str) -> Found | None:
         """Return the limit of a client, None if it has none."""
-        places = self._by_key[key]
-        if not places:
+        of_places = self._of_places
+        if not of_places:
             return None
         for place in _places(user, client_id):
-            limit = places.get(place)
+            limits = of_places.get(place)
+            limit = None if limits is None else limits.get(key)
             if limit is not None:
                 return Found(
                     limit,
@@ -80,6 +66,16 @@ class ClientLimits:
                     _ABSENT if place[1] == _ABSENT else client_id,
                 )
         return None
+
+
+def _place_of(entity: QuotaEntity) -> _Place | None:
+    """Return the user and client id of an entity, None for one of addresses."""
+    kind, name = entity[0]
+    if len(entity) == 2:  # a client id and a user, in their order
+        return entity[1][1], name
+    if kind == USER:
+        return name, _ABSENT
+    return (_ABSENT, name) if kind == CLIENT_ID else None
 
 
 def _places(user: str, client_id: str) -> list[_Place]:

@@ -33,7 +33,7 @@ def quotas(clients_max: int = 100) -> ClientQuotas:
 def limits_of(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> ClientLimits:
     made = ClientLimits()
     for entity, limits in quotas.items():
-        made.add(entity, limits)
+        made.change(entity, limits)
     return made
 
 
