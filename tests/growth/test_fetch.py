@@ -188,5 +188,5 @@ def test_sessions_when_one_more_is_asked_for() -> None:
 
 
 def least(cost: Callable[[int], int]) -> Callable[[int], int]:
-    """Return the least of three costs: a node has other work now and then, and things to load."""
-    return lambda size: min(cost(size) for _ in range(3))
+    """Return the least of eight costs: a node has other work now and then, and things to load."""
+    return lambda size: min(cost(size) for _ in range(8))

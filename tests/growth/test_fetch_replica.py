@@ -53,8 +53,8 @@ class Leader:
 
 
 def least(cost: Callable[[int], int]) -> Callable[[int], int]:
-    """Return the least of three costs: a node has other work now and then, and things to load."""
-    return lambda size: min(cost(size) for _ in range(3))
+    """Return the least of eight costs: a node has other work now and then, and things to load."""
+    return lambda size: min(cost(size) for _ in range(8))
 
 
 @pytest.mark.parametrize("size", [100, pytest.param(1250, marks=pytest.mark.slow)])
