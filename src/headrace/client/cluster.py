@@ -283,9 +283,13 @@ class Cluster:
         self._seen_at.pop(topic, None)
         self.doubt()
 
-    def doubt(self) -> None:
-        """Ask another node next, if there is one: the last one may be cut off from the others."""
-        self._doubted = self._asked_last
+    def doubt(self, node_id: int | None = None) -> None:
+        """Ask another node next, if there is one: the last one may be cut off from the others.
+
+        With `node_id` it is that node which may be.
+        """
+        node = None if node_id is None else self.view.nodes.get(node_id)
+        self._doubted = self._asked_last if node is None else node.address
 
     async def _refresh(self, body: MetadataRequest, *, may_create: bool) -> MetadataResponse:
         body.allow_auto_topic_creation = may_create
@@ -309,18 +313,22 @@ class Cluster:
         return answer
 
     async def _any_connection(self) -> Connection:
-        """Return an open connection, or open one: known nodes first, then the bootstrap."""
+        """Return an open connection, or open one: known nodes first, then the bootstrap.
+
+        A node that the others know no more may be cut off: it is asked if no other one is there.
+        """
         doubted, self._doubted = self._doubted, None
+        nodes = [node.address for node in self.view.nodes.values()]
         open_ones = [
             connection
             for address, connection in self._connections.items()
             if connection.is_open and address != doubted
         ]
+        open_ones = [each for each in open_ones if each.address in nodes] or open_ones
         if open_ones:
             chosen = min(open_ones, key=lambda connection: connection.in_flight)
             self._asked_last = chosen.address
             return chosen
-        nodes = [node.address for node in self.view.nodes.values()]
         self._random.shuffle(nodes)
         failures: list[str] = []
         addresses = dict.fromkeys([*nodes, *self._bootstrap])

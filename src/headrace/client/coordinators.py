@@ -25,18 +25,33 @@ class CoordinatorType(IntEnum):
     TRANSACTION = 1
 
 
-async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) -> int:
-    """Return the coordinator of a group or a transactional id; raise KafkaError if none."""
+async def find_coordinator(
+    cluster: Cluster, kind: CoordinatorType, key: str, *, former: int | None = None
+) -> int:
+    """Return the coordinator of a group or a transactional id; raise KafkaError if none.
+
+    `former` has failed as the coordinator, and is not asked unless it is the only node: cut off
+    from the others, it would name itself.
+    """
     retries = Retries(cluster.settings)
+    if former is not None:
+        cluster.doubt(former)
     while True:
-        connection = await cluster.connection(ANY_NODE)
-        version = connection.version_of(ApiKey.FIND_COORDINATOR)
-        body = FindCoordinatorRequest(key_type=kind)
-        if version >= _MANY_KEYS_FROM:
-            body.coordinator_keys = [key]
-        else:
-            body.key = key
-        answer = await cluster.ask(body, FindCoordinatorResponse)
+        try:
+            connection = await cluster.connection(ANY_NODE)
+            version = connection.version_of(ApiKey.FIND_COORDINATOR)
+            body = FindCoordinatorRequest(key_type=kind)
+            if version >= _MANY_KEYS_FROM:
+                body.coordinator_keys = [key]
+            else:
+                body.key = key
+            # Of this very node: the next that is chosen may be the one that is doubted.
+            answer = await connection.request(body, FindCoordinatorResponse, version=version)
+        except NotReachable:
+            if cluster.is_closed or not await retries.pause():
+                raise
+            cluster.doubt()
+            continue
         row = answer.coordinators[0] if version >= _MANY_KEYS_FROM else answer
         if row.error_code == ErrorCode.NONE:
             return row.node_id
@@ -63,9 +78,10 @@ async def ask_coordinator(
     does not have.
     """
     retries = Retries(cluster.settings)
+    former: int | None = None
     while True:
         try:
-            node_id = await find_coordinator(cluster, kind, key)
+            former = node_id = await find_coordinator(cluster, kind, key, former=former)
             connection = await cluster.connection(node_id)
             version = connection.version_of(ApiKey(body.API_KEY))
             if version_max is not None:
@@ -82,4 +98,3 @@ async def ask_coordinator(
             return answer
         if not await retries.pause():
             return answer
-        cluster.doubt()

@@ -24,6 +24,8 @@ class CoordinatorLink:
         self.cluster = cluster
         self.group_id = group_id
         self._connection: Connection | None = None
+        self._node_id: int | None = None
+        """The coordinator that was found last."""
         self._opening = asyncio.Lock()
         self._is_closed = False
 
@@ -43,7 +45,9 @@ class CoordinatorLink:
         return await connection.request(body, answer_type, patience_ms=patience_ms)
 
     async def _open(self) -> Connection:
-        node_id = await find_coordinator(self.cluster, CoordinatorType.GROUP, self.group_id)
+        node_id = self._node_id = await find_coordinator(
+            self.cluster, CoordinatorType.GROUP, self.group_id, former=self._node_id
+        )
         node = self.cluster.view.nodes.get(node_id)
         if node is None:
             await self.cluster.refresh()
@@ -58,8 +62,7 @@ class CoordinatorLink:
             raise
 
     def forget(self) -> None:
-        """Look for the coordinator again before the next request, at another node than before."""
-        self.cluster.doubt()
+        """Look for the coordinator again before the next request, and do not ask this one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -39,6 +39,8 @@ class Membership:
         self._on_failure = on_failure
         self._random = new_random()
         self._coordinator_id: int | None = None
+        self._former_id: int | None = None
+        """The coordinator that was found last: if it fails, it is not asked for the next."""
         self._failures = 0
         self._idle_beats = 0
         self._is_due = asyncio.Event()
@@ -104,8 +106,11 @@ class Membership:
         before = member.assignment
         try:
             if self._coordinator_id is None:
-                self._coordinator_id = await find_coordinator(
-                    self._cluster, CoordinatorType.GROUP, member.group_id
+                self._coordinator_id = self._former_id = await find_coordinator(
+                    self._cluster,
+                    CoordinatorType.GROUP,
+                    member.group_id,
+                    former=self._former_id,
                 )
             connection = await self._cluster.connection(self._coordinator_id)
             answer = await connection.request(body, ShareGroupHeartbeatResponse)

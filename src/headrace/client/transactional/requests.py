@@ -84,6 +84,8 @@ class Coordinator:
         self._kind = kind
         self._key = key
         self._node_id: int | None = None
+        self._former: int | None = None
+        """A coordinator that has failed."""
 
     async def ask(
         self,
@@ -103,14 +105,16 @@ class Coordinator:
         while True:
             try:
                 if self._node_id is None:
-                    self._node_id = await find_coordinator(self._cluster, self._kind, self._key)
+                    self._node_id = await find_coordinator(
+                        self._cluster, self._kind, self._key, former=self._former
+                    )
                 connection = await self._cluster.connection(self._node_id)
                 version = connection.version_of(ApiKey(body.API_KEY))
                 if version_max is not None:
                     version = min(version, version_max)
                 answer = await connection.request(body, answer_type, version=version)
             except NotReachable:
-                self._node_id = None
+                self._leave()
                 if self._cluster.is_closed or not await retries.pause():
                     raise
                 await self._look_around()
@@ -119,11 +123,17 @@ class Coordinator:
             if code == ErrorCode.NONE or not refusal(code, None, "").is_retriable:
                 return answer
             if code in COORDINATOR_MOVED:
-                self._node_id = None
+                self._leave()
             if code == ErrorCode.CONCURRENT_TRANSACTIONS and not retries.is_over():
                 await asyncio.sleep(CONCURRENT_PAUSE_MS / 1000)
             elif not await retries.pause():
                 return answer
+
+    def _leave(self) -> None:
+        """Look for the coordinator again before the next attempt."""
+        if self._node_id is not None:
+            self._former = self._node_id
+        self._node_id = None
 
     async def _look_around(self) -> None:
         """Learn of nodes that moved; whether any can be reached is the next attempt's to say."""
