@@ -20,7 +20,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 class Setting:
     """Segments of ten chunks, one after the other."""
 
-    def __init__(self, segment_count: int = 3, bytes_max: int = 8 * CHUNK) -> None:
+    def __init__(
+        self, segment_count: int = 3, bytes_max: int = 8 * CHUNK, fills_max: int = 1000
+    ) -> None:
         self.objects = MemoryObjects()
         self.segments = [
             segment_of(at * 100, at * 100 + 99, size_bytes=10 * CHUNK)
@@ -28,7 +30,7 @@ class Setting:
         ]
         for segment in self.segments:
             self.objects.logs[segment.id] = bytes(10 * CHUNK)
-        limits = ReadLimits(chunk_bytes=CHUNK, chunk_cache_bytes=100_000, fills_max=1000)
+        limits = ReadLimits(chunk_bytes=CHUNK, chunk_cache_bytes=100_000, fills_max=fills_max)
         self.chunks = Chunks(self.objects, limits, lambda: 0)
         self.ahead = ReadAhead(self.chunks, bytes_max)
 
@@ -63,6 +65,26 @@ def test_the_distance_doubles_while_access_is_sequential() -> None:
         assert setting.fetched == [0, 1, 2, 3]
         await setting.read(0, 200)
         assert setting.fetched == [0, 1, 2, 3, 4, 5, 6]
+
+    run(scenario())
+
+
+def test_what_there_was_no_room_for_is_fetched_with_the_next_read() -> None:
+    async def scenario() -> None:
+        setting = Setting(fills_max=1)
+        await setting.read(0, 0)
+        await setting.read(0, 50)
+        await setting.read(0, 100)
+        assert setting.fetched == [0, 1, 2]  # of a window of two
+        await setting.read(0, 120)
+        assert setting.fetched == [0, 1, 2, 3]
+        await setting.read(0, 150)
+        assert setting.fetched == [0, 1, 2, 3]
+        for number in range(2, 10):
+            for begin in range(number * CHUNK, (number + 1) * CHUNK, 20):
+                await setting.read(0, begin, 20)
+        assert setting.fetched[:10] == [*range(10)]
+        assert setting.chunks.wasted_count == 0
 
     run(scenario())
 
