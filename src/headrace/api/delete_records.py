@@ -61,7 +61,7 @@ class Waits:
         self._is_over: asyncio.Future[None] | None = None
 
     def add(self, partition: Partition, offset: int, row: DeleteRecordsPartitionResult) -> None:
-        """Let a row wait until the low watermark of its partition has reached an offset."""
+        """Answer a row once the low watermark of its partition has reached an offset."""
         wait = Wait(self, partition, offset, row)
         self._pending[wait] = None
         partition.produce_waiters[wait] = None

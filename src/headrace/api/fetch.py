@@ -230,7 +230,7 @@ class Fetch:
         """What is to be read with the next look."""
         self._rest: Iterator[tuple[WantedPartition, PartitionData]]
         self._topics: list[FetchableTopicResponse]
-        """Of a response that is put together in several turns: what it lacks, and what it has."""
+        """The topics of a response that is put together in several turns."""
 
     def deny(self) -> bool:
         """Refuse what may not be read, or is not there; return whether all may be read."""

@@ -141,7 +141,7 @@ class ShareFetch:
         self._ready: dict[LedSharePartition, None] = {}
         """Those that may have records."""
         self._errors: dict[PartitionId, KafkaError] = {}
-        """Of partitions that cannot be read."""
+        """Errors of partitions that cannot be read."""
         self._failed: list[LedSharePartition] = []
         """Partitions that stopped serving."""
         self._is_urgent = False

@@ -156,7 +156,7 @@ def remove(
 def explain(
     principal: str, operation: str, resource: str, *, host: str, as_json: bool, bootstrap: str
 ) -> None:
-    """Say whether a principal may do something, and which rule decides that."""
+    """Explain whether a principal may do something, and which rule decides it."""
     rule = _rule(principal, operation, resource, deny=False, prefixed=False, host=host)
 
     async def work() -> tuple[list[AccessRule], tuple[str, ...], bool]:

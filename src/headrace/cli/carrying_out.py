@@ -186,7 +186,7 @@ def _replicas(topic: Topic | KafkaError, partition: int) -> set[int]:
 
 
 async def elect_preferred(admin: Admin, moves: Iterable[Move]) -> None:
-    """Let the first replicas of moved partitions lead."""
+    """Make the first replicas of moved partitions their leaders."""
     keys = [TopicPartition(move.topic, move.partition) for move in moves]
     for first in range(0, len(keys), ELECTED_AT_ONCE):
         outcomes = await admin.elect_leaders(keys[first : first + ELECTED_AT_ONCE])

@@ -18,7 +18,7 @@ KEPT_FREE_BYTES: Final = 128 * 1024 * 1024
 
 
 def keep_large_blocks() -> None:
-    """Let the allocator reuse the memory of one large response for the next.
+    """Make the allocator reuse the memory of one large response for the next.
 
     By default, glibc maps every block above 128 KB anew and the kernel zeroes it page by page: half
     of the CPU that a consumer costs. Without glibc this does nothing.

@@ -36,7 +36,10 @@ quorum.add_command(replace)
 @node_option
 @secret_option
 def explain(*, as_json: bool, node: str, secret_file: Path | None) -> None:
-    """Say who leads, who lags, what is wrong and what to do. Exit code 0 if all is well, else 1."""
+    """Explain who leads, who lags, what is wrong and what to do.
+
+    The exit code is 1 if something is wrong.
+    """
 
     async def work() -> Views:
         async with NodeCalls(read_secret_file(secret_file)) as calls:

@@ -32,7 +32,7 @@ class CannotChangeVoters(HeadraceError):
 @json_option
 @bootstrap_option
 def resize(voters: int, *, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Let so many nodes vote on the metadata log: 1, 3, 5, ...
+    """Set how many nodes vote on the metadata log: 1, 3, 5, ...
 
     Chooses nodes that are up, on different machines and racks where there are any, and keeps the
     leader. From now on the cluster keeps to the number by itself (headrace.voters.max).
@@ -75,7 +75,7 @@ def resize(voters: int, *, yes: bool, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def replace(node: int, *, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Let another node vote in place of one, dead or not; the number of voters stays."""
+    """Replace a voter, dead or not, by another node; the number of voters stays."""
 
     async def plan() -> int:
         async with Admin(bootstrap, client_settings()) as admin:
@@ -106,7 +106,7 @@ def replace(node: int, *, yes: bool, as_json: bool, bootstrap: str) -> None:
 
 
 async def _change_one(admin: Admin, choice: Choice) -> bool:
-    """Give the first vote that is to be given, or take the first one; so may others have.
+    """Make the first change that is left, granting or taking a vote; others may have made it.
 
     False if the node must not vote, as it is to leave the cluster.
     """

@@ -159,7 +159,7 @@ def _planned(topic: SourceTopic) -> list[PartitionOutcome]:
 
 
 def _warn(topic: SourceTopic, configs: dict[str, str]) -> None:
-    """Say what only a person can decide about."""
+    """Print what needs an operator's decision."""
     if topic.manifest is None:
         tell(
             f"headrace: the store does not remember topic {topic.name!r} "

@@ -37,7 +37,7 @@ _STATES: Final = {
 
 @click.group(cls=CommandGroup)
 def token() -> None:
-    """Let nodes of other machines join the cluster."""
+    """Manage the tokens with which nodes of other machines join the cluster."""
 
 
 @token.command()
@@ -150,7 +150,7 @@ def list_tokens(*, as_json: bool, node: str, secret_file: Path | None) -> None:
 @node_option
 @secret_option
 def revoke(*, which: str, as_json: bool, node: str, secret_file: Path | None) -> None:
-    """Let nobody join with a token; the first 8 digits of its hash are enough."""
+    """Revoke a token; the first 8 digits of its hash are enough."""
     secret = read_secret_file(secret_file)
     request = _revocation(which.strip(), secret)
 

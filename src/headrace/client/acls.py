@@ -55,7 +55,7 @@ class AccessRule(msgspec.Struct, frozen=True, kw_only=True):
     operation: AclOperation
     resource: AclResource
     name: str
-    """Of the resource, or how its name begins if it is prefixed; `*` is every one."""
+    """The resource's name, or the start of it if prefixed; `*` matches every resource."""
     is_prefixed: bool = False
     is_denied: bool = False
     host: str = "*"

@@ -209,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         self._may_write.clear()
 
     def release(self) -> None:
-        """Let requests go on."""
+        """Resume requests."""
         self._is_held = False
         if not self._is_full:
             self._may_write.set()

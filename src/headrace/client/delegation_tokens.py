@@ -40,7 +40,7 @@ class DelegationToken(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     """As `User:alice`."""
     requester: str = ""
-    """Who had it made; empty from brokers that do not say."""
+    """The principal that created it; empty from brokers that do not report it."""
     renewers: tuple[str, ...] = ()
     issued_ms: int
     expires_ms: int

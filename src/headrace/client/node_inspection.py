@@ -63,7 +63,7 @@ class InspectedNode(msgspec.Struct, frozen=True):
 
     node: int
     address: str
-    """Of its node port."""
+    """The address of its node port."""
     state: str
     is_registered: bool
     is_fenced: bool

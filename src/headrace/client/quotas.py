@@ -28,7 +28,7 @@ _ANY: Final = 2
 
 
 class QuotaEntity(msgspec.Struct, frozen=True):
-    """Who is limited: names by type, None for everybody of that type without an own quota.
+    """Clients with one quota: names by type, None for all of a type without a quota of their own.
 
     A user, a client id, a user's client id, or an address: `QuotaEntity.of(user="alice")`.
     """

@@ -29,7 +29,7 @@ class StepGate:
         return self.is_wanted and self._granted.is_set()
 
     async def pass_through(self) -> None:
-        """Let a rebalance go first. If this is cancelled, a started one continues."""
+        """Wait for a rebalance. If this is cancelled, a started one continues."""
         while self.is_wanted:
             self._granted.set()
             await self._opened.wait()

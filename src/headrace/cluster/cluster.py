@@ -363,7 +363,7 @@ class Cluster:
             self.certificates.note_image()
 
     def _note_own_state(self, image: Image) -> None:
-        """Say in the log that this node is to leave, or stays; stop it when it has left."""
+        """Record in the log that this node is to leave, or stays; stop it when it has left."""
         row = image.node(self.node)
         former, self._own_state = self._own_state, None if row is None else row.state
         if former is self._own_state:
@@ -386,7 +386,7 @@ class Cluster:
             self.controller.note_outcome(outcome)
 
     def hear_guest(self, node: BrokerId) -> None:
-        """Take note that a node which speaks the node-to-node protocol only is alive."""
+        """Record that a node which speaks only the node-to-node protocol is alive."""
         if self.controller is not None:
             self.controller.hear_guest(node)
 

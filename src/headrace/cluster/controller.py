@@ -83,7 +83,7 @@ class Controller:
         self._tokens_expire_at = 0.0
         """When to look for delegation tokens that have ended."""
         self.sessions = Sessions(timeout_ms=session_timeout_ms, grace_ms=heartbeat_interval_ms * 2)
-        """Of every other broker; up to date while this node is the controller."""
+        """Sessions of every other broker; up to date while this node is the controller."""
         self._term: int | None = None
         self._leading: asyncio.Task[None] | None = None
         self._kicked = asyncio.Event()
@@ -96,7 +96,7 @@ class Controller:
         self._must_repair = False
         self._tasks = Tasks()
         self._registrations = Tasks()
-        """Of other nodes; they end with the term."""
+        """Registrations of other nodes; they end with the term."""
         self.is_active = False
         self.fencings = 0
         """How many brokers this controller fenced."""
@@ -115,7 +115,7 @@ class Controller:
         self._tasks.cancel()
 
     def suspect(self, node: BrokerId) -> None:
-        """Give a node little time to be heard from, as it cannot be reached."""
+        """Shorten the session of a node that cannot be reached."""
         if self.is_active:
             self.sessions.suspect(node, self._now_ms())
             self._kicked.set()
@@ -386,7 +386,7 @@ class Controller:
         return True
 
     async def _tend_members(self) -> bool:
-        """Give nodes their seats in the quorum, one after the other; True if all have theirs."""
+        """Add nodes to the quorum one after the other; return True if all are where they belong."""
         try:
             for node in map(BrokerId, tuple(self._quorum.image.state.nodes)):
                 await self._tend_member(node)

@@ -58,7 +58,7 @@ class Departures:
         await self._quorum.propose(TopologyChange(StartDecommission(node)))
 
     async def cancel(self, image: Image, node: BrokerId) -> None:
-        """Let a node stay."""
+        """Cancel the departure of a node."""
         row = _require(image, node)
         if row.state in MAY_VOTE:
             raise _refuse(f"node {node} is not being decommissioned")

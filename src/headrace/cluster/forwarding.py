@@ -38,7 +38,7 @@ class Forwarding:
         self.sent = 0
         """Proposals that were sent to a leader."""
         self.failed = 0
-        """Of these, those that the leader did not apply, as far as is known."""
+        """How many of these the leader did not apply, as far as is known."""
         self.served = 0
         """Proposals of other nodes."""
 

@@ -116,7 +116,7 @@ class Looking:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _ask(self) -> None:
-        """Tell the nodes at every known address where this one is, and learn who they are."""
+        """Announce this node at every known address, and learn which nodes are there."""
         known = {self._addresses.text(node) for node in self._addresses.nodes}
         wanted = sorted({*known, *self._seeds} - {"", self._own_address})
         await ask_for_peers(self._links, wanted, self._own_address, self._on_answer)
@@ -127,7 +127,7 @@ class Looking:
         self._learn(node, address)
 
     async def _explain(self) -> None:
-        """Say why there is no leader, every now and then."""
+        """Log from time to time why there is no leader."""
         while True:
             await asyncio.sleep(EXPLAIN_SECONDS)
             logger.warning("waiting for a leader: %s", " ".join(self._quorum.explain()))

@@ -82,7 +82,7 @@ class Operator:
         self._now_ms = now_ms
         self._explain_waiting = explain_waiting
         self.address = ""
-        """Of this node's node port."""
+        """The address of this node's node port."""
         self.swim: SwimShell | None = None
         self.replicas: Replicas | None = None
         """The partitions of this node, once it has opened them."""

@@ -30,7 +30,7 @@ class _Word(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class ViewNode(_Word, frozen=True):
-    """Say how you are, and how you see the others."""
+    """Ask a node about itself and its view of the others."""
 
 
 class RegisterToken(_Word, frozen=True):
@@ -41,20 +41,20 @@ class RegisterToken(_Word, frozen=True):
 
 
 class ListTokens(_Word, frozen=True):
-    """Say which join tokens there are."""
+    """Ask which join tokens exist."""
 
 
 class RevokeToken(_Word, frozen=True):
-    """Let nobody join with a token any more."""
+    """Revoke a join token."""
 
     token_hash: _HashPrefix
-    """Of the token, or how it begins."""
+    """The hash of the token, or a prefix of it."""
     expires_at_s: _Seconds = 0
-    """Of a token that the log may not know yet, zero if the operator has no such token."""
+    """Expiry of a token that the log may not know yet, zero if the operator has no such token."""
 
 
 class ListMoves(_Word, frozen=True):
-    """Say which partitions are on the move, and how far your own copies of them are."""
+    """Ask which partitions are moving, and how far the node's own copies are."""
 
 
 class AbortMoves(_Word, frozen=True):
@@ -88,7 +88,7 @@ class StartLeaving(_Word, frozen=True):
 
 
 class KeepNode(_Word, frozen=True):
-    """Let a node stay that was to leave."""
+    """Cancel a decommission."""
 
     node: _Node
 
@@ -103,7 +103,7 @@ class HoldPlacement(_Word, frozen=True):
     """Begin or renew the lease of a plan that moves partitions."""
 
     version: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    """Of the plan, zero for a new one."""
+    """The plan's version, zero for a new one."""
     takes_over: bool = False
 
 
@@ -114,7 +114,7 @@ class ReleasePlacement(_Word, frozen=True):
 
 
 class ShowCa(_Word, frozen=True):
-    """Say which CAs the cluster has, and which nodes have certificates of them."""
+    """Ask which CAs the cluster has, and which nodes have certificates signed by them."""
 
 
 class RotateCa(_Word, frozen=True):
@@ -126,7 +126,7 @@ class NodeRow(msgspec.Struct, frozen=True, array_like=True):
 
     node: int
     address: str
-    """Of its node port."""
+    """The address of its node port."""
     state: str
     """The state of the node: LEARNER, ACTIVE, DRAINING or DECOMMISSIONED."""
     is_registered: bool
@@ -192,7 +192,7 @@ class QuorumView(msgspec.Struct, frozen=True, array_like=True):
     full_disk: str
     """The error of a disk without room, empty if there is room."""
     followers: tuple[FollowerRow, ...]
-    """Of a leader only."""
+    """Followers of a leader; empty on other nodes."""
     explanation: tuple[str, ...]
 
 
@@ -221,7 +221,7 @@ class TokenRow(msgspec.Struct, frozen=True, array_like=True):
     """ISSUED, IN_FLIGHT, CONSUMED, EXPIRED or ABORTED."""
     expires_at_ms: int
     address: str
-    """Of the node that joins or joined with it."""
+    """The address of the node that joins, or joined, with it."""
     node: int
     """The id of that node, NOBODY if it is not known."""
 
@@ -247,9 +247,9 @@ class MoveRow(msgspec.Struct, frozen=True, array_like=True):
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     unavailable: tuple[int, ...]
-    """Of its replicas, the nodes that are fenced, shutting down or not registered."""
+    """Nodes with a replica that are fenced, shutting down or not registered."""
     own_bytes: int
-    """Of the copy of this node, UNKNOWN_BYTES if it has none."""
+    """The size of this node's copy, UNKNOWN_BYTES if it has none."""
     own_end_offset: int
 
 
@@ -277,7 +277,7 @@ class Done(_Word, frozen=True):
 
     token_hash: bytes
     pins: tuple[str, ...] = ()
-    """Of the cluster's CAs, where nodes speak TLS: what goes with a new token."""
+    """Pins of the cluster's CAs, where nodes speak TLS; they go with a new token."""
 
 
 class BackupTaken(_Word, frozen=True):

@@ -59,7 +59,7 @@ class CareSettings(Struct, frozen=True):
     rebalance_seconds: float = 300.0
     internal_topics: Mapping[TopicName, Wanted] = {}
     min_insync_replicas: int = 1
-    """Of topics without a value of their own, where the cluster has none."""
+    """The value for topics without their own, where the cluster has none."""
 
     @classmethod
     def of(cls, settings: Settings) -> "CareSettings":
@@ -127,7 +127,7 @@ class PartitionCare:
         self._rebalance_at = now + self._settings.rebalance_seconds
 
     def note(self, outcome: Outcome) -> bool:
-        """Take note of what an entry changed; return whether something is due."""
+        """Record what an entry changed; return whether something is due."""
         is_due = False
         for event in outcome.events:
             is_due |= self._note(event)
@@ -206,7 +206,7 @@ class PartitionCare:
         return is_due
 
     async def _agree(self) -> bool:
-        """Let all nodes go by one min.insync.replicas, if this one asks for more than the default.
+        """Make this node's min.insync.replicas the cluster's, if it is above the default.
 
         Without it they would count with 1 who is eligible, and the ELR of a topic that relies on
         the brokers' setting would be empty.
@@ -229,7 +229,7 @@ class PartitionCare:
             self._moved[slot.topic.name, slot.partition] = None
 
     async def _move(self) -> bool:
-        """Bring moves further; what that changes is noted, and looked at again."""
+        """Advance moves; partitions that this changes are looked at again."""
         moved, self._moved = self._moved, {}
         is_all, self._is_all_moved = self._is_all_moved, False
         if not moved and not is_all:
@@ -246,7 +246,7 @@ class PartitionCare:
         return is_done
 
     async def _hand_over(self) -> bool:
-        """Let others lead what nodes lead that are to leave, where others are in sync."""
+        """Move leadership off nodes that are to leave, where others are in sync."""
         led, self._led_by_leaving = self._led_by_leaving, {}
         leaving, self._leaving = self._leaving, set()
         if not led and not leaving:
@@ -286,7 +286,7 @@ class PartitionCare:
         return is_done
 
     async def _rebalance(self, now: float) -> bool:
-        """Let preferred replicas lead again."""
+        """Return leadership to preferred replicas."""
         if not self._settings.rebalances_leaders or now < self._rebalance_at:
             return True
         self._rebalance_at = now + self._settings.rebalance_seconds

@@ -98,7 +98,7 @@ class Presence:
             await self._driver.wait_applied(self._driver.applied_index + 1)
 
     async def stop(self, timeout_seconds: float) -> bool:
-        """Tell the controller that this node stops; return whether it has taken leave.
+        """Tell the controller that this node is stopping; return whether it may stop.
 
         The node is heard from until nothing is led by it any more, and then may stop. It stops
         without leave if there is nobody to tell: no leader, or one that does not answer.

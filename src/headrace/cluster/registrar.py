@@ -134,7 +134,7 @@ class Registrar:
             )
 
     async def _take_token(self, node: BrokerId, wanted: words.Register) -> JoinClaim | None:
-        """Let a new node in with its token; TokenDenied if it must not, None if it needs none."""
+        """Admit a new node by its token: TokenDenied if refused, None if it needs no token."""
         image, secret = self._quorum.image, self._admission.token_secret
         is_known = image.node(node) is not None or node == self._quorum.driver.node
         if secret is None or is_known or wanted.address in self._admission.invited:

@@ -98,7 +98,7 @@ class Sessions:
         return True
 
     def suspect(self, broker: BrokerId, now_ms: int) -> None:
-        """Let a session end after the grace period unless the broker is heard of before.
+        """End a session after the grace period unless the broker is heard from before.
 
         A suspicion only ever shortens, and a repeated one does not begin the period again.
         """
@@ -110,7 +110,7 @@ class Sessions:
         self._deadlines.set(broker, min(due_ms, self._clock_ms + self._grace_ms))
 
     def gone(self, broker: BrokerId, now_ms: int) -> None:
-        """Let a session end now: the broker's machine says that there is no such process."""
+        """End a session now: the broker's machine says that there is no such process."""
         self._observe(now_ms)
         if self._deadlines.due_ms(broker) is not None:
             self._sessions[broker].is_suspect = True

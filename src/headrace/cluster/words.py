@@ -59,7 +59,7 @@ class Proposed(_Word, frozen=True):
 
 
 class Ask(_Word, frozen=True):
-    """Say what you are; I am here."""
+    """Announce this node and ask what the other one is."""
 
     address: _Address
     """The node port of the node that asks."""
@@ -89,7 +89,7 @@ class Register(_Word, frozen=True):
     """A node starts: it joins the cluster, or comes back to it."""
 
     address: _Address
-    """Of its node port."""
+    """The address of its node port."""
     broker: bytes
     """A RegisterBroker, encoded."""
     clean_epoch: int
@@ -103,7 +103,7 @@ class Registered(_Word, frozen=True):
     cluster_id: str
     broker_epoch: _Epoch
     index: _Epoch
-    """Of the entry; the node is up to date once it has applied it."""
+    """The index of the entry; the node is up to date once it has applied it."""
     nodes: dict[int, _Address]
     """The node ports of the cluster."""
 
@@ -131,7 +131,7 @@ class Heard(_Word, frozen=True):
 
 
 class DescribeQuorum(_Word, frozen=True):
-    """Say how far the members of the metadata log are."""
+    """Ask how far the members of the metadata log are."""
 
 
 class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
@@ -160,7 +160,7 @@ class Enrol(_Word, frozen=True):
     """A node wants a certificate for the key of this request (CSR)."""
 
     address: _Address
-    """Of its node port."""
+    """The address of its node port."""
     request: _Certificate
     token: _Text = ""
 
@@ -173,7 +173,7 @@ class Enrolled(_Word, frozen=True):
 
 
 class DescribeCertificates(_Word, frozen=True):
-    """Say which certificate you have, and whom you trust."""
+    """Ask which certificate a node has, and whom it trusts."""
 
 
 class Certificates(_Word, frozen=True):
@@ -181,14 +181,14 @@ class Certificates(_Word, frozen=True):
 
     trusted: tuple[_Fingerprint, ...]
     signer: bytes
-    """Of its own certificate."""
+    """The signer of its own certificate."""
     expires_s: int
     keys: tuple[_Fingerprint, ...]
     """The CAs whose keys it has."""
 
 
 class Renew(_Word, frozen=True):
-    """Let yourself have a new certificate, whatever the age of the one that you have."""
+    """Ask a node to renew its certificate, whatever its age."""
 
 
 class Renewing(_Word, frozen=True):
@@ -196,7 +196,7 @@ class Renewing(_Word, frozen=True):
 
 
 class TakeKey(_Word, frozen=True):
-    """Give me the key of a CA: I vote."""
+    """Ask for the key of a CA, as a voter."""
 
     fingerprint: _Fingerprint
 

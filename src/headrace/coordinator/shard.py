@@ -213,7 +213,7 @@ class Shard(Generic[M]):
         self._arm()
 
     def _refuse(self, on_error: OnError, error: KafkaError) -> None:
-        """Tell a client why not, once everything is committed that this may be due to."""
+        """Send a client an error once everything is committed that may have caused it."""
         log = self.journal.log
         is_committed = not self._operations and log.high_watermark >= log.end_offset
         if is_committed or error.code in COORDINATOR_UNAVAILABLE:

@@ -23,7 +23,7 @@ class Sender(NamedTuple):
     client_id: str
     client_host: str
     version: int = 0
-    """Of the request, for kinds whose versions differ in what they demand."""
+    """The version of the request, for kinds whose versions differ in what they demand."""
 
 
 def soon_ms(member_count: int, due_in_ms: int) -> int:

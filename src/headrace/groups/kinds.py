@@ -44,7 +44,7 @@ class Committer(NamedTuple):
     generation: int = NO_GENERATION
     """Or the epoch of a member of a consumer group."""
     version: int = 0
-    """Of the request."""
+    """The version of the request."""
     is_transactional: bool = False
 
 

@@ -23,7 +23,7 @@ class SegmentFacts(NamedTuple):
     size_bytes: int
     index_bytes: int
     first_timestamp: int
-    """Of its first batch, NO_TIMESTAMP if there is none or no lag is set."""
+    """The timestamp of its first batch; NO_TIMESTAMP if there is none or no lag is set."""
     largest_timestamp: int
     """The same holds here."""
 

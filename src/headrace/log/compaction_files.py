@@ -83,7 +83,7 @@ def delete_segment(disk: Disk, folder: str, base_offset: int) -> None:
 
 
 def finish_swaps(disk: Disk, folder: str) -> None:
-    """Bring what a crash interrupted to its end, or undo it."""
+    """Finish or undo what a crash interrupted."""
     names = disk.list(folder)
     swaps = sorted(int(name[:20]) for name in names if name.endswith(f".log{SWAP_SUFFIX}"))
     bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))

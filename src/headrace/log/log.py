@@ -528,7 +528,7 @@ class Log:
         return self.aborted_at_once(offset, self._end_of_read(first, len(records), up_to))
 
     async def look_first(self, offset: int, up_to: int, byte_count: int | None = None) -> None:
-        """Have a thread read what `aborted_transactions` would take long to read on the loop.
+        """Read in a thread what `aborted_transactions` would take too long to read on the loop.
 
         With `byte_count`, of as many bytes from the offset on.
         """

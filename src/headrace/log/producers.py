@@ -61,7 +61,7 @@ class ProducerState(Struct):
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
-    """Of the coordinator that wrote the last marker."""
+    """The epoch of the coordinator that wrote the last marker."""
     last_timestamp: int = -1
     transaction_first_offset: int | None = None
     """Where the open transaction begins; None if there is none."""

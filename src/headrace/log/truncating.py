@@ -68,7 +68,7 @@ class Cut:
         log.is_being_cut = True
 
     def take_history(self, history: History) -> None:
-        """Have `run` write what is known of the records before the log's first file."""
+        """Prepare what `run` writes about the records before the log's first file."""
         log = self.log
         self._snapshots_up_to = log.end_offset
         snapshot = f"{log.folder}/{snapshot_name(log.end_offset)}"
@@ -78,7 +78,7 @@ class Cut:
         ]
 
     def run(self) -> None:
-        """Bring the files in line, durably; OSError if the disk fails or is full."""
+        """Make the files match, durably; raise OSError if the disk fails or is full."""
         log, segment = self.log, self.log.segments[-1]
         disk, folder = log.disk, log.folder
         # From the end on, so that a crash in between leaves a log without a hole.

@@ -95,7 +95,7 @@ class Backup(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     acls: list[Acl]
     left_out: LeftOut
     crc32c: str = ""
-    """Of the document with this field empty, in msgspec's deterministic JSON."""
+    """The checksum of the document with this field empty, in msgspec's deterministic JSON."""
 
 
 def make_backup(state: ImageState, *, taken_at_ms: int, software: str) -> Backup:

@@ -188,7 +188,7 @@ class SetDelegationToken(_Ddl, frozen=True):
 
 
 class ChangeTokenExpiry(_Ddl, frozen=True):
-    """Let a token end at another time. Refused if it is gone: a revoked token stays revoked."""
+    """Change when a token expires. Refused if it is gone: a revoked token stays revoked."""
 
     token_id: str
     expiry_ms: Annotated[int, Meta(ge=0)]
@@ -199,7 +199,7 @@ class RemoveDelegationToken(_Ddl, frozen=True):
 
 
 class CancelDecommission(_Ddl, frozen=True):
-    """Let a node stay that was to leave; seed 004 has no way back from StartDecommission."""
+    """Cancel a decommission; seed 004 has no way back from StartDecommission."""
 
     node_id: Annotated[int, Meta(ge=0)]
 

@@ -47,7 +47,7 @@ class CatchUp(Struct, frozen=True):
 
     vshard: UInt32
     learner_log_index_at_add: UInt64
-    """Of the metadata log, which has had the target as a learner since then."""
+    """The index in the metadata log at which the target became a learner."""
 
 
 class PromoteLearner(Struct, frozen=True):

@@ -98,7 +98,7 @@ def set_delegation_token(image: Image, ddl: SetDelegationToken) -> list[Event]:
 
 
 def change_token_expiry(image: Image, ddl: ChangeTokenExpiry) -> list[Event]:
-    """Let a token that there is end at another time, but not after what it can be renewed for."""
+    """Change when a token expires, up to the time until which it can be renewed."""
     token = image.delegation_token(ddl.token_id)
     if token is None:
         raise _no_token(ddl.token_id)

@@ -60,7 +60,7 @@ class Topic(Struct, array_like=True, forbid_unknown_fields=True):
     partitions: list[Partition]
     is_internal: bool = False
     version: int = 1
-    """Of the descriptor that leases are held on: one more when configs or partitions change."""
+    """The descriptor version that leases are held on: changed configs or partitions add one."""
 
 
 class Endpoint(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class Broker(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     features: dict[str, tuple[int, int]] = {}
-    """Of each feature the versions that it knows, from and to."""
+    """The lowest and highest version of each feature that the broker supports."""
     is_fenced: bool = True
     is_shutting_down: bool = False
     log_dirs: tuple[Bytes16, ...] = ()
@@ -192,7 +192,7 @@ class JoinTokenState(Struct, frozen=True, array_like=True, forbid_unknown_fields
     attempt: int = 0
     """How often a node began to join with it."""
     node_addr: str | None = None
-    """Of the node that joins or joined with it."""
+    """The address of the node that joins, or joined, with this token."""
     consumed_at_ms: int | None = None
 
 

@@ -88,7 +88,7 @@ def change_topology(image: Image, change: NodeChange) -> list[Event]:
 
 
 def cancel_decommission(image: Image, ddl: CancelDecommission) -> list[Event]:
-    """Let a node stay; refused once it is decommissioned. A vote that it lost stays lost."""
+    """Cancel a decommission; refused once it is complete. A vote that the node lost stays lost."""
     node = _require_node(image, ddl)
     if node.state is NodeState.DECOMMISSIONED:
         raise refuse(

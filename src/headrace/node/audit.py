@@ -49,7 +49,7 @@ class NodeAudit:
         return cls(files, now_ms)
 
     def on_command(self, request: words.Request, error: KafkaError | None) -> None:
-        """Say what an operator did at the node port."""
+        """Record what an operator did at the node port."""
         if isinstance(request, READING):
             return
         node = getattr(request, "node", None)

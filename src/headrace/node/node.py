@@ -154,7 +154,7 @@ class Node:
         self.protection: Protection | None = None
         """What protects the node, if its settings ask for that."""
         self.audit: NodeAudit | None = None
-        """Who did what, if there is a file for that."""
+        """The audit log, if a file for it is configured."""
         self._takes_roles = False
         """Whether this life is registered. Before that the image has the roles of its former life,
         whose last records it may have lost."""
@@ -567,7 +567,7 @@ class Node:
             self._listening.drop_distrusted(self._tls)
 
     def _note_protection(self, event: Event) -> None:
-        """Tell quotas, nodes' TLS and delegation tokens of a change that is theirs."""
+        """Pass a change on to quotas, nodes' TLS and delegation tokens if it is theirs."""
         if isinstance(event, QuotaChanged):
             assert self._quorum is not None
             self.quotas.note(self._quorum.image, event.entity)

@@ -75,7 +75,7 @@ class JoinToken(NamedTuple):
 
     token: str = ""
     pins: tuple[str, ...] = ()
-    """Of the CAs of the cluster, one of which has signed the certificates of its nodes."""
+    """Pins of the cluster's CAs, one of which has signed the certificates of its nodes."""
 
 
 def read_token(settings: Settings) -> JoinToken:

@@ -18,7 +18,7 @@ from headrace.raft.state import Role, State
 
 
 def lose_leader(state: State) -> None:
-    """Have no leader, and stand soon: an election timeout is for when nobody knows whether it is.
+    """Drop the leader and stand soon: an election timeout is for when a leader may be alive.
 
     Harmless if the leader lives after all: a majority must have lost it before anybody stands, and
     its next heartbeat is heeded.

@@ -119,7 +119,7 @@ class InstallSnapshot(Header, tag=9, array_like=True, frozen=True):
 
 
 class SnapshotProgress(Header, tag=10, array_like=True, frozen=True):
-    """Of the snapshot at `index` the sender has so much."""
+    """How much of the snapshot at `index` the sender has."""
 
     index: int
     next_offset: int

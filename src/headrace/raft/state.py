@@ -52,7 +52,7 @@ class IncomingSnapshot:
         self.key = key
         self.data = bytearray()
         self.checksum = 0
-        """Of the data so far."""
+        """The checksum of the data so far."""
 
 
 class State:

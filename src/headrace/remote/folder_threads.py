@@ -47,7 +47,7 @@ class FolderThreads(Executor):
             return list(self._unfinished)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let each thread end after the jobs there are; nobody waits for that."""
+        """End each thread after the queued jobs, without waiting for it."""
         with self._mutex:
             if not self._is_closed:
                 self._is_closed = True

@@ -51,7 +51,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     id: str
     holder: str
-    """Who reads, for people."""
+    """A description of the reader, for people."""
     expires_ms: int
     topics: tuple[LeasedTopic, ...]
     version: int = VERSION
@@ -168,7 +168,7 @@ async def check_lease(store: ObjectStore, lease: Lease, now_ms: int, lease_ms: i
 
 
 async def finish_part(store: ObjectStore, lease_id: str, number: int, count: int) -> bool:
-    """Say that one of `count` parts of a reader is done; end the lease after the last one.
+    """Record that one of `count` parts of a reader is done; end the lease after the last one.
 
     Return whether it ended. A part may be done twice: Spark repeats tasks.
     """

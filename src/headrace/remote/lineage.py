@@ -53,7 +53,7 @@ def insert(rows: list[tuple[int, SegmentId]], row: tuple[int, SegmentId]) -> Non
 class _Finished(NamedTuple):
     claim: Claim
     rank: int
-    """Who finished later has the higher one."""
+    """The order in which segments finished: later ones rank higher."""
     size_bytes: int
     may_have_aborted: bool
 
@@ -122,7 +122,7 @@ class EpochSegments:
         return iter(self._owned)
 
     def add(self, segment: RemoteSegment, claim: Claim) -> None:
-        """Let a segment answer for what it has of the epoch."""
+        """Serve from a segment what it has of the epoch."""
         self._rank += 1
         id_ = segment.id
         may_have_aborted = not segment.is_txn_index_empty
@@ -138,7 +138,7 @@ class EpochSegments:
             self._put(id_, claim)
 
     def remove(self, id_: SegmentId) -> None:
-        """Let a segment answer no more; older ones take over what they have of it."""
+        """Stop serving from a segment; older ones take over what they have of it."""
         gone = self._finished.pop(id_)
         self._owned.pop(id_, None)
         self.size_bytes -= gone.size_bytes

@@ -264,7 +264,7 @@ class ObstoreStore:
         )
 
     def _abort(self, upload: asyncio.Task[None], feed: PartFeed) -> asyncio.Task[None]:
-        """Let obstore abort an upload, which it does when its body fails."""
+        """Make obstore abort an upload, which it does when the body fails."""
 
         async def wait() -> None:
             with suppress(*_FAILED, StoreError):

@@ -32,13 +32,13 @@ class PartFeed:
         return True
 
     def end(self, error: Exception | None = None) -> None:
-        """Let the reader find the end after what was handed over, or an error at once."""
+        """End the feed after what was handed over, or with an error at once."""
         self._is_ended = True
         self._error = error
         self._filled.set()
 
     def close(self) -> None:
-        """Let the writer know that nobody reads any more."""
+        """Tell the writer that nobody reads any more."""
         self.is_closed = True
         self._free.set()
 

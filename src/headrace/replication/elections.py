@@ -44,7 +44,7 @@ Changes: TypeAlias = Iterator[ChangePartition | None]
 
 
 class Roles(NamedTuple):
-    """Who leads a partition, and its ISR."""
+    """The leader of a partition and its ISR."""
 
     leader: BrokerId
     isr: tuple[BrokerId, ...]

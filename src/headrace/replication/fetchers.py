@@ -175,7 +175,7 @@ class Fetchers:
         self._unmoved = deque(self._followed)
 
     def _move_some(self) -> None:
-        """Give some partitions to the fetchers that they belong to now."""
+        """Move some partitions to the fetchers that they belong to now."""
         if self._is_closed:
             return
         for _ in range(min(len(self._unmoved), MOVED_A_TURN)):

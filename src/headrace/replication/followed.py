@@ -75,7 +75,7 @@ class Followed:
         self.key: Key = (partition.topic_id, partition.index)
         self.follower = Follower(partition.leader_epoch)
         self.fetcher: Fetching | None = None
-        """Who fetches it; None when it is not followed any more."""
+        """The fetcher of this partition; None when it is no longer followed."""
         self.timer: asyncio.TimerHandle | None = None
         """Ends a pause."""
         self.lag = 0

@@ -48,7 +48,7 @@ class IsrChange(NamedTuple):
     is_join: bool = False
     """Whether a follower joins; others leave."""
     leader: BrokerId | None = None
-    """Who is to lead in place of this node, if it gives up."""
+    """The broker that should lead if this node resigns."""
 
 
 class _Follower:

@@ -44,7 +44,7 @@ def check_front(partition: Partition, front: Front) -> None:
 
 
 def begin_elsewhere(partition: Partition, front: Front) -> Cut | None:
-    """Let a log without records begin where the source's does; None if it is not to.
+    """Start a log without records where the source's starts; None if it should not.
 
     The caller has the cut finished before it appends. Raise ReadOnlyLog if the disk fails.
     """

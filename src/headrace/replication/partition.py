@@ -135,7 +135,7 @@ class Partition:
         self.isr: tuple[BrokerId, ...] = ()
         """As the metadata log has it."""
         self.adding: tuple[BrokerId, ...] = ()
-        """Of the replicas, those that a reassignment adds."""
+        """Replicas that a reassignment adds."""
         self.is_moving = False
         self.in_sync: InSync | None = None
         """The followers, if this node leads and there are any."""
@@ -155,7 +155,7 @@ class Partition:
         self._unread_bytes = 0
         """What was appended since the high watermark moved."""
         self._untold: deque[ProduceWaiter] | None = None
-        """Who hears of progress in later turns, if there were too many for one."""
+        """Waiters that hear of progress in later turns, if there were too many for one."""
         self.flushing: asyncio.Task[None] | None = None
 
     # Roles
@@ -277,7 +277,7 @@ class Partition:
             self.in_sync.unchanged(node, fetched_ms)
 
     def on_start_moved(self) -> None:
-        """Tell followers that the log begins later now."""
+        """Tell followers that the log start offset has moved."""
         for follower in tuple(self.followers):
             follower.on_change(self)
 
@@ -479,7 +479,7 @@ class Partition:
             self.flushing = None
 
     def on_flushed(self) -> None:
-        """Tell everybody who waits for the disk what is on it by now."""
+        """Tell everything that waits for the disk what is on it by now."""
         before = self.log.high_watermark
         self._advance()
         if self.log.high_watermark > before:
@@ -498,7 +498,7 @@ class Partition:
             )
 
     def _tell(self, waiters: Sequence[ProduceWaiter]) -> None:
-        """Let waiters check whether they are over, some now and the others in later turns."""
+        """Have waiters check whether they are done, some now and the others in later turns."""
         for waiter in waiters[:TOLD_AT_ONCE]:
             waiter.on_progress()
         if len(waiters) > TOLD_AT_ONCE:

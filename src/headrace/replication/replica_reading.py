@@ -93,7 +93,7 @@ class ReplicaReader:
         """The partitions that threads have yet to read."""
         self.byte_count = 0
         self.throttled_bytes = 0
-        """Of these, the bytes of throttled partitions."""
+        """How many of these are bytes of throttled partitions."""
         self.is_urgent = False
         """Whether there is news that does not wait: an error, a truncation, a moved start."""
         self.cost: int
@@ -133,7 +133,7 @@ class ReplicaReader:
         return True
 
     def _note(self, followed: FollowedPartition) -> None:
-        """Let the leader know how far the follower is, which may commit records."""
+        """Tell the leader the follower's position, which may commit records."""
         session, partition = self._session, followed.partition
         assert partition is not None
         node, broker_epoch = session.follower

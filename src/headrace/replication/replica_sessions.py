@@ -216,7 +216,7 @@ class ReplicaSession:
             self.fetch.on_change()
 
     def on_isr(self, partition: Partition) -> None:
-        """Let the next fetch count for the ISR again, whether it names the partition or not.
+        """Count the next fetch for the ISR again, whether it names the partition or not.
 
         The follower may have caught up, and said so, while the change was on its way.
         """
@@ -225,7 +225,7 @@ class ReplicaSession:
             self.outside[followed] = None
 
     def on_high_watermark(self, partition: Partition) -> None:
-        """Let the next response tell of a high watermark; none is sent for that (KAFKA-9952)."""
+        """Send a high watermark with the next response, but none for that alone (KAFKA-9952)."""
         followed = self._by_partition.get(partition)
         if followed is not None and not self.is_ended:
             self.mark(followed)
@@ -298,7 +298,7 @@ class ReplicaSessions:
         return _session(NO_SESSION, follower, version, now_ms)
 
     def attach(self, session: ReplicaSession, connection: Connection) -> None:
-        """Let a session end with a connection, which has one session at most."""
+        """Tie a session to a connection, which has one session at most."""
         if session.connection is connection:
             return
         former = self._by_connection.get(connection)

@@ -234,7 +234,7 @@ class Replicas:
                 self._settings.note_all_changed(topic for topic, _ in self._by_name)
 
     def _take_role_now(self, topic: TopicName, index: PartitionIndex) -> bool:
-        """Let a partition that stays here take its role; return whether it does."""
+        """Apply the role of a partition here; return False if it does not stay."""
         partition, row = self._by_name.get((topic, index)), self._row((topic, index))
         known = self._image_of().topic(topic)
         if partition is None or known is None or known.topic_id != partition.topic_id:
@@ -311,7 +311,7 @@ class Replicas:
                     await asyncio.sleep(0)
 
     async def _settle_some(self, keys: list[TopicPartition]) -> None:
-        """Bring some partitions in line with the image."""
+        """Make some partitions match the image."""
         stale = [key for key in keys if self._is_stale(key)]
         for key in keys:
             partition = self._by_name.get(key)

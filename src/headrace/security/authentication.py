@@ -29,7 +29,7 @@ class Progress(NamedTuple):
 
     reply: bytes
     principal: str | None = None
-    """Who the client is, once that is proved."""
+    """The authenticated principal."""
     expires_ms: int | None = None
     """When what it proved itself with expires, if it does."""
     is_token: bool = False
@@ -41,7 +41,7 @@ class Exchange(Protocol):
 
     @property
     def claimed(self) -> str:
-        """Who the client says it is, as far as that is known; unproved."""
+        """The principal that the client claims, if known; unproved."""
 
     def step(self, token: bytes, now_ms: int) -> Progress:
         """Take a client's token; AuthenticationFailed or SaslError if it proves nothing."""
@@ -91,7 +91,7 @@ class Authentication:
         self.is_token = False
         """Whether the client proved itself with a delegation token."""
         self.claimed = ""
-        """Who the client said it was when it last failed."""
+        """The principal that the client claimed when it last failed."""
 
     @property
     def names(self) -> list[str]:

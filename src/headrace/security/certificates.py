@@ -44,7 +44,7 @@ class Certificates:
             name: make_context(settings, name) for name in self._stamps
         }
         self._failed: dict[str, tuple[_Stamp, str]] = {}
-        """Of which listeners files cannot be used, and what the log has of that."""
+        """Listeners whose files cannot be used, and what was logged about it."""
         self._warned: dict[str, datetime] = {}
         self.reloads = 0
         """How often certificates were replaced."""

@@ -41,7 +41,7 @@ class KeyMaterial(NamedTuple):
     text: bytes
     """The key, then its certificate, then those that signed it."""
     password: str | None
-    """Of the key, if it is encrypted."""
+    """The password of the key, if it is encrypted."""
     certificate: x509.Certificate
     """The first: the node's own."""
 

@@ -45,7 +45,7 @@ class Audit:
         self._timer: asyncio.TimerHandle | None = None
 
     def changed(self, by: Request | None, text: ChangeText, error: KafkaError | None) -> None:
-        """Say that a change of the metadata was made or refused; without a request, this node's."""
+        """Record a metadata change, made or refused; without a request it is this node's."""
         peer = None if by is None else by.peer
         self._put(
             AuditEvent(
@@ -65,7 +65,7 @@ class Audit:
         )
 
     def commanded(self, what: str, names: Iterable[str], error: KafkaError | None) -> None:
-        """Say what an operator did at the node port."""
+        """Record what an operator did at the node port."""
         self._put(
             AuditEvent(
                 kind=audit.CHANGE,
@@ -86,7 +86,7 @@ class Audit:
         names: Iterable[str],
         error: ErrorCode,
     ) -> None:
-        """Say that a client had no rights for a request or for parts of it."""
+        """Record that a client lacked rights for a request or for parts of it."""
         peer = request.peer
         self._put(
             AuditEvent(
@@ -105,7 +105,7 @@ class Audit:
         )
 
     def unknown(self, peer: Peer, api_key: int, reason: str) -> None:
-        """Say that a request was not served because its client has not authenticated."""
+        """Record that a request was not served because its client has not authenticated."""
         known = api_key in APIS
         self._put(
             AuditEvent(
@@ -120,7 +120,7 @@ class Audit:
         )
 
     def authenticated(self, peer: Peer, mechanism: str) -> None:
-        """Say that a client has proved who it is."""
+        """Record that a client has authenticated."""
         self._put(
             AuditEvent(
                 kind=audit.AUTHENTICATION,
@@ -133,7 +133,7 @@ class Audit:
         )
 
     def not_authenticated(self, peer: Peer, mechanism: str, claimed: str, reason: str) -> None:
-        """Say that a client has not proved who it is; `claimed` is who it said, if it did."""
+        """Record that a client failed to authenticate; `claimed` is the name it gave, if any."""
         self._put(
             AuditEvent(
                 kind=audit.AUTHENTICATION,
@@ -147,7 +147,7 @@ class Audit:
         )
 
     def visited(self, kind: str, outcome: str, principal: str, *, address: str, page: str) -> None:
-        """Say who logged in to the HTTP pages or failed to, or may not read one."""
+        """Record a login to the HTTP pages, a failed login, or a page that was refused."""
         self._put(
             AuditEvent(
                 kind=kind,

@@ -150,7 +150,7 @@ class AuditFiles:
         self._thread.join(STOP_SECONDS_MAX)
 
     def abandon(self) -> None:
-        """Let the thread end by itself, and the file be locked by others, as if killed."""
+        """Leave the thread to end by itself, and release the file's lock, as if killed."""
         self._is_abandoned = True
         file = self._file
         if file is not None:

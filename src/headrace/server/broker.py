@@ -62,7 +62,7 @@ class Broker:
     fetch_sessions: FetchSessions
     replica_sessions: ReplicaSessions
     throttles: Throttles
-    """Of replication between nodes."""
+    """Throttles of replication between nodes."""
     telemetry: Telemetry
     inflating: Inflating
     groups: Groups
@@ -82,7 +82,7 @@ class Broker:
     is_rack_aware: bool = False
     """Whether consumers are sent to replicas in their rack (KIP-392)."""
     authorizer: Authorizer | None = None
-    """Who may do what; without one everybody may do everything."""
+    """Decides who may do what; without one everybody may do everything."""
     delegation_tokens: DelegationTokens | None = None
     """The delegation tokens, where there is a secret for them."""
     audit: Audit | None = None

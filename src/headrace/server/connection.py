@@ -302,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         return 0
 
     def on_authenticated(self) -> None:
-        """Let the client in; only connections that need it have an authentication."""
+        """Admit the client; only connections that must authenticate have an authentication."""
         raise RuntimeError("this connection needs no authentication")
 
     @property

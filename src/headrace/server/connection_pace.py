@@ -49,7 +49,7 @@ class ConnectionPace:
         self._closing = 0
 
     def take(self, connection: "Connection") -> None:
-        """Let a new connection be served, now or later, or not at all."""
+        """Serve a new connection now or later, or refuse it."""
         if connection.listener in self._exempt or connection.is_paced:
             return
         line = self._lines.get(connection.listener)

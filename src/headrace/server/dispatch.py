@@ -178,7 +178,7 @@ class Dispatcher:
         self._preparing.shutdown(wait=False)
 
     def meter(self, metered: "Callable[[Request], None] | None") -> None:
-        """Have requests handled by `metered`, which calls `handle`; None for `handle` itself.
+        """Pass requests to `metered`, which calls `handle`, or with None to `handle` itself.
 
         So quotas cost nothing where there are none.
         """

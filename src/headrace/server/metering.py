@@ -73,7 +73,7 @@ class Metering:
         self._exempts = exempts
 
     def handle(self, handle: Handle, request: Request) -> None:
-        """Have a request handled, at its client's expense."""
+        """Handle a request and charge it to its client."""
         budgets = self._budgets(request)
         if budgets is None:
             handle(request)
@@ -277,7 +277,7 @@ class MeteredRequest(Request):
         self.peer.on_answered(self)
 
     def amend_with(self, amend: Callable[[Any], Any]) -> None:
-        """Have the response completed before it is sent, and charged with that."""
+        """Complete the response before it is sent, and charge for it."""
         self.amend = amend
 
     def timed(self, work: Awaitable[Message]) -> Awaitable[Message]:

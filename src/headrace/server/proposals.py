@@ -71,7 +71,7 @@ async def propose_each(
 
 @contextlib.contextmanager
 def told(broker: "Broker", by: "Request", *texts: ChangeText) -> Iterator[None]:
-    """Tell the audit how changes end that are made in another way than by `propose_each`."""
+    """Audit the outcome of changes that are not made by `propose_each`."""
     if broker.audit is None:
         yield
         return
@@ -102,7 +102,7 @@ def _tell_refused(
     refusals: Sequence[KafkaError | None],
     by: "Request | None",
 ) -> None:
-    """Tell the audit of changes that the cluster is not at the level for."""
+    """Audit changes that need a higher level than the cluster has."""
     if broker.audit is None:
         return
     for change, refused in zip(changes, refusals, strict=True):
@@ -131,7 +131,7 @@ class _Part(NamedTuple):
     def tell(
         self, broker: "Broker", by: "Request | None", outcomes: Sequence[KafkaError | None]
     ) -> None:
-        """Tell the audit what became of each change."""
+        """Audit the outcome of each change."""
         if broker.audit is not None:
             for text, outcome in zip(self.texts, outcomes, strict=True):
                 broker.audit.changed(by, text, outcome)

@@ -50,7 +50,7 @@ class Peer(Protocol):
     host: str
     """The client's address without its port, as ACLs name it."""
     principal: str
-    """Who the client is: `User:NAME`."""
+    """The authenticated client, as `User:NAME`."""
     authentication: Authentication | None
     """The exchange of SASL, on listeners that have it."""
     client_software: str
@@ -86,7 +86,7 @@ class Peer(Protocol):
         """How long a client waits to hear that it failed to authenticate."""
 
     def on_authenticated(self) -> None:
-        """Let the client in: its authentication has a principal."""
+        """Admit the client: its authentication has a principal."""
 
 
 class Request:
@@ -153,7 +153,7 @@ class Request:
         self.is_holding = True
 
     def release(self) -> None:
-        """Let later produce requests proceed: this one has taken effect."""
+        """Unblock later produce requests: this one has taken effect."""
         self.is_holding = False
         self.peer.on_released()
 
@@ -185,7 +185,7 @@ class Request:
         self.peer.on_answered(self)
 
     def amend_with(self, amend: Callable[[Any], Any]) -> None:
-        """Have the response completed before it is sent: what was asked for was not all done."""
+        """Complete the response before it is sent: not all of the request was carried out."""
         self.amend = amend
         self.__class__ = AmendedRequest
 

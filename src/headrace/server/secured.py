@@ -133,7 +133,7 @@ class SecuredConnection(Connection):
         super().connection_lost(exc)
 
     def on_authenticated(self) -> None:
-        """Let the client in: its authentication has a principal, or has one again."""
+        """Admit the client: its authentication has a principal, or has one again."""
         authentication = self.authentication
         assert authentication is not None
         assert authentication.principal is not None

@@ -86,7 +86,7 @@ class Traffic:
         """Connections that were accepted and are not through the handshake of TLS."""
         self.handshakes_max: int = HANDSHAKES_MAX.default
         self.handshakes: dict[Unfinished, None] = {}
-        """Who has not authenticated yet, the oldest first."""
+        """Connections that have not authenticated yet, oldest first."""
         self.pace: ConnectionPace | None = None
         """How fast connections may be made; None while nothing limits that."""
         self._is_feeding = False
@@ -116,7 +116,7 @@ class Traffic:
         self._uncount(host)
 
     def begin_handshake(self, unfinished: Unfinished) -> None:
-        """Take note of who has to authenticate; if there are too many, close the oldest."""
+        """Track a connection that must authenticate; close the oldest one if there are too many."""
         while len(self.handshakes) >= self.handshakes_max:
             oldest = next(iter(self.handshakes))
             del self.handshakes[oldest]

@@ -138,7 +138,7 @@ class TestBroker(Conveniences):
         life.end()
 
     def pause(self) -> None:
-        """Let the broker do nothing until `resume`, as if it was stopped by a signal."""
+        """Stop the broker until `resume`, as if by SIGSTOP."""
         self._running.pause()
 
     def resume(self) -> None:
@@ -195,7 +195,7 @@ class TestBroker(Conveniences):
         return dict(self._settings)
 
     def set(self, name: str, text: str) -> None:
-        """Give a setting another value, from the next start on."""
+        """Change a setting from the next start on."""
         self._settings[name] = text
 
     def call(self, function: Callable[[], None]) -> None:

@@ -143,7 +143,7 @@ class TestCluster(Conveniences):
         self._apply_cuts()
 
     def pause(self, node_id: int) -> None:
-        """Let a node do nothing until `resume` or `heal`, as if by SIGSTOP."""
+        """Stop a node until `resume` or `heal`, as if by SIGSTOP."""
         self._paused.add(node_id)
         self.nodes[node_id].pause()
 
@@ -220,7 +220,7 @@ class TestCluster(Conveniences):
         return node
 
     def _give_seeds(self) -> None:
-        """Let nodes that have not run yet find those that do."""
+        """Add the running nodes to the seeds of nodes that have not run yet."""
         seeds = ",".join(node.node.cluster.address for _, node in self.running())
         for node_id, node in self.nodes.items():
             if not node.is_running:
@@ -228,7 +228,7 @@ class TestCluster(Conveniences):
                 self._give_token(node_id)
 
     def _give_token(self, node_id: int) -> None:
-        """Let a node join that has not been in the cluster, if that takes a token."""
+        """Create the token of a node that is new to the cluster, if it takes one."""
         path = self.folder / f"node-{node_id}.token"
         secret_file = self._settings.get(config.CLUSTER_SECRET_FILE.name)
         _, first = next(self.running())

@@ -145,7 +145,7 @@ class Host:
             loop.threads.kill(None)
 
     def _finish(self, work: Callable[[], object]) -> None:
-        """Let a thread do a part of its work before it ends, or none."""
+        """Run part of a thread's work before it ends, or none."""
         if self.random.random() < 0.5:
             self.disk.lose_power_after(self.random.randint(0, FINISHING_CHANGES_MAX))
             try:

@@ -47,7 +47,7 @@ class LoopThread:
         self.run(call())
 
     def pause(self) -> None:
-        """Let the loop do nothing until `resume`, as if its process was stopped by a signal."""
+        """Stop the loop until `resume`, as if its process was stopped by a signal."""
         self._awake.clear()
         self._loop.call_soon_threadsafe(self._awake.wait)
 

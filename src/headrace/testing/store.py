@@ -332,7 +332,7 @@ class SimulatedStore:
             self._show(float("-inf"))
 
     def _show(self, now_seconds: float) -> None:
-        """Let listings show the changes that are due; a newer one of a key hides older ones."""
+        """Make listings show the changes that are due; a newer one of a key hides older ones."""
         shown: set[str] = set()
         kept = []
         for change in reversed(self._unlisted):

@@ -230,7 +230,7 @@ class SimulatedStream(asyncio.Transport):
             simulation.call_at(self._last_arrival, self._arrive)
 
     def _arrive(self) -> None:
-        """Bring what is first to the other end, unless it is held up."""
+        """Deliver the oldest data to the other end, unless it is held up."""
         if not self._network.is_reachable(self.local[0], self.remote[0]):
             self._is_moving = False
             return

@@ -110,7 +110,7 @@ class Checks:
         return None
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel checks that are under way."""
         await self._running.stop()
 
     def _begin(self, segment: RemoteSegment, number: int, begin: int) -> None:

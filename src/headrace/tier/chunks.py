@@ -252,7 +252,7 @@ class Chunks:
             del self._partition_of[key[0]]
 
     def abandon(self, keys: Iterable[ChunkKey]) -> None:
-        """Give up chunks that were fetched ahead for a reader that went elsewhere."""
+        """Drop chunks that were fetched ahead for a reader that went elsewhere."""
         for key in keys:
             if key not in self._ahead:
                 continue
@@ -277,7 +277,7 @@ class Chunks:
         return list(known)
 
     async def close(self) -> None:
-        """Give up what is on its way."""
+        """Cancel fills that are under way."""
         await self._fills.stop()
         await self.checks.close()
 

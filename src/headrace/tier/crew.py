@@ -45,7 +45,7 @@ class Crew:
         self._is_stopped = False
 
     def call(self, tiered: TieredPartition) -> None:
-        """Have the work done for a partition, unless that is under way or rests after an error."""
+        """Start the work for a partition, unless it is under way or backing off after an error."""
         if not (tiered in self._running or tiered in self._resting or self._is_stopped):
             self._waiting[tiered] = None
             self._start_some()

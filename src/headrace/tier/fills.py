@@ -130,7 +130,7 @@ class Budget:
         )
 
     def wake(self) -> None:
-        """Let those run that wait, in order, as many as there is room for."""
+        """Start waiting fills in order, as many as there is room for."""
         waiting = self._waiting
         while waiting and (waiting[0].is_over or self._fits(waiting[0].byte_count)):
             lease = waiting.popleft()

@@ -238,7 +238,7 @@ class IndexCache:
         return list(known)
 
     async def close(self) -> None:
-        """Give up what is on its way; no thread uses the disk any more, and the files stay."""
+        """Cancel fills under way; no thread uses the disk after this, and the files stay."""
         await self._fills.stop()
         await self._removals.stop()
         await asyncio.gather(*self._threads, return_exceptions=True)
@@ -246,7 +246,7 @@ class IndexCache:
     # The folder
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """Have a thread do something; it is done to its end even if nobody waits for it."""
+        """Run something in a thread, to its end even if nobody waits for it."""
         future = asyncio.get_running_loop().run_in_executor(None, work)
         self._threads[future] = None
         future.add_done_callback(self._threads.pop)

@@ -146,7 +146,7 @@ class MetadataPartition:
         return self.is_stopped or self.trouble is not None
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Wake all waiters."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():

@@ -101,7 +101,7 @@ class MetadataReader:
 
     @contextmanager
     def using(self, partition: MetadataPartition) -> Iterator[None]:
-        """Have a partition read for as long as something is done with it."""
+        """Keep a partition read for as long as something is done with it."""
         partition.begin_change()
         if not partition.is_assigned:
             self._assignment_changed.set()
@@ -327,7 +327,7 @@ class MetadataReader:
     def _tell(
         self, partition: MetadataPartition, changed: set[PartitionKey], *, was_ready: bool
     ) -> None:
-        """Let those know who wait or listen."""
+        """Notify waiters and listeners."""
         partition.wake()
         if not was_ready and partition.is_ready:
             self._tasks.start(self._tell_all(partition))
@@ -337,7 +337,7 @@ class MetadataReader:
                     self._call(key)
 
     async def _tell_all(self, partition: MetadataPartition) -> None:
-        """Let listeners know that a partition of the log is ready, in slices."""
+        """Notify listeners that a partition of the log is ready, in slices."""
         for count, key in enumerate(tuple(self._keys_of.get(partition.index, ())), 1):
             if key in self._index_of:
                 self._call(key)

@@ -86,7 +86,7 @@ class ReadAhead:
         return is_at_end and segment.start_offset <= previous.next_offset <= segment.end_offset
 
     def _open(self, stream: _Stream, window: int) -> None:
-        """Have a window fetched that begins behind the chunk that was read."""
+        """Fetch a window that begins behind the chunk that was read."""
         stream.window = stream.left = window
         stream.next = stream.segment, stream.number + 1
         stream.ahead = []

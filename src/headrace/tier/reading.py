@@ -347,7 +347,7 @@ class RemoteReader:
         self.chunks.expire()
 
     async def close(self) -> None:
-        """Give up every fetch that is under way."""
+        """Cancel every fetch that is under way."""
         with suppress(ValueError):
             self._metadata.on_changed.remove(self._on_changed)
         await self._tasks.stop()

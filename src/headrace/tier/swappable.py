@@ -108,7 +108,7 @@ class SwappableMetadata:
         return self._current
 
     def swap(self, following: LedMetadata) -> LedMetadata:
-        """Let another one answer from now on; return the former one, which may be in use.
+        """Replace the manager; return the former one, which may be in use.
 
         The new one follows what the former one followed, and is heard by the same listeners.
         """

@@ -253,7 +253,7 @@ class Tier:
         self._follow_soon()
 
     def _follow_soon(self) -> None:
-        """Say what this node wants to know, once for all changes of a turn of the loop."""
+        """Subscribe to what this node needs, once for all changes of a turn of the loop."""
         if not self._is_following_due:
             self._is_following_due = True
             asyncio.get_running_loop().call_soon(self._follow)
@@ -297,7 +297,7 @@ class Tier:
             self.expirers.call(tiered)
 
     def _on_changed(self, key: PartitionKey) -> None:
-        """Take note of an event in the metadata of a partition."""
+        """Handle an event in the metadata of a partition."""
         tiered = self.tiered.get(key)
         if tiered is not None:
             tiered.has_changed = True

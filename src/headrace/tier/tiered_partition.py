@@ -151,7 +151,7 @@ class TieredPartition:
             raise ForeignTier(self.name)
 
     def learn_remote_end(self, metadata: LedMetadata) -> None:
-        """Tell the log what of it is in the tier; raise NotReady if that is not known yet."""
+        """Tell the log how much of it is in the tier; raise NotReady if that is not known yet."""
         log, key = self.partition.log, self.key
         end, cuts = self._proved
         log.remote_end_offset = end = find_remote_end(
@@ -174,7 +174,7 @@ class TieredPartition:
         return find
 
     async def relearn_remote_end(self, metadata: LedMetadata) -> None:
-        """Tell the log what of it is in the tier, also if that is less than before.
+        """Tell the log how much of it is in the tier, even if that is less than before.
 
         That is looked up in slices. Raise NotReady, or NotLeading.
         """

@@ -46,7 +46,7 @@ class _Parcel(NamedTuple):
     on_written: OnWritten
 
     def tell(self, place: Place, error: KafkaError | None) -> None:
-        """Tell what became of a partition's marker; whoever fails at it fails alone."""
+        """Report the outcome of a partition's marker; a listener that fails affects no other."""
         try:
             self.on_written(place, error)
         except Exception:

@@ -99,7 +99,7 @@ class Transaction(Struct, frozen=True):
     next_producer_id: int = NO_PRODUCER_ID
     """The id that takes over when this transaction is complete."""
     client_version: int = 0
-    """Of transactions (0 or 2), as the client spoke that changed it last."""
+    """The version of transactions (0 or 2) of the client that changed it last."""
 
     @property
     def is_epoch_exhausted(self) -> bool:

@@ -11,7 +11,7 @@ from headrace.sasl.secret import Secret
 
 
 class RightsMethods(Connected):
-    """Who there is, and who may do what, and how much of it."""
+    """Users, their rights, and their quotas."""
 
     async def create_acls(self, rules: Sequence[AccessRule]) -> None:
         """Add ACLs; those that are there already stay."""

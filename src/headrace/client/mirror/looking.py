@@ -136,7 +136,7 @@ class Looks:
         return now - self._behind_since.setdefault(copy, now) < RETURN_SECONDS
 
     async def _begin_at(self, copy: Copy, end: int, offset: int) -> None:
-        """Let the target's log, which is empty, begin at an offset."""
+        """Start the target's log, which is empty, at an offset."""
         leader = await self._target.leader(*copy.partition)
         front = Front(end, offset, copy.source)
         piece = Piece(copy.partition, front, memoryview(b""))
@@ -219,7 +219,7 @@ class Looks:
 
 
 async def begin_inside(target: Cluster, copy: Copy, end_offset: int) -> None:
-    """Let the target's log begin inside of its first batch, as the source's does, once it can."""
+    """Start the target's log inside its first batch, as the source's does, once it can."""
     offset = copy.begins_at
     if 0 <= offset <= end_offset:
         values_of(await delete_records(target, {copy.partition: offset}))

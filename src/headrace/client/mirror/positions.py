@@ -25,7 +25,7 @@ class GoOn(NamedTuple):
 
 
 class BeginAt(NamedTuple):
-    """Let the target's log, which has no records, begin at an offset."""
+    """Start the target's log, which has no records, at an offset."""
 
     offset: int
 

@@ -50,7 +50,7 @@ class Copy(msgspec.Struct, kw_only=True, eq=False):
     copied_bytes: int = 0
     copied_batches: int = 0
     topic_id: TopicId = ZERO_TOPIC_ID
-    """Of the topic at the source, as `source` has it; zeros if it predates topic ids."""
+    """The id of the topic at the source; zeros if the source predates topic ids."""
 
     def __post_init__(self) -> None:
         self.topic_id = source_topic_id(self.source)

@@ -37,7 +37,7 @@ class _Open(msgspec.Struct, frozen=True):
 async def promote(
     admin: Admin, topic: str, *, source: Cluster | None, aborts_open: bool, is_forced: bool
 ) -> Promoted:
-    """Let a mirror take records of producers from now on; raise InvalidChoice if it is not ready.
+    """Open a mirror to producers; raise InvalidChoice if it is not ready.
 
     With `source`, everything that it has must be copied, unless `is_forced`.
     """

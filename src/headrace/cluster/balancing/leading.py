@@ -17,7 +17,7 @@ GAIN_MIN: Final = 1e-9
 
 
 def spread_leaders(ledger: Ledger) -> None:
-    """Let every node lead its share, within the tolerance."""
+    """Move leaders until every node leads its share, within the tolerance."""
     nodes = ledger.open
     if len(nodes) < 2:
         return
@@ -55,7 +55,7 @@ class _Passing:
             self._note(partition)
 
     def pass_one(self, node: int, *, is_over: bool) -> bool:
-        """Let a node lead one partition less, or more; return whether that made it more even."""
+        """Take one leader from a node, or add one; return whether that evened things out."""
         chain = self._chain_from(node) if is_over else self._chain_to(node)
         if chain is None:
             return False
@@ -152,7 +152,7 @@ class _Traffic:
                 any(self._pass(partition, leader, other) for other in others)
 
     def _pass(self, partition: int, leader: int, other: int) -> bool:
-        """Let another replica lead, in exchange for a quiet partition if it leads enough."""
+        """Make another replica the leader, in exchange for a quiet partition if it leads enough."""
         ledger, loads = self._ledger, self._loads
         rate, back = ledger.rates[partition], None
         if other not in self._nodes:

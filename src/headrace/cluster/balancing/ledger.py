@@ -84,7 +84,7 @@ class Ledger:
     # Changes
 
     def move(self, partition: int, old: int, new: int, reason: str) -> None:
-        """Give a replica to another node, which takes its place in the order."""
+        """Move a replica to another node, which takes its place in the order."""
         replicas = self.replicas[partition]
         place = replicas.index(old)
         replicas[place] = new

@@ -106,7 +106,7 @@ class _Dimension(NamedTuple):
     mean: float
     tolerance: float
     weight: float
-    """Of a squared amount among the deviations."""
+    """The weight of a squared amount among the deviations."""
 
 
 class _Spreading:

@@ -35,7 +35,7 @@ class PartitionRow(Struct, frozen=True):
     replicas: tuple[int, ...]
     """The preferred leader first."""
     size_bytes: int = 0
-    """Of one replica."""
+    """The size of one replica."""
     bytes_in: float = 0.0
     """Per second."""
 

@@ -57,6 +57,6 @@ class AuthorityKeys:
                 await self._take({key: each for key, each in self._held.items() if key in wanted})
 
     async def _take(self, held: dict[bytes, Authority]) -> None:
-        """Have these keys; after an OSError it has those from before."""
+        """Replace the keys; after an OSError the former ones are kept."""
         await in_thread(partial(store_authorities, self._disk, tuple(held.values())))
         self._held = held

@@ -196,7 +196,7 @@ class CertificateCare:
         return await self.show()
 
     async def _add_authority(self) -> None:
-        """Have a CA beside the one that signs now; nothing to do if there is one with a key."""
+        """Add a CA beside the signing one, unless there is one with a key."""
         authorities = self._authorities()
         newest = fingerprint(authorities[-1]) if authorities else b""
         if len(authorities) > 1 and await self._find_key(newest):
@@ -491,7 +491,7 @@ class CertificateCare:
 
 
 def sign_itself(tls: NodeTls, keys: AuthorityKeys, days: int) -> bool:
-    """Give a node that has the key of a CA a certificate; return whether it has that key.
+    """Issue a certificate to a node that has the key of a CA; return whether it has that key.
 
     CannotJoin if the clock of the node makes none that is valid.
     """

@@ -166,7 +166,7 @@ class Enroller:
         return words.Enrolled(signed, tuple(filter(is_readable, trusted)))
 
     async def _admit(self, sender: Identity, wanted: words.Enrol) -> None:
-        """Let a node without a certificate have one; KafkaError if it must not."""
+        """Issue a certificate to a node without one; KafkaError if it is not entitled to it."""
         image, node = self._quorum.image, sender.node
         if not is_address(wanted.address):
             raise _denied(f"node {node} cannot be reached at {wanted.address[:256]!r}")

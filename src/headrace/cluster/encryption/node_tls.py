@@ -97,7 +97,7 @@ class NodeTls:
         """KeyFileUnreadable if what is stored is damaged. `now_ms` is the wall clock."""
         self.name = name
         self.pins = pins
-        """Of CAs that a join token came with."""
+        """Pins of CAs that came with a join token."""
         self._disk = disk
         self._now_ms = now_ms
         self._requested: PrivateKey | None = None

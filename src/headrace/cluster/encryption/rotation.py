@@ -18,7 +18,7 @@ class NodeCertificates(NamedTuple):
 
     trusted: frozenset[bytes]
     signer: bytes
-    """Of its certificate."""
+    """The signer of its certificate."""
     keys: frozenset[bytes]
     """The CAs whose keys it has."""
 

@@ -22,7 +22,7 @@ async def resolve_udp(host: str, port: int) -> SocketAddress:
 
 
 class Addresses:
-    """Of names only those are kept that `retain` names."""
+    """Addresses by name; only names passed to `retain` are kept."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resolve: Resolve) -> None:
         self._loop = loop

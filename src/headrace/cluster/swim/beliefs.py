@@ -53,7 +53,7 @@ def accuse(state: State, member: Member) -> None:
 
 
 def condemn(state: State, member: Member) -> None:
-    """Give up a member that did not refute a suspicion in time."""
+    """Declare a member dead that did not refute a suspicion in time."""
     held = member.claim
     learn(
         state,

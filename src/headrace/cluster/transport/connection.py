@@ -70,7 +70,7 @@ class NodeConnection(asyncio.BufferedProtocol):
         self.heard_ns = 0
         """When something last came."""
         self.certificate = b""
-        """Of the peer, under TLS: the one that it showed, whoever has signed it."""
+        """The certificate that the peer presented under TLS, whoever has signed it."""
         self._owner = owner
         self._settings = settings
         self._monotonic_ns = clocks().monotonic_ns

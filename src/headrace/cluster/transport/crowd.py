@@ -47,7 +47,7 @@ class Crowd(Generic[T]):
         return leaving
 
     def discard(self, one: T) -> None:
-        """Let go of a connection that is over, or is not of this kind any more."""
+        """Forget a connection that has ended, or is no longer of this kind."""
         address = self._addresses.pop(one, None)
         if address is None:
             return

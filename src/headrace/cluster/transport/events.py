@@ -50,7 +50,7 @@ class ConnectionRefused(Event, frozen=True):
 
 
 class PeerCounters(msgspec.Struct):
-    """Of one peer, over all connections to it and from it."""
+    """Counters of one peer, over all connections to it and from it."""
 
     bytes_sent: int = 0
     messages_sent: int = 0

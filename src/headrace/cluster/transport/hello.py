@@ -44,7 +44,7 @@ class Purpose(IntEnum):
 
 
 class Identity(NamedTuple):
-    """Who a node is, in one of its lives."""
+    """A node's identity in one of its lives."""
 
     node: NodeId
     folder_id: bytes
@@ -66,7 +66,7 @@ _Certificate = Annotated[bytes, msgspec.Meta(max_length=1024)]
 
 
 class Hello(msgspec.Struct, tag=0, array_like=True, frozen=True):
-    """Who I am; both sides say it."""
+    """The sender's identity; both sides send it."""
 
     node: _Number
     folder_id: _FolderId

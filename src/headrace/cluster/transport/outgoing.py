@@ -81,7 +81,7 @@ class PeerLink:
         self.node = node
         self.purpose = purpose
         self.peer: Identity | None = None
-        """Who is connected."""
+        """The connected peer."""
         self.last_problem = ""
         self.last_refusal: Refused | None = None
         self._counters = PeerCounters() if node is None else hub.counters_of(node)

@@ -24,7 +24,7 @@ class _Pending:
 
 
 class PendingCalls:
-    """Of one link. Ids are never used again, so a late response finds nobody."""
+    """The pending calls of one link. Ids are never reused, so a late response matches none."""
 
     def __init__(self, node: NodeId | None) -> None:
         self._node = node

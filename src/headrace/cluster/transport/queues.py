@@ -17,7 +17,7 @@ class Queued(NamedTuple):
     parts: list[Buffer]
     size_bytes: int
     correlation_id: int = 0
-    """Of a request, which is never dropped silently; zero for a message."""
+    """The id of a request, which is never dropped silently; zero for a message."""
 
 
 class SendQueue:

@@ -24,7 +24,7 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True):
     ping_interval_ms: int = 500
     """How often a connection is asked whether it is still one."""
     silence_ms_max: int = 2500
-    """Who opened a connection drops it after so long without a word from the other side."""
+    """The opening side drops a connection after this long without data from the other side."""
     accepted_silence_ms_max: int = 10_000
     """The same for who accepted it, which a new connection of the same node does sooner."""
     bulk_idle_ms_max: int = 60_000
@@ -51,7 +51,7 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many connections for one call there may be beside those; one more ends the oldest of
     some host, as anybody who has the secret may open them."""
     remembered_lives_max: int = 4096
-    """Of how many nodes the highest boot epoch is remembered."""
+    """How many nodes' highest boot epochs are remembered."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

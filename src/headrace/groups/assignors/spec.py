@@ -27,4 +27,4 @@ class AssignmentSpec:
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[TopicId, int]
-    """Of every topic that a member is subscribed to."""
+    """The partition count of every topic that a member is subscribed to."""

@@ -41,7 +41,7 @@ class ClassicMember:
 
     member_id: MemberId
     instance_id: str | None
-    """Of a static member (KIP-345), whose place outlives its process."""
+    """The instance id of a static member (KIP-345), whose place outlives its process."""
     client_id: str
     client_host: str
     rebalance_timeout_ms: int

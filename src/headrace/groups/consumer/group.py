@@ -40,14 +40,14 @@ class ConsumerGroup:
     kind: GroupKind = GroupKind.CONSUMER
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    """Of the topics that members are subscribed to, at the group epoch."""
+    """The hash of the topics that members are subscribed to, at the group epoch."""
     assignment_epoch: int = FIRST_EPOCH
     assignment_timestamp_ms: int = 0
     members: dict[MemberId, ConsumerMember] = field(default_factory=dict)
     targets: dict[MemberId, Assignment] = field(default_factory=dict)
     patterns: dict[str, ResolvedPattern] = field(default_factory=dict)
     owners: dict[tuple[TopicId, int], MemberId] = field(default_factory=dict)
-    """Who may be reading a partition."""
+    """The member that may be reading a partition."""
     static_members: dict[str, MemberId] = field(default_factory=dict)
     """By instance id."""
 

@@ -70,7 +70,7 @@ class ConsumerMember:
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic_metadata: ClassicMemberMetadata | None = None
-    """Of a member that speaks the classic protocol."""
+    """The metadata of a member that speaks the classic protocol."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = JOINING_EPOCH

@@ -32,7 +32,7 @@ class Matching:
     group_id: GroupId
     image_index: int
     names: frozenset[str]
-    """Of all topics."""
+    """The names of all topics."""
     known: Mapping[str, frozenset[str]]
     """By pattern: what it matched of topics that need not be looked at again."""
     new_names: Mapping[str, frozenset[str]]

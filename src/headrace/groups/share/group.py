@@ -58,7 +58,7 @@ class ShareGroup:
     kind: GroupKind = GroupKind.SHARE
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    """Of the topics that members are subscribed to, at the group epoch."""
+    """The hash of the topics that members are subscribed to, at the group epoch."""
     assignment_epoch: int = FIRST_EPOCH
     assignment_timestamp_ms: int = 0
     members: dict[MemberId, ShareMember] = field(default_factory=dict)

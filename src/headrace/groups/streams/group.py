@@ -32,7 +32,7 @@ class StreamsGroup:
     kind: GroupKind = GroupKind.STREAMS
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    """Of the topics that the topology is about, at the group epoch."""
+    """The hash of the topics in the topology, at the group epoch."""
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: tuple[tuple[str, str], ...] = ()
     """What the target depends on beside members and topics, at the group epoch."""
@@ -52,12 +52,12 @@ class StreamsGroup:
     endpoint_epoch: int = 0
     """One more whenever tasks of a member change that answers queries."""
     shutdown_by: MemberId | None = None
-    """Who asked for the end of the whole application."""
+    """The member that asked to shut down the whole application."""
     creation_failures: dict[str, str] = field(default_factory=dict)
     """Why internal topics could not be created."""
     _active_owners: dict[TaskId, MemberId] = field(default_factory=dict)
     _passive_owners: dict[tuple[TaskId, str], MemberId] = field(default_factory=dict)
-    """Who has a copy, by process."""
+    """The member that has a copy, by process."""
 
     @property
     def is_empty(self) -> bool:

@@ -55,7 +55,7 @@ class StreamsMember:
     revoking: Tasks = NOTHING_TO_RUN
     """What it has to give up and still may have."""
     active_epochs: Mapping[TaskId, int] = field(default_factory=dict)
-    """Of each active task that it has, or gives up, the epoch at which it got it."""
+    """The epoch at which the member got each active task that it has or is giving up."""
 
     @property
     def held(self) -> Tasks:

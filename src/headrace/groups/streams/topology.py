@@ -69,11 +69,11 @@ class ConfiguredTopology:
 
     problem: Problem | None = None
     task_counts: Mapping[str, int] = field(default_factory=dict)
-    """Of each subtopology; none while there is a problem."""
+    """The task count of each subtopology; empty while there is a problem."""
     stateful: frozenset[str] = frozenset()
     """Subtopologies that have changelogs: their tasks may have copies."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """Of each topic that is read or kept; none while there is a problem."""
+    """The partition count of each topic that is read or kept; empty while there is a problem."""
     to_create: tuple[InternalTopic, ...] = ()
 
     def tasks(self) -> list[TaskId]:

@@ -53,7 +53,7 @@ class ConnectionRates:
         self._limits = AddressLimits()
         self._of_listeners: dict[str, tuple[int, SampledRate]] = {}
         self._rates: OrderedDict[str, SampledRate] = OrderedDict()
-        """Of addresses; the one that connected last is the last."""
+        """Rates by address; the one that connected last comes last."""
 
     @property
     def is_active(self) -> bool:

@@ -18,7 +18,7 @@ from headrace.server.interchange.refusals import Refusal, require_partition, sho
 
 
 def replica_state(broker: Broker, call: ClusterCall) -> responses.ReplicaStateAck:
-    """Say whether a replica is in sync; a stranger gets NotReplicaForPartition."""
+    """Report whether a replica is in sync; a stranger gets NotReplicaForPartition."""
     asked: requests.ReplicaState = call.asked  # type: ignore[assignment]
     name = asked.partition
     place = f"{name.topic}-{name.partition}"

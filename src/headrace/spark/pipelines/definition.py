@@ -244,7 +244,7 @@ def _import(path: Path, file: str) -> Any:
 
 
 def _send_by_value(module: Any) -> None:
-    """Let Spark send the module's functions with their code: executors do not have the folder."""
+    """Make Spark send the module's functions with their code: executors do not have the folder."""
     from pyspark import cloudpickle  # noqa: PLC0415  only with Python steps
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -31,9 +31,9 @@ class Place(msgspec.Struct, frozen=True):
     format: str
     options: Mapping[str, str] = {}
     is_stream: bool = True
-    """Of a source: whether it is read as a stream, or whole for every batch."""
+    """Whether a source is read as a stream, or whole for every batch."""
     partition_by: tuple[str, ...] = ()
-    """Of a sink of files: the columns that its folders are for."""
+    """The columns that name the folders of a sink of files."""
 
     @property
     def kind(self) -> str:

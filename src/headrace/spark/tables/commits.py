@@ -82,7 +82,7 @@ class Verdict(Enum):
 
 
 def judge(head: Head, batch: Batch) -> Verdict:
-    """Say what is to be done with a batch; raise Superseded if a newer writer has committed."""
+    """Return what to do with a batch; raise Superseded if a newer writer has committed."""
     if batch.epoch < head.epoch:
         raise Superseded(
             f"a newer writer (epoch {head.epoch}, this one has {batch.epoch}) commits to the "
@@ -100,7 +100,7 @@ def judge(head: Head, batch: Batch) -> Verdict:
 
 
 def judge_letters(head: Head, batch: Batch) -> Verdict:
-    """Say what is to be done with a batch's dead letters.
+    """Return what to do with a batch's dead letters.
 
     Batches without any commit nothing there, so that head may be behind. They are committed before
     the batch: if it is ahead, a batch was not finished, and is planned again exactly.

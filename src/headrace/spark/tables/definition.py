@@ -106,7 +106,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_offsets: dict[str, int] = {}
     """Explicit first offsets by partition; partitions that are not here follow `start`."""
     partition_count: int = 0
-    """Of the topic when the table was created: keys of an upserted table must not move."""
+    """The topic's partitions when the table was created: an upserted table's keys must not move."""
     catalog: dict[str, str] = {}
     """Properties of a catalog of the user's; none for SQLite in the location."""
     store_endpoint: str = ""

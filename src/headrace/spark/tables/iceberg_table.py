@@ -341,7 +341,7 @@ def _values(partition: Any) -> tuple[Any, ...]:
 
 
 def _version(table: Table) -> str:
-    """Tell one state of a table from another: its schema may change between snapshots."""
+    """Return what identifies a state of a table: its schema may change between snapshots."""
     return PurePosixPath(table.metadata_location).name
 
 

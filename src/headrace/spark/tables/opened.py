@@ -69,7 +69,7 @@ class OpenTable:
         )
 
     def write_ranges(self, pending: list[Range]) -> tuple[list[Written], list[str]]:
-        """Have ranges written, with all columns that they show; return the columns that are new."""
+        """Write ranges with all columns that they contain; return the new columns."""
         done: list[Written] = []
         added: list[str] = []
         for _ in range(SCHEMA_PASSES_MAX):

@@ -167,7 +167,7 @@ def replay_file(task: LetterTask) -> LetterResult:
 
 
 def _known(work: RangeTask, files: list[LiveFile], letters: pa.Table) -> list[bool]:
-    """Say of each letter whether the table has its row."""
+    """Return for each letter whether the table has its row."""
     offsets = letters.column("offset")
     there: set[tuple[int, int]] = set()
     filters = pc.field("_offset").isin(offsets.combine_chunks())

@@ -57,7 +57,7 @@ class HeldByAnother(HeadraceError):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Who writes a table."""
+    """The writer of a table."""
 
     epoch: int
     host: str

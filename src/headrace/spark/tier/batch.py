@@ -124,7 +124,7 @@ async def plan(
 async def _add_aborted(
     objects: SegmentObjects, partitions: dict[TopicPartition, Coverage], tasks: list[list[Slice]]
 ) -> None:
-    """Tell each slice the aborted transactions that touch it."""
+    """Add to each slice the aborted transactions that touch it."""
     searches = {each: AbortedSearch(objects, known.extents) for each, known in partitions.items()}
     for task in tasks:
         for number, each in enumerate(task):

@@ -120,7 +120,7 @@ class LeaseKeeper:
             self._lease = self._lease.renewed(now_ms - self._lease_ms // 4, self._lease_ms)
 
     def finish(self) -> None:
-        """Say that this task is done; the last one ends the lease."""
+        """Record that this task is done; the last one ends the lease."""
         if self._lease is None:
             return
         work = finish_part(
