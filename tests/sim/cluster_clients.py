@@ -49,6 +49,8 @@ SETTINGS: Final = ClientSettings(
     topic_wait_ms=2_000,
 )
 CHANGE_TIMEOUT_MS: Final = 4_000
+READ_SECONDS_MAX: Final = 60
+"""How long all records may take, once everything is calm; a consumer would wait for ever."""
 RECORDS: Final = "records"
 PARTITIONS: Final = 4
 SHARED: Final = ("shared-1", "shared-2")
@@ -283,12 +285,18 @@ async def produce(world: "World", name: str) -> None:
 
 
 async def read_all(world: "World") -> dict[tuple[str, int, int], bytes]:
-    """Return every record of the common topic."""
+    """Return every record of the common topic; Violation if they cannot be read to their end."""
     records = {}
-    async with Consumer(world.bootstrap, SETTINGS) as consumer:
-        await consumer.assign(RECORDS, Start.BEGINNING, until_end=True)
-        async for record in consumer:
-            records[RECORDS, record.partition, record.offset] = bytes(record.value or b"")
+    try:
+        async with (
+            asyncio.timeout(READ_SECONDS_MAX),
+            Consumer(world.bootstrap, SETTINGS) as consumer,
+        ):
+            await consumer.assign(RECORDS, Start.BEGINNING, until_end=True)
+            async for record in consumer:
+                records[RECORDS, record.partition, record.offset] = bytes(record.value or b"")
+    except TimeoutError as error:
+        raise Violation(f"{len(records)} records can be read, and then no more") from error
     return records
 
 
