@@ -25,6 +25,7 @@ def settled() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("settled")
 def test_what_survived_a_full_collection_is_not_looked_at_again() -> None:
     kept: list[list[list[int]]] = [[[]] for _ in range(100_000)]
@@ -32,6 +33,7 @@ def test_what_survived_a_full_collection_is_not_looked_at_again() -> None:
     assert len(gc.get_objects(generation=2)) < len(kept) // 10
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("settled")
 def test_a_collection_of_the_young_keeps_them_in_sight() -> None:
     frozen = gc.get_freeze_count()
@@ -39,6 +41,7 @@ def test_a_collection_of_the_young_keeps_them_in_sight() -> None:
     assert gc.get_freeze_count() <= frozen
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("settled")
 def test_an_old_connection_is_freed_without_the_collector(headrace: TestBroker) -> None:
     with Connection(headrace.bootstrap) as connection:
@@ -54,6 +57,7 @@ def test_an_old_connection_is_freed_without_the_collector(headrace: TestBroker) 
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("settled")
 def test_the_log_of_a_deleted_topic_is_freed_without_the_collector(headrace: TestBroker) -> None:
     headrace.create_topic("orders")

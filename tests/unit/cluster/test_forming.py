@@ -203,6 +203,7 @@ def _with(state: State, index: int, node: NodeState) -> State:
     return (*state[:index], node, *state[index + 1 :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setup", SETUPS)
 def test_seeds_that_overlap_never_form_two_clusters(setup: Setup) -> None:
     assert len(World(setup).search()) > 10

@@ -120,6 +120,7 @@ def ranges_of_groups() -> set[str]:
     } | {"errors.deadletterqueue.topic.name.prefix"}  # bounds a config of groups too
 
 
+@pytest.mark.slow
 def test_nothing_uses_the_default_of_a_setting_in_place_of_its_value() -> None:
     found = [
         (path, use.setting.name)

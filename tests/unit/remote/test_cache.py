@@ -370,6 +370,7 @@ def test_the_cache_answers_as_a_search_through_all_segments_does(
     naive.check(restored(cache))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(st.lists(some_segments(), max_size=8, unique_by=lambda one: one.id), st.data())
 def test_copies_that_overlap_and_go_in_any_order_answer_as_a_search_does(

@@ -235,6 +235,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(STEPS, st.integers(1, 9), st.integers(60, 2000))
 def test_committed_records_are_those_of_committed_transactions(

@@ -24,6 +24,7 @@ def test_a_change_is_accepted_by_every_node_and_visible_there_at_once() -> None:
             assert node.node.broker.image.topic(TopicName(name)) is not None
 
 
+@pytest.mark.slow
 def test_the_others_go_on_when_the_controller_is_killed() -> None:
     with TestCluster(nodes=3) as cluster:
         lost = cluster.controller
@@ -36,6 +37,7 @@ def test_the_others_go_on_when_the_controller_is_killed() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_controller_that_is_cut_off_is_replaced_and_comes_back() -> None:
     with TestCluster(nodes=3) as cluster:
         alone = cluster.controller
@@ -58,6 +60,7 @@ def test_a_controller_that_is_cut_off_is_replaced_and_comes_back() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_paused_node_is_fenced_and_comes_back() -> None:
     with TestCluster(nodes=3) as cluster:
         paused = next(number for number in cluster.nodes if number != cluster.controller)

@@ -103,6 +103,7 @@ async def consume(
     return taken
 
 
+@pytest.mark.slow
 @given(steps, st.data())
 @settings(max_examples=60)
 def test_a_log_reads_the_same_from_the_tier(plan: list[Any], data: st.DataObject) -> None:

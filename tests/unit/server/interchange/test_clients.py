@@ -83,6 +83,7 @@ def test_pipelined_requests_are_answered_in_order_with_their_ids(harness: Harnes
     talk(harness, work)
 
 
+@pytest.mark.slow
 def test_ten_thousand_appends_in_one_go_are_all_in_the_log_in_order(harness: Harness) -> None:
     harness.create_topic("orders")
 
@@ -449,6 +450,7 @@ def test_a_node_that_stops_drains_them_with_kafka_s_clients(harness: Harness) ->
     with_links(harness, work)
 
 
+@pytest.mark.slow
 def test_appends_that_wait_hold_none_of_their_records(
     harness: Harness, register: Any, place: Any
 ) -> None:

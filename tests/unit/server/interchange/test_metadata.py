@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from headrace.cluster.protocol import responses
 from tests.unit.harness import Harness
 from tests.unit.server.interchange.programs import Program, ask, talk
@@ -47,6 +49,7 @@ def test_only_topics_that_are_asked_for_and_exist_are_in_the_response(harness: H
     assert talk(harness, work) == [["bills", "orders"], []]
 
 
+@pytest.mark.slow
 def test_very_many_partitions_are_in_one_response_in_order(harness: Harness) -> None:
     harness.create_topic("wide", partitions=3000)
 
