@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,11 +14,15 @@ from headrace.client import Admin
 from headrace.client.configs import Resource
 from headrace.client.outcomes import values_of
 from headrace.client.topics import NewTopic, TopicPartition
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName, topic_id_text
 from headrace.metadata.backup import InvalidBackup, decode_backup, encode_backup
+from headrace.metadata.ddl import CreateTopic
 from headrace.metadata.state import Acl, AclPattern, ResourceType
+from headrace.server.proposals import propose_each
 from headrace.testing.broker import TestBroker
 from headrace.testing.cluster import TestCluster
+from headrace.topics import restoring
 
 
 def run(node: TestBroker, *arguments: str) -> Result:
@@ -170,6 +175,49 @@ def test_more_acls_than_an_entry_can_have_are_restored(tmp_path: Path) -> None:
         done = run(broker, "restore", str(file), "--yes")
         assert done.exit_code == 0, done.output
         assert broker.node.broker.image.state.acls == {pattern: tuple(acls)}
+
+
+def test_a_restore_that_ends_early_leaves_no_topic_without_its_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where topics without ACLs are open to everybody, they would be until it is run again."""
+    file, pattern = tmp_path / "backup.json", AclPattern(2, 3, "orders")
+    acl = Acl(pattern, "User:ann", "*", 3, 3)
+    with TestBroker() as broker:
+        broker.create_topic("orders")
+        assert run(broker, "backup", str(file)).exit_code == 0
+    backup = msgspec.structs.replace(decode_backup(file.read_bytes()), acls=[acl])
+    file.write_bytes(encode_backup(backup))
+    with TestBroker() as broker:
+
+        async def propose_no_topic(*arguments: Any) -> Any:
+            if any(isinstance(each, CreateTopic) for each in arguments[1]):
+                return [KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it is cut off")]
+            return await propose_each(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "propose_each", propose_no_topic)
+            ended = run(broker, "restore", str(file), "--yes")
+        assert ended.exit_code == 1
+        assert "run the restore again" in ended.output
+        image = broker.node.broker.image
+        assert image.state.acls == {pattern: (acl,)}
+        assert run(broker, "restore", str(file), "--yes").exit_code == 0
+        assert [topic.name for topic in image.topics()] == ["orders"]
+
+
+def test_what_the_cluster_has_beside_the_backup_is_said(tmp_path: Path) -> None:
+    file, pattern = tmp_path / "backup.json", AclPattern(2, 3, "orders")
+    theirs, ours = Acl(pattern, "User:ann", "*", 3, 3), Acl(pattern, "User:bob", "*", 3, 3)
+    with TestBroker() as broker:
+        assert run(broker, "backup", str(file)).exit_code == 0
+        taken = decode_backup(file.read_bytes())
+        for acls in ([theirs, ours], [theirs]):
+            file.write_bytes(encode_backup(msgspec.structs.replace(taken, acls=acls)))
+            done = run(broker, "restore", str(file), "--yes")
+            assert done.exit_code == 0, done.output
+            assert ("kept as the cluster has them: 1 ACLs" in done.output) == (acls == [theirs])
+        assert broker.node.broker.image.state.acls == {pattern: (theirs, ours)}
 
 
 def test_a_call_that_fails_unexpectedly_is_answered(tmp_path: Path) -> None:

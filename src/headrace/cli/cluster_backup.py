@@ -1,5 +1,7 @@
 """`headrace cluster backup` and `headrace cluster restore`: the metadata of a cluster as a file."""
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Final
 
@@ -132,10 +134,20 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all; on return it is on the disk."""
     partial = file.with_name(f"{file.name}.partial")
     try:
-        partial.write_bytes(data)
+        with partial.open("wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
         partial.replace(file)
+        folder = os.open(file.absolute().parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise CannotRead(f"{file}: {error.strerror}") from None

@@ -62,30 +62,31 @@ async def restore_backup(
     image = broker.image
     _require_empty(image, backup)
     notes: list[str] = []
-    changes: list[Ddl] = []
+    changes: list[Ddl]
+    created: list[Ddl] = []
     count = 0
     for number, topic in enumerate(_missing(image, backup, notes)):
-        changes.append(_create(broker, topic, without_configs, notes))
+        created.append(_create(broker, topic, without_configs, notes))
         count += len(topic.replicas)
         if number % PLANNED_AT_ONCE == 0:
             await asyncio.sleep(0)
-    topics = len(changes)
-    changes += _configs(image, backup, notes)
-    configs = len(changes) - topics
+    configs = _configs(image, backup, notes)
     quotas = [
         SetQuota(tuple(row.entity), name, value)
         for row in backup.quotas
         for name, value in row.limits.items()
     ]
-    changes += quotas
     _note_left(image, backup, notes)
+    _note_kept(image, backup, notes)
     if not is_dry_run:
-        for first in range(0, len(changes), PROPOSED_AT_ONCE):
-            await _propose(broker, changes[first : first + PROPOSED_AT_ONCE])
+        # Rights first: a topic must not be there without them, however the restore ends.
         for first in range(0, len(backup.acls), ACLS_AT_ONCE):
             acls = backup.acls[first : first + ACLS_AT_ONCE]
             await _propose(broker, [AddAcls(tuple(acls))])
-    return Restored(topics, count, configs, len(quotas), len(backup.acls), tuple(notes))
+        changes = [*quotas, *configs, *created]
+        for first in range(0, len(changes), PROPOSED_AT_ONCE):
+            await _propose(broker, changes[first : first + PROPOSED_AT_ONCE])
+    return Restored(len(created), count, len(configs), len(quotas), len(backup.acls), tuple(notes))
 
 
 async def _propose(broker: Broker, changes: list[Ddl]) -> None:
@@ -192,6 +193,17 @@ def _configs(image: Image, backup: Backup, notes: list[str]) -> list[SetConfigs]
 
 def _has_broker(image: Image, name: str) -> bool:
     return name.isdigit() and image.broker(BrokerId(int(name))) is not None
+
+
+def _note_kept(image: Image, backup: Backup, notes: list[str]) -> None:
+    """Note what the cluster has beside the backup: nothing is taken away."""
+    acls, entities = set(backup.acls), {tuple(row.entity) for row in backup.quotas}
+    kept = {
+        "ACLs": sum(acl not in acls for same in image.state.acls.values() for acl in same),
+        "quotas": sum(entity not in entities for entity in image.state.quotas),
+    }
+    if shown := ", ".join(f"{count} {name}" for name, count in kept.items() if count):
+        notes.append(f"not in the backup, and kept as the cluster has them: {shown}")
 
 
 def _note_left(image: Image, backup: Backup, notes: list[str]) -> None:
