@@ -15,7 +15,7 @@ from headrace.client import Admin, Producer
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Resource
 from headrace.client.errors import NotReachable, TransactionAborted
-from headrace.client.mirror import streams
+from headrace.client.mirror import promotion, streams
 from headrace.client.mirror.batches import filler
 from headrace.client.mirror.choice import Choice
 from headrace.client.mirror.mirror import Mirror, MirrorOptions
@@ -168,6 +168,42 @@ def test_transactions_stay_what_they_were_and_an_open_one_is_aborted_at_the_end(
     transact(target, "transfers")
     assert [row[4] for row in rows(target, "transfers")] == [b"committed", b"committed"]
     assert "not a mirror, or was promoted" in mirror(source, target, "transfers")["transfers-0"]
+
+
+@pytest.mark.parametrize("option", [(), ("--abort-open",)])
+def test_a_transaction_that_is_copied_during_a_promotion_is_aborted_or_named(
+    source: TestBroker,
+    target: TestCluster,
+    option: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mirror that was not stopped: readers of committed records would wait forever."""
+    topic = f"late{len(option)}"
+    source.create_topic(topic)
+    source.produce(topic, "one")
+    assert mirror(source, target, topic) == {}
+    look, looked = promotion._open_transactions, 0
+
+    async def look_before_it_comes(*arguments: Any) -> Any:
+        nonlocal looked
+        found = await look(*arguments)
+        looked += 1
+        if looked == 1:
+            await asyncio.to_thread(transact, source, topic, leaves_open=True)
+            assert await asyncio.to_thread(mirror, source, target, topic) == {}
+        return found
+
+    monkeypatch.setattr(promotion, "_open_transactions", look_before_it_comes)
+    promoted = run(source, target, "promote", topic, "--yes", "--force", *option)
+    if option:
+        assert promoted.exit_code == 0, promoted.output
+        assert "1 open transactions aborted" in promoted.output
+        target.produce(topic, "two")
+        assert [row[4] for row in rows(target, topic)] == [b"one", b"committed", b"two"]
+    else:
+        assert promoted.exit_code == 1
+        assert f"open in {topic}-0" in promoted.output
+        assert "headrace txn abort" in promoted.output
 
 
 def test_a_transaction_of_the_target_cannot_have_a_mirror(

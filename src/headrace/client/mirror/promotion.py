@@ -40,6 +40,9 @@ async def promote(
     """Open a mirror to producers; raise InvalidChoice if it is not ready.
 
     With `source`, everything that it has must be copied, unless `is_forced`.
+
+    A mirror that still runs may copy another transaction until the topic is its own: it is aborted
+    as well, or the error says where it is, as nobody else would end it.
     """
     mirrored = await mirror_source(admin, topic)
     if mirrored is None:
@@ -50,15 +53,24 @@ async def promote(
         await _check_lag(admin.cluster, source, partitions)
     opened = await _open_transactions(admin, partitions)
     if opened and not aborts_open:
-        places = ", ".join(sorted({str(each.partition) for each in opened}))
         raise InvalidChoice(
-            f"transactions are open in {places}: let them end at the source and be copied, or "
-            "abort them here with --abort-open"
+            f"transactions are open in {_places(opened)}: let them end at the source and be "
+            "copied, or abort them here with --abort-open"
         )
     await admin.alter_configs(Resource.topic(topic), unset=[MIRROR_SOURCE.name])
-    for each in await _open_transactions(admin, partitions) if opened else ():
+    left = await _open_transactions(admin, partitions)
+    if left and not aborts_open:
+        raise InvalidChoice(
+            f"{topic} is promoted, but a mirror that still ran has copied transactions meanwhile "
+            f"that are open in {_places(left)}: `headrace txn abort` ends them"
+        )
+    for each in left:
         await admin.abort_hanging_transaction(each.partition, each.producer_id)
-    return Promoted(topic, mirrored, len(opened))
+    return Promoted(topic, mirrored, len(left))
+
+
+def _places(opened: Sequence[_Open]) -> str:
+    return ", ".join(sorted({str(each.partition) for each in opened}))
 
 
 async def mirror_source(admin: Admin, topic: str) -> str | None:
