@@ -71,6 +71,7 @@ def crowded(users: int) -> Image:
     """Return an image in which so many users have a right on every topic."""
     image = Image()
     add_acls(image, AddAcls(tuple(acl(f"user-{number}") for number in range(users))))
+    image.acls.settle()
     return image
 
 
@@ -100,12 +101,26 @@ def test_another_acl_of_a_pattern_costs_the_same_however_many_it_has() -> None:
     def add(users: int) -> int:
         image = crowded(users)
         spent = steps(lambda: add_acls(image, AddAcls((acl("newcomer"),))))
+        image.acls.settle()
         assert len(image.acls_for(Resource.TOPIC, "orders")) == users + 1
-        remove_acls(image, RemoveAcls((acl("newcomer"),)))
+        spent += steps(lambda: remove_acls(image, RemoveAcls((acl("newcomer"),))))
+        image.acls.settle()
         assert image.state.acls == crowded(users).state.acls
         return spent
 
     assert_stays_flat(add, 100)
+
+
+def test_acls_of_an_entry_are_put_into_the_image_together() -> None:
+    """Once per pattern, however many of its ACLs have come and gone."""
+    image = crowded(50)
+    before = image.state.acls[EVERY_TOPIC]
+    for number in range(50, 100):
+        add_acls(image, AddAcls((acl(f"user-{number}"),)))
+        remove_acls(image, RemoveAcls((acl(f"user-{number - 50}"),)))
+    assert image.state.acls[EVERY_TOPIC] is before
+    image.acls.settle()
+    assert image.state.acls[EVERY_TOPIC] == tuple(acl(f"user-{n}") for n in range(50, 100))
 
 
 MANY = 4000

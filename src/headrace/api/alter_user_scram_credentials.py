@@ -7,11 +7,13 @@ a whole; other users are not.
 The work is in `metadata.rights`.
 """
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import Ddl, RemoveScramCredential, SetScramCredential
+from headrace.metadata.image import Image
 from headrace.metadata.state import ScramCredential
 from headrace.sasl import scram
 from headrace.server.broker import Broker
@@ -30,16 +32,35 @@ from headrace.wire.messages.alter_user_scram_credentials_response import (
 _BY_ID: Final = {mechanism.type_id: mechanism for mechanism in scram.MECHANISMS.values()}
 TIMEOUT_MS: Final = 30_000
 """How long changes may take; the request does not say."""
+ROW_UNITS: Final = 5
+"""How long the keys of a row take, as `loop.slices` counts it."""
 
 
 async def handle(broker: Broker, request: Request) -> AlterUserScramCredentialsResponse:
-    body: AlterUserScramCredentialsRequest = request.body
+    problems: dict[str, KafkaError | None] = {}
+    wanted = await finish(plan(broker.image, request.body, problems))
+    outcomes = await propose_each(broker, [change for _, change in wanted], TIMEOUT_MS, request)
+    for (name, _), outcome in zip(wanted, outcomes, strict=True):
+        problems[name] = problems[name] or outcome
+    return AlterUserScramCredentialsResponse(results=await finish(_results(problems)))
+
+
+def plan(
+    image: Image, body: AlterUserScramCredentialsRequest, problems: dict[str, KafkaError | None]
+) -> Slices[list[tuple[str, Ddl]]]:
+    """Return the changes, each with its user; `problems` gets all users, and what they lack."""
     rows: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [
         *body.deletions,
         *body.upsertions,
     ]
-    problems: dict[str, KafkaError | None] = dict.fromkeys(row.name for row in rows)
-    repeated = Counter((row.name, row.mechanism) for row in rows)
+    current = Slice()
+    repeated: dict[tuple[str, int], int] = {}
+    for row in rows:
+        key = row.name, row.mechanism
+        repeated[key] = repeated.get(key, 0) + 1
+        problems[row.name] = None
+        if current.spend():
+            yield
     changes: list[tuple[str, Ddl]] = []
     for row in rows:
         try:
@@ -48,33 +69,40 @@ async def handle(broker: Broker, request: Request) -> AlterUserScramCredentialsR
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
                 )
-            changes.append((row.name, _change(broker, row)))
+            changes.append((row.name, _change(image, row)))
         except KafkaError as error:
             problems[row.name] = problems[row.name] or error
-    wanted = [(name, change) for name, change in changes if problems[name] is None]
-    outcomes = await propose_each(broker, [change for _, change in wanted], TIMEOUT_MS, request)
-    for (name, _), outcome in zip(wanted, outcomes, strict=True):
-        problems[name] = problems[name] or outcome
-    return AlterUserScramCredentialsResponse(
-        results=[
+        if current.spend(ROW_UNITS):
+            yield
+    return [(name, change) for name, change in changes if problems[name] is None]
+
+
+def _results(
+    problems: Mapping[str, KafkaError | None],
+) -> Slices[list[AlterUserScramCredentialsResult]]:
+    results: list[AlterUserScramCredentialsResult] = []
+    current = Slice()
+    for name, problem in problems.items():
+        results.append(
             AlterUserScramCredentialsResult(
                 user=name,
                 error_code=ErrorCode.NONE if problem is None else problem.code,
                 error_message=None if problem is None else problem.message,
             )
-            for name, problem in problems.items()
-        ]
-    )
+        )
+        if current.spend():
+            yield
+    return results
 
 
-def _change(broker: Broker, row: ScramCredentialDeletion | ScramCredentialUpsertion) -> Ddl:
+def _change(image: Image, row: ScramCredentialDeletion | ScramCredentialUpsertion) -> Ddl:
     if not row.name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     mechanism = _BY_ID.get(row.mechanism)
     if mechanism is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(row, ScramCredentialDeletion):
-        if broker.image.scram_credential(row.name, row.mechanism) is None:
+        if image.scram_credential(row.name, row.mechanism) is None:
             raise KafkaError(
                 ErrorCode.RESOURCE_NOT_FOUND,
                 "Attempt to delete a user credential that does not exist",

@@ -6,10 +6,13 @@ an authorizer.
 The work is in `security.acl_filters` and `metadata.rights`.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import RemoveAcls
+from headrace.metadata.image import Image
 from headrace.metadata.state import Acl
 from headrace.security.acl_filters import AclFilter, InvalidAcl
 from headrace.server.broker import Broker
@@ -32,26 +35,51 @@ async def handle(broker: Broker, request: Request) -> DeleteAclsResponse:
     if broker.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     results: list[DeleteAclsFilterResult] = []
+    unwanted = await finish(find(broker.image, body, results))
+    changes = [RemoveAcls((acl,)) for acl in unwanted]
+    outcomes = await propose_each(broker, changes, TIMEOUT_MS, request)
+    await finish(_tell(unwanted, outcomes))
+    return DeleteAclsResponse(filter_results=results)
+
+
+def find(
+    image: Image, body: DeleteAclsRequest, results: list[DeleteAclsFilterResult]
+) -> Slices[dict[Acl, list[DeleteAclsMatchingAcl]]]:
+    """Return the ACLs that filters match, each with its rows; `results` gets all rows."""
     unwanted: dict[Acl, list[DeleteAclsMatchingAcl]] = {}
+    current = Slice()
     for row in body.filters:
         result = DeleteAclsFilterResult(error_message=None, matching_acls=[])
         results.append(result)
+        if current.spend():
+            yield
         try:
-            found = AclFilter.of(row).find(broker.image)
+            wanted = AclFilter.of(row)
         except InvalidAcl as error:
             result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, str(error)
             continue
+        found = yield from wanted.find(image, current)
         for acl in found:
             matching = _matching(acl)
             result.matching_acls.append(matching)
             unwanted.setdefault(acl, []).append(matching)
-    changes = [RemoveAcls((acl,)) for acl in unwanted]
-    outcomes = await propose_each(broker, changes, TIMEOUT_MS, request)
+            if current.spend():
+                yield
+    return unwanted
+
+
+def _tell(
+    unwanted: Mapping[Acl, Iterable[DeleteAclsMatchingAcl]],
+    outcomes: Sequence[KafkaError | None],
+) -> Slices[None]:
+    """Put errors into the rows of the ACLs that could not be removed."""
+    current = Slice()
     for rows, outcome in zip(unwanted.values(), outcomes, strict=True):
-        for matching in rows if outcome is not None else ():
-            assert outcome is not None
-            matching.error_code, matching.error_message = outcome.code, outcome.message
-    return DeleteAclsResponse(filter_results=results)
+        if outcome is not None:
+            for matching in rows:
+                matching.error_code, matching.error_message = outcome.code, outcome.message
+        if current.spend():
+            yield
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:

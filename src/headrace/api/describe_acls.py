@@ -6,9 +6,12 @@ authorizer.
 The work is in `security.acl_filters`.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from headrace.errors import ErrorCode
+from headrace.loop.slices import Slice, Slices, in_slices
+from headrace.metadata.image import Image
 from headrace.metadata.state import AclPattern
 from headrace.security.acl_filters import AclFilter, InvalidAcl
 from headrace.server.broker import Broker
@@ -22,7 +25,9 @@ from headrace.wire.messages.describe_acls_response import (
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 
 
-def handle(broker: Broker, request: Request) -> DescribeAclsResponse:
+def handle(
+    broker: Broker, request: Request
+) -> DescribeAclsResponse | Coroutine[Any, Any, DescribeAclsResponse]:
     if broker.authorizer is None:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
@@ -31,8 +36,15 @@ def handle(broker: Broker, request: Request) -> DescribeAclsResponse:
         wanted = AclFilter.of(request.body)
     except InvalidAcl as error:
         return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+    return in_slices(describe(broker.image, wanted))
+
+
+def describe(image: Image, wanted: AclFilter) -> Slices[DescribeAclsResponse]:
+    """Return the ACLs that match a filter, by pattern."""
+    current = Slice()
+    found = yield from wanted.find(image, current)
     resources: dict[AclPattern, DescribeAclsResource] = {}
-    for acl in wanted.find(broker.image):
+    for acl in found:
         pattern = acl.pattern
         row = resources.get(pattern)
         if row is None:
@@ -50,4 +62,6 @@ def handle(broker: Broker, request: Request) -> DescribeAclsResponse:
                 permission_type=acl.permission,
             )
         )
+        if current.spend():
+            yield
     return DescribeAclsResponse(error_message=None, resources=list(resources.values()))

@@ -22,11 +22,15 @@ Whom: TypeAlias = tuple[str, str]
 class AclIndex:
     """The ACLs of an image, which it changes with them."""
 
-    __slots__ = ("_acls", "_by_whom", "_prefix_lengths")
+    __slots__ = ("_acls", "_by_whom", "_changed", "_of_pattern", "_prefix_lengths")
 
     def __init__(self, acls: dict[AclPattern, tuple[Acl, ...]]) -> None:
         """`acls` is the image's own, by pattern."""
         self._acls = acls
+        self._of_pattern = {pattern: dict.fromkeys(same) for pattern, same in acls.items()}
+        """The same: one of very many of a pattern comes and goes without a look at the others."""
+        self._changed: dict[AclPattern, None] = {}
+        """The patterns whose ACLs the image does not have yet."""
         self._by_whom: dict[Whom, dict[AclPattern, tuple[Acl, ...]]] = {}
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         """How many patterns of a resource type have a prefix of some length."""
@@ -40,20 +44,26 @@ class AclIndex:
 
     def add(self, pattern: AclPattern, new: tuple[Acl, ...]) -> None:
         """Add ACLs of a pattern that are not there."""
-        present = self._acls.get(pattern, ())
-        self._acls[pattern] = present + new
+        present = self._of_pattern.setdefault(pattern, {})
         if not present:
             self._count_prefix(pattern, 1)
+        present.update(dict.fromkeys(new))
+        self._changed[pattern] = None
         for acl in new:
             self._put(acl)
 
     def remove(self, pattern: AclPattern, gone: frozenset[Acl]) -> None:
         """Remove ACLs of a pattern that are there."""
-        kept = tuple(acl for acl in self._acls[pattern] if acl not in gone)
-        if kept:
-            self._acls[pattern] = kept
+        present = self._of_pattern[pattern]
+        for acl in gone:
+            del present[acl]
+        if present:
+            self._changed[pattern] = None
         else:
-            del self._acls[pattern]
+            # At once: if it comes again, it is the last one, as in an image from the whole log.
+            del self._of_pattern[pattern]
+            self._changed.pop(pattern, None)
+            self._acls.pop(pattern, None)
             self._count_prefix(pattern, -1)
         for acl in gone:
             whom = acl.principal, acl.host
@@ -65,6 +75,12 @@ class AclIndex:
                 if not self._by_whom[whom]:
                     del self._by_whom[whom]
 
+    def settle(self) -> None:
+        """Put what has changed into the image: once for all changes of an entry of the log."""
+        for pattern in self._changed:
+            self._acls[pattern] = tuple(self._of_pattern[pattern])
+        self._changed.clear()
+
     def patterns_of(self, resource_type: int, name: str) -> list[AclPattern]:
         """Return the patterns that match a resource: by name, wildcard and prefix."""
         found = [AclPattern(resource_type, LITERAL, name)]
@@ -75,7 +91,7 @@ class AclIndex:
             for length in self._prefix_lengths.get(resource_type, ())
             if length <= len(name)
         ]
-        return [pattern for pattern in found if pattern in self._acls]
+        return [pattern for pattern in found if pattern in self._of_pattern]
 
     def about(self, patterns: Iterable[AclPattern], whom: Iterable[Whom]) -> list[Acl]:
         """Return the ACLs of patterns that name one of some principals and hosts."""

@@ -1,9 +1,10 @@
 """ACLs as requests have them: checked before they are stored, and found by filters. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from headrace.errors import HeadraceError
+from headrace.loop.slices import Slice, Slices
 from headrace.metadata.image import Image
 from headrace.metadata.state import Acl, AclPattern
 from headrace.security.acls import (
@@ -17,6 +18,8 @@ from headrace.security.acls import (
 
 NAME_CHARACTERS_MAX: Final = 1024
 """The length of a resource's name, a principal and a host."""
+_STORED: Final = (Pattern.LITERAL, Pattern.PREFIXED)
+"""The types of patterns that ACLs have; others are for filters."""
 
 
 class InvalidAcl(HeadraceError):
@@ -31,7 +34,7 @@ def acl_of(row: Any) -> Acl:
     permission = _code(Permission, row.permission_type, "permission type")
     if resource in (Resource.UNKNOWN, Resource.ANY):
         raise InvalidAcl("Invalid resource type")
-    if pattern not in (Pattern.LITERAL, Pattern.PREFIXED):
+    if pattern not in _STORED:
         raise InvalidAcl("Invalid pattern type")
     if permission not in (Permission.ALLOW, Permission.DENY):
         raise InvalidAcl("Invalid permission type")
@@ -88,16 +91,33 @@ class AclFilter(NamedTuple):
             raise InvalidAcl("the filter contains UNKNOWN elements")
         return made
 
-    def find(self, image: Image) -> Iterator[Acl]:
-        """Yield the ACLs that match."""
-        for pattern, acls in image.state.acls.items():
-            if self._matches_pattern(pattern):
-                yield from (acl for acl in acls if self._matches_entry(acl))
+    def find(self, image: Image, current: Slice) -> Slices[list[Acl]]:
+        """Return the ACLs that match; `current` counts the work of all filters of a request."""
+        found: list[Acl] = []
+        for same in self._of_patterns(image):
+            if current.spend():
+                yield
+            for acl in same:
+                if self._matches_entry(acl):
+                    found.append(acl)
+                if current.spend():
+                    yield
+        return found
+
+    def _of_patterns(self, image: Image) -> Iterable[tuple[Acl, ...]]:
+        """Return the ACLs of each pattern that matches, of which a filter may name the only one."""
+        acls = image.state.acls
+        if self.name is None or self.resource == Resource.ANY or self.pattern not in _STORED:
+            # A copy: patterns come and go between the slices.
+            items = tuple(acls.items())
+            return (same if self._matches_pattern(pattern) else () for pattern, same in items)
+        only = acls.get(AclPattern(self.resource, self.pattern, self.name))
+        return () if only is None else (only,)
 
     def _matches_pattern(self, pattern: AclPattern) -> bool:
         if self.resource not in (Resource.ANY, pattern.resource_type):
             return False
-        if self.pattern in (Pattern.LITERAL, Pattern.PREFIXED):
+        if self.pattern in _STORED:
             if self.pattern != pattern.pattern_type:
                 return False
             return self.name is None or self.name == pattern.name

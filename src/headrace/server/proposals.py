@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.loop.slices import Slice, Slices, in_slices
 from headrace.metadata.ddl import Ddl, SetQuota, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
+from headrace.metadata.image import Image
 from headrace.metadata.levels import refusal_of
 from headrace.raft.errors import RaftError
 from headrace.security.principals import ANONYMOUS
@@ -22,6 +25,8 @@ ENTRY_BYTES_MAX: Final = 1024 * 1024
 """The size limit of an entry; a larger change gets its own entry."""
 ENTRY_CHANGES_MAX: Final = 200
 """The most changes of an entry: applying one blocks the loop until it is done."""
+JUDGED_UNITS: Final = 2
+"""How long it takes at most to judge a change, as `loop.slices` counts it."""
 
 
 async def propose_each(
@@ -39,7 +44,8 @@ async def propose_each(
 
     `by` is the request of whoever wants the changes, for the audit and the log; None is this node.
     """
-    refusals = [refusal_of(broker.image, each) for each in changes]
+    judged: Any = in_slices(_refusals(broker.image, changes))
+    refusals: list[KafkaError | None] = await judged if type(judged) is CoroutineType else judged
     if any(refusals):
         _tell_refused(broker, changes, refusals, by)
         allowed = [each for each, no in zip(changes, refusals, strict=True) if no is None]
@@ -94,6 +100,17 @@ def timed_out(timeout_ms: int) -> KafkaError:
         ErrorCode.REQUEST_TIMED_OUT,
         f"not done within {timeout_ms} ms; it may still be: look before asking again",
     )
+
+
+def _refusals(image: Image, changes: Sequence[Entry | Ddl]) -> Slices[list[KafkaError | None]]:
+    """Return for each change why it must not be proposed yet, None if it may be."""
+    refusals: list[KafkaError | None] = []
+    current = Slice()
+    for change in changes:
+        refusals.append(refusal_of(image, change))
+        if current.spend(JUDGED_UNITS):
+            yield
+    return refusals
 
 
 def _tell_refused(
