@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import click
 
+from headrace import __version__
 from headrace.cli import COMMANDS
 from headrace.cli.options import CommandGroup
 from headrace.cli.running import as_exit_codes
@@ -78,6 +79,9 @@ def _install_completion(ctx: click.Context, _: click.Parameter, is_wanted: bool)
     cls=Program,
     epilog="Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not reachable.",
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
+@click.version_option(
+    __version__, message="%(prog)s %(version)s", help="Print the version; `version` says more."
 )
 @click.option(
     "--install-completion",

@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from headrace import __version__
+from headrace.cli.program import headrace
 
 
 def run(*arguments: str, pure: str) -> str:
@@ -32,3 +34,8 @@ def test_version_says_how_hot_code_runs(pure: str, mode: str) -> None:
     assert facts["kafka_protocol"] == "4.3.1"
     assert facts["hot_code"] == mode
     assert mode in run("version", pure=pure)
+
+
+def test_the_version_is_also_an_option_as_in_other_programs() -> None:
+    done = CliRunner().invoke(headrace, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"headrace {__version__}\n")
