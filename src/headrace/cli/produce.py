@@ -1,5 +1,6 @@
 """`headrace produce`: lines to records."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -103,7 +104,7 @@ def produce(  # noqa: PLR0913  an option each
 def _separator(text: str | None) -> bytes | None:
     if text is None:
         return None
-    separator = text.replace(r"\t", "\t").encode()
+    separator = os.fsencode(text.replace(r"\t", "\t"))  # the bytes of the command line
     if not separator:
         usage_error("--key-separator: must not be empty")
     return separator
@@ -112,7 +113,7 @@ def _separator(text: str | None) -> bytes | None:
 def _split(line: bytes, separator: bytes, number: int) -> tuple[bytes, bytes]:
     key, found, value = line.partition(separator)
     if not found:
-        usage_error(f"line {number} has no {separator.decode()!r} between key and value")
+        usage_error(f"line {number} has no {os.fsdecode(separator)!r} between key and value")
     return key, value
 
 

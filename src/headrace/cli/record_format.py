@@ -6,6 +6,7 @@ sign; `\n`, `\t`, `\r`, `\0`, `\\` and `\xHH` stand for bytes. What is null prin
 """
 
 import base64
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -41,10 +42,10 @@ def record_formatter(text: str, *, is_safe: bool = False) -> Callable[[ConsumedR
     pieces: list[bytes | Callable[[ConsumedRecord], bytes]] = []
     position = 0
     for match in _TOKEN.finditer(text):
-        pieces.append(text[position : match.start()].encode())
+        pieces.append(os.fsencode(text[position : match.start()]))
         pieces.append(_piece(match.group()))
         position = match.end()
-    pieces.append(text[position:].encode())
+    pieces.append(os.fsencode(text[position:]))
     plain = [piece for piece in pieces if piece != b""]
     if is_safe:
         plain = [piece if isinstance(piece, bytes) else _safe(piece) for piece in plain]

@@ -65,6 +65,8 @@ def consume(
 
     A record is acknowledged once it is printed; one that could not be printed is released.
     """
+    if not group:
+        usage_error("GROUP: must not be empty")
     try:
         formatted = output_formatter(format_, as_json=as_json)
     except InvalidFormat as error:

@@ -44,6 +44,17 @@ def parse_address(text: str) -> Address:
         host, _, port = rest.partition(":")
     if not host:
         raise InvalidAddress(f"{text!r} is no address; host:port is, like 127.0.0.1:9092")
+    if not _may_be_host(host):
+        raise InvalidAddress(f"{text!r}: no host has the name {host!r}")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise InvalidAddress(f"{text!r}: the port must be a number from 1 to 65535")
     return Address(host, int(port) if port else DEFAULT_PORT)
+
+
+def _may_be_host(name: str) -> bool:
+    """Return whether a name can be looked up: each label has 1 to 63 characters."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return name.isprintable() and " " not in name

@@ -68,7 +68,7 @@ async def open_connection(address: Address, settings: ClientSettings) -> "Connec
             f"{address} did not respond within {settings.connect_timeout_ms} ms; "
             "is it a Kafka listener, and does a firewall block it?"
         ) from None
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # some names cannot be looked up: a..b
         raise NotReachable(f"cannot connect to {address}: {_reason(error)}") from None
     except BaseException:
         connection.close()

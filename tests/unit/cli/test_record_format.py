@@ -47,3 +47,7 @@ def test_json_is_a_line_and_keeps_bytes_that_are_no_text() -> None:
     assert found["key"] == {"base64": "/w=="}
     assert found["value"] == "line\n"
     assert found["headers"] == [["h", None]]
+
+
+def test_bytes_of_the_command_line_that_are_no_text_are_printed_as_they_are() -> None:
+    assert record_formatter("\udcff%v\udcfe")(RECORD) == b"\xffvalue\xfe"

@@ -20,7 +20,11 @@ def test_lists_of_addresses_are_read(text: str, addresses: list[Address]) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", ":9092", "one:port", "one:0", "one:65536", "::1", "[::1]x", "one:-1"]
+    "text",
+    [
+        *("", ",", ":9092", "one:port", "one:0", "one:65536", "::1", "[::1]x", "one:-1"),
+        *("a..b:9092", ".a", "a b", "a\x00", f"{'a' * 64}.b"),
+    ],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidAddress):

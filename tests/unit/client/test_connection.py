@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from headrace.client.addresses import Address
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, open_connection
 from headrace.client.errors import NotReachable, UnsupportedApi
 from headrace.client.settings import ClientSettings
 from headrace.errors import ErrorCode
@@ -106,6 +106,13 @@ async def test_a_peer_that_hangs_up_fails_what_waits_and_what_comes_after() -> N
         await asking
     with pytest.raises(NotReachable, match="broker:9092"):
         await peer.connection.request(ListGroupsRequest(), ListGroupsResponse)
+
+
+@on_a_loop
+async def test_a_node_whose_name_cannot_be_looked_up_is_not_reachable() -> None:
+    """Nodes say of themselves where they are."""
+    with pytest.raises(NotReachable, match=r"cannot connect to a\.\.b:9092"):
+        await open_connection(Address("a..b", 9092), ClientSettings())
 
 
 @on_a_loop
