@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from headrace.client.share.acquired import ShareRecord
     from headrace.client.share.blocking import BlockingShareConsumer
     from headrace.client.share.consumer import AcknowledgementMode, ShareConsumer
-    from headrace.client.share.handling import RetryPolicy
+    from headrace.client.share.handling import RetryPolicy, is_retriable
     from headrace.client.share.offsets import ShareStart
     from headrace.client.share.terms import ShareSettings
     from headrace.client.share.worker import Retry, ShareWorker, share_worker
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from headrace.client.transactional.states import InvalidTransactionStep
     from headrace.client.transactional.transaction import Transaction
     from headrace.client.transactions import ListedTransaction, TransactionDescription
-    from headrace.errors import ErrorCode, KafkaError
+    from headrace.errors import ErrorCode, HeadraceError, KafkaError
     from headrace.wire.share_types import AcquireMode
 
 __all__ = [
@@ -138,6 +138,7 @@ __all__ = [
     "GroupDescription",
     "GroupMember",
     "GroupMetadata",
+    "HeadraceError",
     "InvalidAddress",
     "InvalidSecurity",
     "InvalidTransactionStep",
@@ -178,6 +179,7 @@ __all__ = [
     "TransactionDescription",
     "UnreadableBatch",
     "UnsupportedApi",
+    "is_retriable",
     "share_worker",
     "values_of",
 ]
@@ -218,6 +220,7 @@ _HOMES: Final = {
     "GroupDescription": "group_members",
     "GroupMember": "group_members",
     "GroupMetadata": "groups",
+    "HeadraceError": "errors",
     "InvalidAddress": "errors",
     "InvalidSecurity": "errors",
     "InvalidTransactionStep": "transactional.states",
@@ -258,6 +261,7 @@ _HOMES: Final = {
     "TransactionDescription": "transactions",
     "UnreadableBatch": "fetched",
     "UnsupportedApi": "errors",
+    "is_retriable": "share.handling",
     "share_worker": "share.worker",
     "values_of": "outcomes",
 }

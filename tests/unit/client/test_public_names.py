@@ -1,5 +1,6 @@
 """What users import from headrace.client: complete, documented and annotated."""
 
+import builtins
 import inspect
 import re
 import typing
@@ -60,6 +61,17 @@ def test_what_public_methods_return_can_be_imported_too() -> None:
                 if found.__module__.startswith("headrace.client") and found not in public:
                     hidden.add(f"{name}.{method_name} returns {found.__module__}.{found.__name__}")
     assert not hidden
+
+
+@pytest.mark.parametrize("name", ["client", "queues"])
+def test_classes_that_a_page_names_can_be_imported(name: str) -> None:
+    page = (Path(__file__).parents[3] / "docs" / f"{name}.md").read_text()
+    named = set(re.findall(r"`((?:[A-Z][a-z]+){2,})[`(.]", page))
+    for line in re.findall(r"^from headrace\.client import (.+)$", page, flags=re.MULTILINE):
+        named.update(line.split(", "))
+    named -= set(dir(builtins)) | {"CancelledError"}
+    assert len(named) > 4
+    assert named <= set(client.__all__)
 
 
 def test_the_page_of_the_client_names_what_there_is() -> None:
