@@ -15,6 +15,7 @@ from headrace.client import (
 )
 from headrace.client.group_members import describe_group
 from headrace.errors import ErrorCode, KafkaError
+from headrace.testing.broker import TestBroker
 from tests.clients.awaiting import run, until
 from tests.clients.conftest import QUICK_GROUPS
 from tests.clients.group_members import Reading, both, fill, is_shared, make_topic, member, reading
@@ -252,6 +253,36 @@ def test_a_consumer_is_closed_while_it_joins(
         async with member(any_bootstrap, new_name, protocol) as last:
             await last.subscribe(new_name)
             assert len(await last.poll()) == 1
+
+    run(work())
+
+
+@both
+def test_a_subscribe_that_is_cancelled_when_it_is_done_leaves_the_group(
+    headrace: TestBroker, protocol: str
+) -> None:
+    async def work() -> None:
+        await make_topic(headrace.bootstrap, "orders")
+        async with member(headrace.bootstrap, "readers", protocol) as consumer:
+            session = consumer._group
+            assert session is not None
+
+            async def cancel_in_time() -> None:
+                while session._joining is None or not session._joining.done():
+                    await asyncio.sleep(0)
+                subscribing.cancel()
+
+            cancelling = asyncio.create_task(cancel_in_time())
+            subscribing = asyncio.create_task(consumer.subscribe("orders"))
+            await cancelling
+            with pytest.raises(asyncio.CancelledError):
+                await subscribing
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            async with Admin(headrace.bootstrap) as admin:
+                groups = await admin.list_groups()
+                described = [await describe_group(admin.cluster, row.group_id) for row in groups]
+                assert not any(group.members for group in described)
+            await consumer.subscribe("orders")
 
     run(work())
 

@@ -37,6 +37,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import NotReachable
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.fetcher import Fetcher
+from headrace.client.goodbyes import carry_through
 from headrace.client.group.assignors import COOPERATIVE_STICKY, RANGE
 from headrace.client.group.holdings import RebalanceCallback, RebalanceCallbacks
 from headrace.client.group.subscription import Subscription
@@ -175,9 +176,12 @@ class Consumer:
                 )
         finally:
             self._is_out = True
-            await self._fetcher.stop()
-            if self._is_owner:
-                await self.cluster.close()
+            await carry_through(self._hang_up())
+
+    async def _hang_up(self) -> None:
+        await self._fetcher.stop()
+        if self._is_owner:
+            await self.cluster.close()
 
     @property
     def _is_reader(self) -> bool:

@@ -24,6 +24,7 @@ from headrace.client.accumulator import Accumulator
 from headrace.client.batches import Delivery, Placed
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+from headrace.client.goodbyes import carry_through
 from headrace.client.metadata import Topic
 from headrace.client.partitioner import StickyPartitions, partition_for_key
 from headrace.client.security.settings import SecurityLike
@@ -253,6 +254,9 @@ class Producer:
         it after `transaction_timeout_ms`, or when a producer with the same id starts.
         """
         self._is_closed = True
+        await carry_through(self._hang_up())
+
+    async def _hang_up(self) -> None:
         if self._transactions is not None:
             await self._transactions.stop()
         await self._sender.stop()

@@ -13,6 +13,7 @@ from typing import Final
 from headrace.client.cluster import Cluster
 from headrace.client.errors import UnsupportedApi
 from headrace.client.fetcher import Fetcher
+from headrace.client.goodbyes import carry_through
 from headrace.client.group.background import Background
 from headrace.client.group.classic_member import ClassicMember
 from headrace.client.group.classic_membership import ClassicMembership
@@ -114,6 +115,8 @@ class GroupSession:
             self._membership = await joining
         except BaseException as error:
             self._fetcher.is_endless = False
+            if joining.done() and not joining.cancelled() and joining.exception() is None:
+                await carry_through(self._leave(joining.result()))  # it was in already
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and not (task and task.cancelling()):
                 raise RuntimeError("unsubscribed, or closed, while joining the group") from None
@@ -154,12 +157,16 @@ class GroupSession:
             self._offsets.is_member_named = False
             self._fetcher.is_endless = False
             self._fetcher.wake()
-            await self._background.stop()
-            self._is_committing = False
-            if membership is not None:
-                await membership.stop()
-                self._holdings.clear()
-                await membership.leave()
+            await carry_through(self._leave(membership))
+
+    async def _leave(self, membership: ConsumerMembership | ClassicMembership | None) -> None:
+        """Stop what runs in the background, and leave the group."""
+        await self._background.stop()
+        self._is_committing = False
+        if membership is not None:
+            await membership.stop()
+            self._holdings.clear()
+            await membership.leave()
 
     async def close(self, *, timeout_ms: int, counts_in_hand: bool) -> None:
         """Leave the group and close the connection."""
@@ -187,7 +194,7 @@ class GroupSession:
                 await membership.join(subscription)
                 return membership
             except BaseException as error:
-                await membership.leave()  # it may be in, though we do not know
+                await carry_through(membership.leave())  # it may be in, though we do not know
                 if not self._may_fall_back(error):
                     raise
         classic = self._new_classic_membership()

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from headrace.client.addresses import Address
 from headrace.client.cluster import Cluster
+from headrace.client.goodbyes import carry_through
 from headrace.client.share.acknowledgements import GAP, AcknowledgeType, Range
 from headrace.client.share.acquired import AcquiredChunk, AcquiredRange, ShareRecord
 from headrace.client.share.leaders import ShareLeaders
@@ -259,11 +260,14 @@ class Delivery:
             tasks += [self._resolving, self._watching, *self._leaders.stop()]
             for task in filter(None, tasks):
                 task.cancel()
-            try:
-                await self._membership.leave()
-                await asyncio.gather(*filter(None, tasks), return_exceptions=True)
-            finally:
-                await self._cluster.close()
+            await carry_through(self._leave(filter(None, tasks)))
+
+    async def _leave(self, ending: "Iterable[asyncio.Task[None]]") -> None:
+        try:
+            await self._membership.leave()
+            await asyncio.gather(*ending, return_exceptions=True)
+        finally:
+            await self._cluster.close()
 
     # What links and the membership tell
 
@@ -318,6 +322,12 @@ class Delivery:
             self._resolving = None
         if len(self.assigned) < sum(map(len, member.assignment.values())):
             self._resolving = asyncio.create_task(self._resolve(member))
+        is_watching = self._watching is not None and not self._watching.done()
+        if not is_watching and not self._has_all_of(member.topics):
+            self.watch_topics()  # one may be gone
+
+    def _has_all_of(self, topics: Iterable[str]) -> bool:
+        return {shared.topic for shared in self.assigned}.issuperset(topics)
 
     async def _resolve(self, member: Member) -> None:
         self.assigned = await self._leaders.resolve(member.assignment, member.topics)

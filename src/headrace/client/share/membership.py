@@ -44,6 +44,8 @@ class Membership:
         self._failures = 0
         self._idle_beats = 0
         self._is_due = asyncio.Event()
+        self._may_be_in = False
+        """Whether the coordinator may take us for a member, so that leaving says something."""
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
@@ -75,13 +77,13 @@ class Membership:
         This is worth a moment even in a hurry: the partitions of a member that disappears without
         leaving stay unread until its session times out.
         """
-        if self._task is None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if not self._may_be_in or self._coordinator_id is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
-        if self.member.epoch == JOINING_EPOCH or self._coordinator_id is None:
-            return
+        self._may_be_in = False
         with suppress(HeadraceError, TimeoutError):
             async with asyncio.timeout(_LEAVE_MS_MAX / 1000):
                 connection = await self._cluster.connection(self._coordinator_id)
@@ -113,12 +115,16 @@ class Membership:
                     former=self._former_id,
                 )
             connection = await self._cluster.connection(self._coordinator_id)
+            self._may_be_in = True
             answer = await connection.request(body, ShareGroupHeartbeatResponse)
         except NotReachable as error:
             _LOGGER.debug("no heartbeat of group %r: %s", member.group_id, error)
             member.miss()
             return await self._look_elsewhere()
-        following = member.take(body, answer)
+        try:
+            following = member.take(body, answer)
+        finally:
+            self._may_be_in = member.epoch != JOINING_EPOCH
         if member.assignment != before:
             self._on_assignment()
         if following is Next.AFTER_FINDING:

@@ -16,7 +16,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from math import ceil
 from types import TracebackType
@@ -86,6 +85,8 @@ def share_worker(  # noqa: PLR0913  settings of one worker, each by its name
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}, and must be at least 1")
+    if drain_timeout_ms < 0:
+        raise ValueError(f"drain_timeout_ms is {drain_timeout_ms}, and must be at least 0")
     if not group:
         raise ValueError("a share worker belongs to a group: name one")
     _check_handler(handler)
@@ -147,6 +148,7 @@ class ShareWorker:
         self._fate = Fate(cluster, member.group_id)
         self._leased = LeasedRecords(delivery)
         self._tasks: dict[Leased, asyncio.Task[None]] = {}
+        self._is_entered = False
         self._is_ending = False
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -154,6 +156,9 @@ class ShareWorker:
         self._is_failure_raised = False
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise RuntimeError("a share worker is entered once; make another one")
+        self._is_entered = True
         try:
             await self._cluster.connect()
             await find_topics(self._cluster, self._topics)
@@ -183,7 +188,8 @@ class ShareWorker:
 
     async def wait(self) -> None:
         """Wait forever. Raises the error that ends the worker, such as a lost permission."""
-        assert self._task is not None, "a worker is entered with `async with`"
+        if not self._is_entered:
+            raise RuntimeError("this share worker does not run; enter it with `async with`")
         await self._has_ended.wait()
         if self._failure is not None:
             self._is_failure_raised = True
@@ -206,12 +212,9 @@ class ShareWorker:
                     self._begin()
                 self._delivery.send()
                 await self._delivery.wait(self._leased.next_renewal())
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # a defect: nothing is renewed from now on
+        except Exception as error:  # a defect: nothing is renewed from now on
             _LOGGER.exception("the worker of group %r ends", self._group)
             self._fail(error)
-            raise
 
     def _begin(self) -> None:
         """Start handlers, and fetch as many records as there are free slots."""
@@ -296,15 +299,15 @@ class ShareWorker:
             task.cancel()
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
-            if self._task is not None:
-                self._task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await self._task
         finally:
             self._hands.close()
-            await self._delivery.close(CLOSE_TIMEOUT_MS)
-            self._leased.take_outcomes()
-            self._has_ended.set()
+            if self._task is not None:
+                self._task.cancel()
+            try:
+                await self._delivery.close(CLOSE_TIMEOUT_MS)
+            finally:
+                self._leased.take_outcomes()
+                self._has_ended.set()
 
 
 def _check_handler(handler: Handler) -> None:

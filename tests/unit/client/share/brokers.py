@@ -73,6 +73,11 @@ class Brokers:
     def bootstrap(self) -> str:
         return "node:1"
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return sum(not peer.is_gone for peer in self._peers)
+
     def then(self, node_id: int, kind: type[Message], *answers: Answer) -> None:
         """Say what a node answers to the next requests of a kind."""
         self._scripts[node_id, kind].extend(answers)
@@ -177,7 +182,7 @@ class _Peer(asyncio.Transport):
         self._reader = FrameReader()
         self._requests: deque[bytes] = deque()
         self._is_busy = False
-        self._is_gone = False
+        self.is_gone = False
         protocol.connection_made(self)
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
@@ -186,7 +191,7 @@ class _Peer(asyncio.Transport):
 
     def _handle_next(self) -> None:
         """Handle requests one after the other: what follows a fetch that waits, waits too."""
-        if self._is_busy or self._is_gone or not self._requests:
+        if self._is_busy or self.is_gone or not self._requests:
             return
         loop = asyncio.get_running_loop()
         header, body = read_request(self._requests.popleft())
@@ -206,15 +211,15 @@ class _Peer(asyncio.Transport):
         self._handle_next()
 
     def hang_up(self) -> None:
-        if not self._is_gone:
-            self._is_gone = True
+        if not self.is_gone:
+            self.is_gone = True
             self._protocol.connection_lost(None)
 
     def abort(self) -> None:
-        self._is_gone = True
+        self.is_gone = True
 
     def _send(self, data: bytes) -> None:
-        if self._is_gone:
+        if self.is_gone:
             return
         while data:
             room = memoryview(self._protocol.get_buffer(-1))[: len(data)]

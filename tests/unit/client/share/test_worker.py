@@ -221,6 +221,7 @@ def test_a_handler_that_would_never_run_is_refused() -> None:
     [
         ({"retry_backoff_ms": 0}, "retry_backoff_ms is 0"),
         ({"retry_backoff_ms": 10, "retry_backoff_max_ms": 9}, "retry_backoff_max_ms is 9"),
+        ({"drain_timeout_ms": -1}, "drain_timeout_ms is -1, and must be at least 0"),
         ({"retry_timeout_ms": -1}, "retry_timeout_ms is -1"),
     ],
 )
@@ -627,6 +628,21 @@ async def test_a_topic_that_does_not_exist_is_named(brokers: Brokers) -> None:
 
 
 @on_brokers()
+async def test_a_topic_that_is_gone_later_is_warned_of(brokers: Brokers) -> None:
+    brokers.leaders = {P0: 1}
+
+    async def handle(record: ShareRecord) -> None: ...
+
+    with Log() as log:
+        async with share_worker(brokers.bootstrap, "group", ["orders"], handle):
+            await asyncio.sleep(60)
+            assert not log.lines
+            brokers.leaders = {}
+            await until(lambda: bool(log.lines))
+    assert log.has("group 'group'", "topic 'orders'", "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+@on_brokers()
 async def test_a_topic_that_appears_soon_is_waited_for(brokers: Brokers) -> None:
     asyncio.get_running_loop().call_later(3, lambda: has_records(brokers, 1))
 
@@ -657,6 +673,22 @@ async def test_a_topic_that_is_not_for_us_is_named_at_once(brokers: Brokers) -> 
 
 
 @on_brokers()
+async def test_a_worker_runs_once_and_inside_of_its_block(brokers: Brokers) -> None:
+    brokers.leaders = {P0: 1}
+
+    async def handle(record: ShareRecord) -> None: ...
+
+    worker = share_worker(brokers.bootstrap, "group", ["orders"], handle)
+    with pytest.raises(RuntimeError, match="enter it with `async with`"):
+        await worker.wait()
+    async with worker:
+        pass
+    with pytest.raises(RuntimeError, match="entered once"):
+        async with worker:
+            pass
+
+
+@on_brokers()
 async def test_cancelling_the_end_leaves_no_task_and_leaves_the_group(brokers: Brokers) -> None:
     has_records(brokers, 1)
 
@@ -675,3 +707,43 @@ async def test_cancelling_the_end_leaves_no_task_and_leaves_the_group(brokers: B
         await working
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert brokers.asked(ShareGroupHeartbeatRequest)[-1].member_epoch == -1
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+@pytest.mark.parametrize("steps", range(16))
+def test_cancelling_at_any_step_leaves_no_task_and_leaves_the_group(
+    steps: int, is_leaving: bool
+) -> None:
+    """The first request to join may be on its way, or the worker may be leaving already."""
+
+    @on_brokers()
+    async def check(brokers: Brokers) -> None:
+        has_records(brokers, 2)
+        leaves = asyncio.Event()
+        waiting: list[asyncio.Task[None]] = []
+
+        async def handle(record: ShareRecord) -> None:
+            raise ValueError
+
+        async def work() -> None:
+            async with share_worker(brokers.bootstrap, "group", ["orders"], handle) as worker:
+                waiting.append(asyncio.create_task(worker.wait()))
+                await until(lambda: words(brokers) == {0: [REJECT], 1: [REJECT]})
+                leaves.set()
+            await asyncio.sleep(1000)  # it was faster than the cancellation
+
+        working = asyncio.create_task(work())
+        if is_leaving:
+            await leaves.wait()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        await asyncio.gather(*waiting)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        beats = brokers.asked(ShareGroupHeartbeatRequest)
+        assert not beats or beats[-1].member_epoch == -1
+        assert brokers.connections == 0
+
+    check()
