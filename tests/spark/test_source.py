@@ -1,5 +1,6 @@
 """Topics as DataFrames, with a session: what only Spark itself can show."""
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.spark.reads import committed, options_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RECORDS = 1000
 PARTITIONS = 3
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,20 @@ def test_spark_sees_every_record(
     assert all(row.topic == orders and int(row.key) == row.partition for row in rows)
     assert all((row.headers is not None) == int(row.value) % 2 for row in rows)
     assert abs(rows[0].timestamp.timestamp() - time.time()) < 600
+
+
+def test_the_example_of_the_readme_runs(
+    spark: SparkSession,
+    headrace_module: TestBroker,
+    orders: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    (block,) = (each for each in blocks if "spark.session()" in each)
+    here = block.replace("127.0.0.1:9092", headrace_module.bootstrap)
+    assert here != block
+    exec(compile(here, "README.md", "exec"), {})
+    assert re.search(r"\| +0\| +334\|", capsys.readouterr().out)
 
 
 def test_columns_that_are_not_wanted_are_not_there(

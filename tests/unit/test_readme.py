@@ -16,7 +16,7 @@ def test_the_examples_run_one_after_the_other(
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     names: dict[str, object] = {}
     for block in blocks:
-        if "spark.session()" not in block:  # tests/spark has that one, with a session at hand
+        if "spark.session()" not in block:  # tests/spark/test_source.py runs that one
             exec(compile(block, "README.md", "exec"), names)
     assert len(blocks) == 5
     printed = capsys.readouterr().out
