@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
+from headrace.ids import REMOTE_METADATA_TOPIC
 from headrace.wire.messages.create_partitions_request import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -74,6 +75,15 @@ def test_what_cannot_grow_is_refused_as_kafka_does(
     assert row.error_code == code
     assert words in row.error_message
     assert count_of(harness) == 2
+
+
+def test_the_topic_with_the_events_of_the_tier_does_not_grow(harness: Harness) -> None:
+    """Brokers that start later would look for the events in other partitions than they are in."""
+    harness.create_topic(REMOTE_METADATA_TOPIC, partitions=3)
+    (row,) = grow(harness, topic(REMOTE_METADATA_TOPIC, 6))
+    assert row.error_code == ErrorCode.INVALID_PARTITIONS
+    assert "keeps its number of partitions" in row.error_message
+    assert count_of(harness, REMOTE_METADATA_TOPIC) == 3
 
 
 def test_partitions_of_a_topic_have_as_many_replicas_each(harness: Harness, register: Any) -> None:
