@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from headrace.cli.program import headrace as program
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
+from headrace.client.offsets import FoundOffset
 from headrace.client.remote_log import RemoteLogTopic
+from headrace.client.topics import TopicPartition
 from headrace.ids import REMOTE_METADATA_TOPIC, PartitionIndex, TopicId, TopicName
 from headrace.remote.inventory import Known
 from headrace.remote.layout import ObjectKind, object_key, topic_key
@@ -62,6 +64,11 @@ class Tier:
     def announce(
         self, segments: Iterable[RemoteSegment], state: SegmentState = SegmentState.COPY_FINISHED
     ) -> None:
+        asyncio.run(self.publish(segments, state))
+
+    async def publish(
+        self, segments: Iterable[RemoteSegment], state: SegmentState = SegmentState.COPY_FINISHED
+    ) -> None:
         events: list[MetadataEvent] = []
         for each in segments:
             events.append(
@@ -73,9 +80,6 @@ class Tier:
                         each.partition, each.id, 0, state, each.broker_id, each.custom_metadata
                     )
                 )
-        asyncio.run(self._publish(events))
-
-    async def _publish(self, events: list[MetadataEvent]) -> None:
         async with Cluster(self.broker.bootstrap) as cluster:
             await RemoteLogTopic(cluster).publish(*events)
 
@@ -134,6 +138,25 @@ def test_what_was_left_behind_is_found_and_repaired(tier: Tier) -> None:
     assert not tier.known().refused
     kept = list(tier.folder.rglob("*.log"))
     assert len(kept) == 1
+
+
+def test_a_copy_that_frees_a_disk_while_it_is_looked_makes_no_gap(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier.announce(tier.segments[:1])
+    list_offsets = Admin.list_offsets
+
+    async def copy_meanwhile(self: Admin, asked: dict[TopicPartition, int]) -> Any:
+        rows = await list_offsets(self, asked)
+        if set(asked.values()) == {-4}:
+            await tier.publish(tier.segments[1:2])
+            return dict.fromkeys(rows, FoundOffset(20, -1, 0))
+        return rows
+
+    monkeypatch.setattr(Admin, "list_offsets", copy_meanwhile)
+    code, found = tier.fsck()
+    assert (code, found["gaps"]) == (0, [])
+    assert classes(found) == ["ok", "copying"]
 
 
 def test_nothing_young_is_repaired(tier: Tier) -> None:

@@ -1,6 +1,7 @@
 """`headrace tier fsck`: is every byte of the tier accounted for?"""
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 import click
 from click.exceptions import Exit
@@ -17,7 +18,7 @@ from headrace.client.remote_log import RemoteLogTopic
 from headrace.client.topics import TopicPartition
 from headrace.errors import KafkaError
 from headrace.remote.audit import Ages, Report
-from headrace.remote.inventory import Inventory, LeaderFacts, judge, take_inventory
+from headrace.remote.inventory import Inventory, Known, LeaderFacts, judge, take_inventory
 from headrace.remote.leases import Leases, read_leases
 from headrace.remote.repair import Plan, Skipped, carry_out, plan_repairs
 from headrace.remote.segments import PartitionKey, TierError
@@ -27,6 +28,10 @@ from headrace.surroundings import clocks
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
 """Kafka's timestamps for the log's start, and for what the leader has on its disk (KIP-405)."""
+
+
+Starts: TypeAlias = dict[PartitionKey, int]
+"""Where logs or disks begin."""
 
 
 class Outcome(Struct):
@@ -111,35 +116,43 @@ async def _run(
 
 
 async def inventory_of(admin: Admin, store: ObjectStore, events: RemoteLogTopic) -> Inventory:
-    """Return everything that there is to judge, what leaders say included."""
-    inventory = await take_inventory(store, events)
-    listed = await admin.list_topics(with_internal=True)
-    names = {topic.topic_id: topic for topic in listed}
-    inventory.topic_ids = names.keys()
-    partitions: dict[TopicPartition, PartitionKey] = {}
-    for key in inventory.after.partitions():
-        topic = names.get(key[0])
-        if topic is not None and key[1] < len(topic.partitions):
-            partitions[TopicPartition(topic.name, key[1])] = key
-    inventory.leaders = await _ask_leaders(admin, partitions)
+    """Return everything that there is to judge, what leaders say included.
+
+    What has left a disk was copied before, and what has left the tier is below the log's start: so
+    leaders are asked for their disks before the events are read, and for their logs after that.
+    """
+    local: Starts = {}
+
+    async def ask_for_disks(before: Known) -> None:
+        local.update(await _ask_leaders(admin, before.partitions(), EARLIEST_LOCAL))
+
+    inventory = await take_inventory(store, events, ask_for_disks)
+    inventory.topic_ids = {topic.topic_id for topic in await admin.list_topics(with_internal=True)}
+    known = inventory.after.partitions().keys()
+    forgotten = inventory.stored_partitions() - known
+    starts = await _ask_leaders(admin, known | forgotten, EARLIEST)
+    local.update(await _ask_leaders(admin, forgotten, EARLIEST_LOCAL))
+    inventory.leaders = {
+        key: LeaderFacts(log_start_offset=start, local_start_offset=local.get(key))
+        for key, start in starts.items()
+    }
     return inventory
 
 
-async def _ask_leaders(
-    admin: Admin, partitions: dict[TopicPartition, PartitionKey]
-) -> dict[PartitionKey, LeaderFacts]:
+async def _ask_leaders(admin: Admin, keys: Iterable[PartitionKey], which: int) -> Starts:
     """Return where logs begin; nothing of leaders that cannot say."""
-    starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
-    local = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST_LOCAL))
-    facts: dict[PartitionKey, LeaderFacts] = {}
-    for each, key in partitions.items():
-        start, local_start = starts[each], local[each]
-        if not isinstance(start, KafkaError) and not isinstance(local_start, KafkaError):
-            facts[key] = LeaderFacts(
-                log_start_offset=start.offset,
-                local_start_offset=local_start.offset if local_start.offset >= 0 else None,
-            )
-    return facts
+    names = {topic.topic_id: topic for topic in await admin.list_topics(with_internal=True)}
+    partitions: dict[TopicPartition, PartitionKey] = {}
+    for key in keys:
+        topic = names.get(key[0])
+        if topic is not None and key[1] < len(topic.partitions):
+            partitions[TopicPartition(topic.name, key[1])] = key
+    found = await admin.list_offsets(dict.fromkeys(partitions, which)) if partitions else {}
+    return {
+        partitions[each]: row.offset
+        for each, row in found.items()
+        if not isinstance(row, KafkaError) and row.offset >= 0
+    }
 
 
 async def leases_of(store: ObjectStore) -> Leases:

@@ -264,7 +264,8 @@ def _judge_finished(
     report: Report,
 ) -> dict[SegmentId, _Verdict | None]:
     verdicts: dict[SegmentId, _Verdict | None] = {}
-    check = LineageCheck(lineage_of(finished, facts.epochs))
+    late = _late(facts)
+    check = LineageCheck(lineage_of([*finished, *late], facts.epochs))
     sound: list[RemoteSegment] = []
     broken: list[RemoteSegment] = []
     for segment in finished:
@@ -279,11 +280,16 @@ def _judge_finished(
     for segment in coverage.superseded:
         overlap = Class.OVERLAP, "other segments have its offsets"
         verdicts[segment.id] = overlap if check.holds(segment) else _foreign(segment)
-    # What only a damaged segment has is no gap: it is reported as damaged.
-    everything = cover([*(each.segment for each in coverage.extents), *broken], check.own_stop)
+    # What only a damaged segment has is no gap: it is reported as damaged. Nor is what was finished
+    # while the store was listed: leaders may have freed their disks for it.
+    everything = cover(
+        [*(each.segment for each in coverage.extents), *broken, *late], check.own_stop
+    )
     gaps = list(everything.gaps)
     if everything.extents:
         gaps += _gaps_at_the_ends(everything.extents[0].start, everything.extents[-1].stop, facts)
+    elif not facts.segments and not facts.is_topic_deleted:
+        gaps += _gap_of_everything(facts)
     following = {each.start: each.segment for each in everything.extents}
     for gap in gaps:
         report.gaps.append(PartitionGap(facts.partition, *gap))
@@ -292,6 +298,18 @@ def _judge_finished(
             why = f"offsets {gap.first} to {gap.last} before it are nowhere"
             verdicts[after.id] = Class.GAP, why
     return verdicts
+
+
+def _late(facts: PartitionFacts) -> list[RemoteSegment]:
+    """Return the copies that were finished while the store was listed."""
+    if facts.deletion is not None or facts.is_topic_deleted:
+        return []
+    finished = SegmentState.COPY_FINISHED
+    return [
+        each
+        for each in facts.segments
+        if each.state is finished and facts.states_before.get(each.id) is not finished
+    ]
 
 
 def _foreign(segment: RemoteSegment) -> _Verdict:
@@ -309,6 +327,12 @@ def _gaps_at_the_ends(start: int, stop: int, facts: PartitionFacts) -> list[Gap]
     if facts.local_start_offset is not None and facts.local_start_offset > stop:
         gaps.append(Gap(stop, facts.local_start_offset - 1))
     return gaps
+
+
+def _gap_of_everything(facts: PartitionFacts) -> list[Gap]:
+    """Return what is missing before the disk if no event names any segment."""
+    start, local = facts.log_start_offset, facts.local_start_offset
+    return [] if start is None or local is None or start >= local else [Gap(start, local - 1)]
 
 
 def _problem_of(

@@ -6,7 +6,7 @@ first one has its objects in the listing. What changed in between is on its way,
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -23,7 +23,7 @@ from headrace.remote.audit import (
 )
 from headrace.remote.cache import SegmentCache
 from headrace.remote.checking import check_segment
-from headrace.remote.layout import ObjectKind, SegmentKey, object_key
+from headrace.remote.layout import ObjectKind, SegmentKey, object_key, parse_key
 from headrace.remote.segments import (
     DeleteState,
     MetadataEvent,
@@ -104,15 +104,27 @@ class Inventory(msgspec.Struct, kw_only=True):
     """The topics that exist; None if nobody was asked."""
     leaders: Mapping[PartitionKey, LeaderFacts] = msgspec.field(default_factory=dict)
 
+    def stored_partitions(self) -> set[PartitionKey]:
+        """Return the partitions that objects name."""
+        keys = (parse_key(each.key) for each in self.objects)
+        return {each.partition.key for each in keys if isinstance(each, SegmentKey)}
+
     @property
     def listed_bytes(self) -> int:
         return sum(each.size_bytes for each in self.objects)
 
 
-async def take_inventory(store: ObjectStore, events: Events) -> Inventory:
-    """Read the events, list the store, and read the events again."""
+async def take_inventory(
+    store: ObjectStore, events: Events, ask: Callable[[Known], Awaitable[None]] | None = None
+) -> Inventory:
+    """Read the events, list the store, and read the events again.
+
+    `ask` is called before the second time: what it hears of disks that were freed, the events say.
+    """
     before = await events.read()
     objects = [each async for page in store.list_objects() for each in page]
+    if ask is not None:
+        await ask(before)
     inventory = Inventory(before=before, after=before, objects=objects, uploads=[])
     try:
         inventory.uploads = await store.list_uploads()

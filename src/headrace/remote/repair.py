@@ -81,8 +81,15 @@ def plan_repairs(report: Report, leases: Leases, ages: Ages) -> Plan:
                 plan.skipped.append(Skipped(_name(judged), "it is too new"))
         elif not _take(plan, repair, leases):
             unfinished.add(judged.segment.key)
+    lost: dict[PartitionKey, int] = {}
+    for gap in report.gaps:
+        lost[gap.partition.key] = max(gap.last, lost.get(gap.partition.key, -1))
     for repair in _delete_orphans(report.objects):
-        _take(plan, repair, leases)
+        if repair.key is not None and repair.start <= lost.get(repair.key, -1):
+            why = "offsets of its partition are nowhere else: its events may be lost"
+            plan.skipped.append(Skipped(repair.what, why))
+        else:
+            _take(plan, repair, leases)
     for deletion in report.deletions:
         if deletion.partition.key in unfinished:
             what = f"deletion of {deletion.partition.text}"

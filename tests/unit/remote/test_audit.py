@@ -130,6 +130,13 @@ def test_offsets_between_the_tier_and_the_disk_are_a_gap() -> None:
     assert report.is_clean
 
 
+def test_what_no_segment_has_is_a_gap_also_if_there_is_none_at_all() -> None:
+    orphans = objects_of(segment(1, 0, 9))
+    report = audit([], orphans, log_start_offset=0, local_start_offset=10)
+    assert report.gaps == [PartitionGap(PARTITION, 0, 9)]
+    assert not audit([], orphans, log_start_offset=10, local_start_offset=10).gaps
+
+
 def test_a_segment_that_others_cover_is_an_overlap_unless_they_are_damaged() -> None:
     segments = [segment(1, 0, 100), segment(2, 101, 200), segment(3, 0, 150)]
     objects = [each for one in segments for each in objects_of(one)]
@@ -180,6 +187,19 @@ def test_a_segment_that_was_finished_during_the_listing_misses_nothing() -> None
     one = segment(1, 0, 9)
     report = audit([one], [], states_before={one.id: SegmentState.COPY_STARTED})
     assert classes(report) == [Class.COPYING]
+
+
+def test_a_disk_that_was_freed_for_a_copy_that_was_finished_meanwhile_makes_no_gap() -> None:
+    one, late = segment(1, 0, 9), segment(2, 10, 19, epochs=[(4, 10)])
+    report = audit(
+        [one, late],
+        objects_of(one),
+        states_before={one.id: FINISHED},
+        log_start_offset=0,
+        local_start_offset=20,
+    )
+    assert classes(report) == [Class.OK, Class.COPYING]
+    assert report.is_clean
 
 
 def test_a_partition_whose_deletion_stopped_is_dangling() -> None:

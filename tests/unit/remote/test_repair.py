@@ -7,7 +7,7 @@ import pytest
 
 from headrace.ids import BrokerId
 from headrace.remote.audit import Ages, Class, Report
-from headrace.remote.inventory import Inventory, Known, judge, take_inventory
+from headrace.remote.inventory import Inventory, Known, LeaderFacts, judge, take_inventory
 from headrace.remote.layout import ObjectKind, object_key
 from headrace.remote.leases import Lease, read_leases, whole_topic, write_lease
 from headrace.remote.repair import Repair, carry_out, plan_repairs
@@ -133,6 +133,32 @@ def test_objects_without_an_event_are_deleted() -> None:
         assert await repair(store, events) == []
         assert (await fsck(store, events)).is_clean
         assert len(store.objects) == 10
+
+    run(scenario)
+
+
+def test_objects_stay_that_may_be_all_that_is_left_of_offsets_that_are_nowhere_else() -> None:
+    """Their events are lost, as when the topic with the events was deleted."""
+
+    async def scenario(store: SimulatedStore, events: EventList) -> None:
+        segments = await tier(store)
+        events.add(segments[2])
+        leader = LeaderFacts(log_start_offset=0, local_start_offset=30)
+        inventory = await take_inventory(store, events)
+        inventory.leaders = {segments[2].key: leader}
+        plan = plan_repairs(
+            await judge(store, inventory, AGES), await read_leases(store, NOW), AGES
+        )
+        assert not plan.repairs
+        assert [each.why for each in plan.skipped] == [
+            "offsets of its partition are nowhere else: its events may be lost"
+        ] * 2
+        leader = LeaderFacts(log_start_offset=20, local_start_offset=30)  # they are given up
+        inventory.leaders = {segments[2].key: leader}
+        plan = plan_repairs(
+            await judge(store, inventory, AGES), await read_leases(store, NOW), AGES
+        )
+        assert len(plan.repairs) == 2
 
     run(scenario)
 
