@@ -21,6 +21,7 @@ from headrace.api import (
     delete_topics,
     describe_configs,
     describe_log_dirs,
+    describe_quorum,
     describe_topic_partitions,
     elect_leaders,
     incremental_alter_configs,
@@ -63,6 +64,8 @@ from headrace.wire.messages.describe_log_dirs_request import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
+from headrace.wire.messages.describe_quorum_request import PartitionData as QuorumPartition
+from headrace.wire.messages.describe_quorum_request import TopicData as QuorumTopic
 from headrace.wire.messages.describe_topic_partitions_request import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
@@ -347,6 +350,12 @@ def test_partitions_in_list_partition_reassignments(node: Harness) -> None:
 
 
 @pytest.mark.usefixtures("measured")
+def test_partitions_in_describe_quorum() -> None:
+    partitions = [QuorumPartition(index) for index in range(COUNT)]
+    work = describe_quorum.refuse([QuorumTopic("__cluster_metadata", partitions)])
+    assert len(assert_slices_are_short(work).topics[0].partitions) == COUNT
+
+
 def test_topics_in_delete_topics(node: Harness) -> None:
     body = DeleteTopicsRequest([DeleteTopicState(name) for name in names(COUNT)], [], 1000)
     work = delete_topics.handle(node.broker, ask(node, body, 6))

@@ -13,10 +13,12 @@ from typing import Final
 from headrace.cluster import words
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.server.broker import Broker
 from headrace.server.reach import CONTROLLER_LISTENER, node_address
 from headrace.server.request import Request
 from headrace.wire.messages.describe_quorum_request import DescribeQuorumRequest
+from headrace.wire.messages.describe_quorum_request import TopicData as DescribeQuorumTopic
 from headrace.wire.messages.describe_quorum_response import (
     DescribeQuorumResponse,
     Listener,
@@ -37,12 +39,8 @@ DESCRIBE_TIMEOUT_MS: Final = 20_000
 
 async def handle(broker: Broker, request: Request) -> DescribeQuorumResponse:
     body: DescribeQuorumRequest = request.body
-    asked = [
-        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
-        for topic in body.topics
-    ]
-    if asked != [(METADATA_TOPIC, [METADATA_PARTITION])]:
-        return _refuse(asked)
+    if not _is_asked_alone(body.topics):
+        return await finish(refuse(body.topics))
     try:
         quorum = await broker.members.describe(DESCRIBE_TIMEOUT_MS)
     except KafkaError as error:
@@ -66,24 +64,34 @@ async def handle(broker: Broker, request: Request) -> DescribeQuorumResponse:
     return response
 
 
-def _refuse(asked: list[tuple[str, list[int]]]) -> DescribeQuorumResponse:
+def _is_asked_alone(topics: list[DescribeQuorumTopic]) -> bool:
+    """Return whether a request names the one partition that has a quorum, and no other."""
+    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC:
+        return False
+    partitions = topics[0].partitions
+    return len(partitions) == 1 and partitions[0].partition_index == METADATA_PARTITION
+
+
+def refuse(topics: list[DescribeQuorumTopic]) -> Slices[DescribeQuorumResponse]:
     """Respond that there is no such quorum; as in Kafka one wrong name fails all."""
-    return DescribeQuorumResponse(
-        topics=[
-            TopicData(
-                topic_name=name,
-                partitions=[
-                    PartitionData(
-                        partition_index=index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        error_message=f"only {METADATA_TOPIC}-{METADATA_PARTITION} has a quorum",
-                    )
-                    for index in indexes
-                ],
+    refused = []
+    current = Slice()
+    for topic in topics:
+        rows = []
+        for asked in topic.partitions:
+            rows.append(
+                PartitionData(
+                    partition_index=asked.partition_index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_message=f"only {METADATA_TOPIC}-{METADATA_PARTITION} has a quorum",
+                )
             )
-            for name, indexes in asked
-        ],
-    )
+            if current.spend():
+                yield
+        refused.append(TopicData(topic_name=topic.topic_name, partitions=rows))
+        if current.spend():
+            yield
+    return DescribeQuorumResponse(topics=refused)
 
 
 def _describe(broker: Broker, request: Request, member: words.QuorumMember) -> ReplicaState:
