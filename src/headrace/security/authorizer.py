@@ -28,6 +28,8 @@ from headrace.security.acls import (
 
 DECISIONS_MAX: Final = 100_000
 """How many decisions are kept; then they are made afresh."""
+KEPT_NAME_CHARACTERS_MAX: Final = 256
+"""Decisions about longer names are not kept: anybody may ask about names that nothing has."""
 _HARD_CODED: Final = "hardcode"
 """The name that Kafka looks up to find out whether somebody may do something everywhere."""
 
@@ -71,6 +73,8 @@ class Authorizer:
         known = self._decisions.get(key)
         if known is None:
             known = self.explain(*key).is_allowed
+            if len(name) > KEPT_NAME_CHARACTERS_MAX:
+                return known
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
             self._decisions[key] = known

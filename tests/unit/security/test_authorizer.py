@@ -150,3 +150,13 @@ def test_decisions_hold_until_acls_change_and_are_bounded() -> None:
     for number in range(DECISIONS_MAX + 10):
         allows(made, f"topic-{number}")
     assert len(made._decisions) <= DECISIONS_MAX
+
+
+def test_decisions_about_names_of_any_length_do_not_fill_the_memory() -> None:
+    """Anybody may ask about names that nothing has."""
+    made = authorizer(acl("orders"), acl("long", pattern=PREFIXED))
+    for number in range(100):
+        assert allows(made, f"long-{number}" + "x" * 30_000)
+        assert not allows(made, f"{number}" + "x" * 30_000)
+    assert allows(made, "orders")
+    assert sum(len(key[-1]) for key in made._decisions) < 1000
