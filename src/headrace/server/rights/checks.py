@@ -13,6 +13,7 @@ from headrace.security.acls import CLUSTER_NAME, SUPPORTED, Operation, Resource
 from headrace.security.authorizer import Authorizer
 from headrace.server.broker import Broker
 from headrace.server.failures import failed_rows
+from headrace.server.operations import operation_bits
 from headrace.server.request import Request
 from headrace.wire.schema import Message
 
@@ -98,7 +99,7 @@ class Check:
 
     def bits(self, resource: Resource, name: str) -> int:
         """Return the operations that the client may do, as responses have them (KIP-430)."""
-        return sum(1 << each for each in SUPPORTED[resource] if self.may(each, resource, name))
+        return operation_bits(op for op in SUPPORTED[resource] if self.may(op, resource, name))
 
     def cluster_bits(self) -> int:
         """Return those on the cluster; none for whoever may not describe it."""
