@@ -13,11 +13,17 @@ from headrace.groups.administration import GroupFilter, list_groups
 from headrace.groups.assignors import ASSIGNORS, Assignment, AssignmentSpec, MemberSpec
 from headrace.groups.assignors.simple import assign_simply
 from headrace.groups.consumer import regex_subscriptions
+from headrace.groups.consumer.draft import Draft
 from headrace.groups.consumer.members import ConsumerMember
 from headrace.groups.offsets.expiry import OFFSET_EXPIRY, forget_topic
 from headrace.groups.offsets.fetches import OffsetQuery, snapshot_offsets
 from headrace.groups.offsets.store import CommittedOffset
-from headrace.groups.regular_expressions import matching_topics
+from headrace.groups.regular_expressions import (
+    QUICK_COST_MAX,
+    matching_cost,
+    matching_parts,
+    matching_topics,
+)
 from headrace.groups.share.states import forget_topic_states
 from headrace.groups.state import MemberId
 from headrace.groups.streams.assignor import MemberSpec as StreamsMemberSpec
@@ -326,6 +332,42 @@ def test_a_pattern_is_matched_with_new_topics_only() -> None:
         return len(matched)
 
     assert check(10) == check(100) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_quick"), [("t.*", True), ("(.?){1000}z", False), ("t" * 1000, False)]
+)
+def test_a_pattern_that_takes_long_to_match_or_to_compile_is_left_to_a_thread(
+    pattern: str, is_quick: bool
+) -> None:
+    world = World()
+    for number in range(20):
+        world.add_topic(f"t{number}".ljust(240, "x"), 1, topic_id=bytes([number + 1] * 16))
+    world.machine.state.compute_elsewhere = lambda computation: None
+    left_to_a_thread: list[Any] = []
+    compiled: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def noted(pattern: str, names: Iterable[str]) -> int:
+            compiled.append(pattern)
+            return matching_cost(pattern, names)
+
+        def leave(draft: Draft, elsewhere: Any, matching: Any) -> None:
+            left_to_a_thread.append(matching)
+
+        patch.setattr(regex_subscriptions, "matching_cost", noted)
+        patch.setattr(Draft, "match_elsewhere", leave)
+        world.join("m", subscribed_topic_regex=pattern)
+    assert bool(left_to_a_thread) is not is_quick
+    assert compiled == ([pattern] if len(pattern) < 100 else [])
+
+
+def test_a_thread_matches_no_more_at_once_than_others_can_wait_for() -> None:
+    names = [f"t{number}".ljust(240, "x") for number in range(100)]
+    for pattern in ("(.?){1000}z", "t.*", "("):
+        parts = [*matching_parts(pattern, names)]
+        assert [each for some in parts for each in some] == (names if pattern != "(" else [])
+        assert all(matching_cost(pattern, some[:-1]) < QUICK_COST_MAX for some in parts)
 
 
 def test_a_classic_rebalance_grows_with_the_members() -> None:

@@ -7,11 +7,16 @@ member that joins it like this, see `groups.migration`.
 The work is in `groups.consumer.heartbeat`.
 """
 
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
 from headrace import config
 from headrace.api.groups import client_host
 from headrace.errors import ErrorCode, KafkaError
 from headrace.groups.consumer.heartbeat import heartbeat
 from headrace.groups.heartbeats import Sender
+from headrace.groups.regular_expressions import check_pattern, is_quick_to_compile
 from headrace.server.broker import Broker
 from headrace.server.request import LATER, Answer, Request
 from headrace.wire.messages.consumer_group_heartbeat_request import (
@@ -22,7 +27,22 @@ from headrace.wire.messages.consumer_group_heartbeat_response import (
 )
 
 
-def handle(broker: Broker, request: Request) -> Answer:
+def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
+    body: ConsumerGroupHeartbeatRequest = request.body
+    pattern = body.subscribed_topic_regex
+    if pattern and not is_quick_to_compile((pattern,)):
+        return _compile_first(broker, request, pattern)
+    return _handle(broker, request)
+
+
+async def _compile_first(broker: Broker, request: Request, pattern: str) -> Answer:
+    """Handle a heartbeat with a pattern that takes long to compile, and is known from then on."""
+    with suppress(KafkaError):  # the group says so, if it wants the pattern at all
+        await broker.matching.run(check_pattern, pattern)
+    return _handle(broker, request)
+
+
+def _handle(broker: Broker, request: Request) -> Answer:
     body: ConsumerGroupHeartbeatRequest = request.body
     sender = Sender(request.client_id or "", client_host(request.peer.address), request.version)
 

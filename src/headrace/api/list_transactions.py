@@ -11,7 +11,14 @@ from typing import Final
 from headrace.coordinator.machine import Outcome, Reply, told
 from headrace.coordinator.shard import Shard, State
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.regular_expressions import check_pattern, matching_topics
+from headrace.groups.regular_expressions import (
+    QUICK_COST_MAX,
+    check_pattern,
+    is_quick_to_compile,
+    matching_cost,
+    matching_parts,
+    matching_topics,
+)
 from headrace.server.broker import Broker
 from headrace.server.gathering import ask_in_slices
 from headrace.server.request import Request
@@ -27,10 +34,15 @@ TRANSACTIONS_AT_ONCE: Final = 1000
 async def handle(broker: Broker, request: Request) -> listed.ListTransactionsResponse:
     """Answer with those that this node coordinates; clients ask every node."""
     body: ListTransactionsRequest = request.body
+    pattern = body.transactional_id_pattern
     try:
-        wanted = _filter(body)
+        if pattern and is_quick_to_compile((pattern,)):
+            check_pattern(pattern)
+        elif pattern:
+            await broker.matching.run(check_pattern, pattern)
     except KafkaError as error:
         return listed.ListTransactionsResponse(error_code=error.code)
+    wanted = _filter(body)
     known = [label for label in body.state_filters if label in STATUS_BY_LABEL]
     response = listed.ListTransactionsResponse(
         unknown_state_filters=list(
@@ -48,15 +60,19 @@ async def handle(broker: Broker, request: Request) -> listed.ListTransactionsRes
         ids = tuple(shard.machine.state.transactions)
         for start in range(0, len(ids), TRANSACTIONS_AT_ONCE):
             # One that ended since is passed over.
-            state, some = shard.machine.state, ids[start : start + TRANSACTIONS_AT_ONCE]
-            response.transaction_states += [
+            some = ids[start : start + TRANSACTIONS_AT_ONCE]
+            rows = [
                 listed.TransactionState(
                     transactional_id=found.transactional_id,
                     producer_id=found.producer_id,
                     transaction_state=found.status.label,
                 )
-                for found in select(state, wanted, now_ms, some)
+                for found in select(shard.machine.state, wanted, now_ms, some)
             ]
+            if pattern:
+                names = await _match(broker, pattern, [row.transactional_id for row in rows])
+                rows = [row for row in rows if row.transactional_id in names]
+            response.transaction_states += rows
             await asyncio.sleep(0)
     # What was seen may not be committed yet, and then it may be lost with its leader.
     if any(await ask_in_slices(shards, _wait_until_committed)):
@@ -68,14 +84,19 @@ def _wait_until_committed(shard: Shard[TransactionsMachine], reply: Reply[None])
     shard.write(lambda machine, now_ms: Outcome(replies=(told(reply, None),)), reply)
 
 
+async def _match(broker: Broker, pattern: str, names: list[str]) -> frozenset[str]:
+    """Return the names that a pattern matches; in a thread if that may take long."""
+    if matching_cost(pattern, names) <= QUICK_COST_MAX:
+        return matching_topics(pattern, names)
+    found: frozenset[str] = frozenset()
+    for some in matching_parts(pattern, names):
+        found |= await broker.matching.run(matching_topics, pattern, some)
+    return found
+
+
 def _filter(body: ListTransactionsRequest) -> Filter:
-    """Return the request's filter; raise INVALID_REGULAR_EXPRESSION for a bad pattern."""
-    statuses = frozenset(
-        STATUS_BY_LABEL[label] for label in body.state_filters if label in STATUS_BY_LABEL
+    return Filter(
+        frozenset(STATUS_BY_LABEL[each] for each in body.state_filters if each in STATUS_BY_LABEL),
+        frozenset(body.producer_id_filters),
+        body.duration_filter,
     )
-    wanted = Filter(statuses, frozenset(body.producer_id_filters), body.duration_filter)
-    pattern = body.transactional_id_pattern
-    if not pattern:
-        return wanted
-    check_pattern(pattern)
-    return wanted._replace(matches=lambda each: bool(matching_topics(pattern, (each,))))

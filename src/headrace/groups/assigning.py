@@ -7,7 +7,7 @@ after it has checked that the group is still the one the target was computed for
 be matched with many topics work the same way (`consumer.regex_subscriptions`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -29,7 +29,8 @@ class Assigning:
     assign: Callable[[], Any]
     write: Callable[[GroupsState, "Assigning", Any, int], Outcome]
 
-    def compute(self) -> Any:
+    def compute(self) -> Generator[None, None, Any]:
+        yield  # as one part: an assignment cannot be divided
         return self.assign()
 
     def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:

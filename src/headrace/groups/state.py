@@ -4,7 +4,7 @@ It is changed by replaying records. Anything beside them (deadlines, pending res
 it, and members rejoin. Each kind of group has its own module of operations on this state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, NewType, Protocol, TypeAlias
@@ -110,11 +110,15 @@ class Computation(Protocol):
     @property
     def group_id(self) -> GroupId: ...
 
-    def compute(self) -> Any:
-        """Do it, with nothing that anybody changes meanwhile. In a thread."""
+    def compute(self) -> Generator[None, None, Any]:
+        """Do it in parts, and return what came of it.
+
+        In a thread, with nothing that anybody changes meanwhile. Between two parts others have
+        their turn in that thread, and what nobody wants any more ends.
+        """
 
     def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
-        """Write what `compute` gave, None if it failed. As an operation."""
+        """Write what `compute` returned, None if it failed. As an operation."""
 
 
 def check_stays(state: GroupsState, group_id: str) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, TypeVarTuple
 
+from headrace.loop.threads import FewThreads
 from headrace.records.errors import RecordsError
 from headrace.records.header import BatchHeader
 from headrace.records.validation import TopicRules, finish_validation
@@ -21,7 +22,7 @@ class Inflating:
     """The decompression threads, as many as headrace.inflating.threads."""
 
     def __init__(self, threads_max: int) -> None:
-        self._free = asyncio.Semaphore(threads_max)
+        self._threads = FewThreads(threads_max)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
@@ -29,9 +30,7 @@ class Inflating:
 
         To be fair to others, a request should submit one piece of work at a time.
         """
-        async with self._free:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(None, work, *arguments)
+        return await self._threads.run(work, *arguments)
 
     async def validate(
         self, batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int

@@ -13,6 +13,8 @@ from headrace.log.folder import LogFolder
 from headrace.loop.clock import Clock
 from headrace.loop.counters import Counters
 from headrace.loop.inflating import Inflating
+from headrace.loop.tasks import Tasks
+from headrace.loop.threads import FewThreads
 from headrace.loop.turns import Turns
 from headrace.metadata.image import Image
 from headrace.metadata.quorum import MetadataQuorum
@@ -39,6 +41,8 @@ from headrace.wire.codec import Part
 
 COLD_READS_MAX: Final = 4
 """How many threads read for fetches concurrently."""
+MATCHING_THREADS: Final = 1
+"""How many threads are busy with regular expressions of requests."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,10 @@ class Broker:
     """Responses of ApiVersions by version, encoded, with what of the node's state is in them."""
     cold_reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COLD_READS_MAX))
     """Limits the threads that read for fetches: other work needs threads too."""
+    matching: FewThreads = field(default_factory=lambda: FewThreads(MATCHING_THREADS))
+    """Where regular expressions are compiled and matched that may take long."""
+    tasks: Tasks = field(default_factory=Tasks)
+    """Parts of large requests that tell in another way when they are done."""
     cold_fetches: set[asyncio.Task[None]] = field(default_factory=set)
     """Fetches that wait for the disk."""
     topic_creations: dict[str, asyncio.Task[None]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """What administrators see of transactions: DescribeTransactions and ListTransactions (KIP-664)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply, told
@@ -19,7 +19,6 @@ class Filter(NamedTuple):
     producer_ids: frozenset[int]
     longer_than_ms: int = ANY_DURATION_MS
     """How long ago it began; one that never did is taken to be as old as can be, as in Kafka."""
-    matches: Callable[[str], bool] = lambda _: True
 
 
 def describe(state: TransactionsState, transactional_id: str, reply: Reply[Transaction]) -> Outcome:
@@ -44,6 +43,5 @@ def select(
             and (not wanted.statuses or found.status in wanted.statuses)
             and (not wanted.producer_ids or found.producer_id in wanted.producer_ids)
             and (wanted.longer_than_ms < 0 or now_ms - found.started_ms > wanted.longer_than_ms)
-            and wanted.matches(found.transactional_id)
         ):
             yield found

@@ -1,9 +1,11 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe at a node."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
+import re2
 
 from headrace.errors import ErrorCode
 from headrace.groups import assigning
@@ -94,3 +96,26 @@ def test_a_large_target_is_computed_in_a_thread_and_comes_with_a_later_heartbeat
 
     (row,) = node.run(assigned()).topic_partitions
     assert row.partitions == [0, 1, 2]
+
+
+@pytest.mark.parametrize("harness", [SETTINGS], indirect=True)
+@pytest.mark.parametrize("pattern", ["in|" + "x" * 1000, "(" * 1000])
+def test_a_long_pattern_is_compiled_in_a_thread(
+    node: Harness, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """It may take half a second, and longest if it is refused in the end."""
+    threads: list[int] = []
+    compile_now = re2.compile
+
+    def noted(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return compile_now(*arguments)
+
+    monkeypatch.setattr(re2, "compile", noted)
+    for _ in range(3):
+        answer = join(node, subscribed_topic_regex=pattern)
+    assert len(threads) == 1, "once, whether it is one or not"
+    assert threads[0] != threading.get_ident()
+    is_one = pattern[0] != "("
+    expected = ErrorCode.NONE if is_one else ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert answer.error_code == expected

@@ -1,12 +1,15 @@
 """What administrators ask of transactions, and the markers that they write."""
 
 import errno
+import threading
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from headrace.api import list_transactions
 from headrace.errors import ErrorCode
+from headrace.groups.regular_expressions import matching_topics
 from headrace.log.flushing import Flush
 from headrace.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
@@ -145,3 +148,31 @@ def test_what_is_no_state_or_pattern_is_said(harness: Harness) -> None:
     assert answer.unknown_state_filters == ["x"]
     answer = harness.ask(ListTransactionsRequest(transactional_id_pattern="(?=a)"), 2)
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_pattern_that_takes_long_is_matched_in_a_thread(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(harness, "orders")
+    names = [f"{number}-".ljust(300, "x") for number in range(20)]
+    for name in names:
+        TransactionalProducer(harness, name).init()
+    threads: list[int] = []
+
+    def noted(pattern: str, some: list[str]) -> frozenset[str]:
+        threads.append(threading.get_ident())
+        return matching_topics(pattern, some)
+
+    monkeypatch.setattr(list_transactions, "matching_topics", noted)
+
+    def ask(pattern: str) -> list[str]:
+        threads.clear()
+        request = ListTransactionsRequest(transactional_id_pattern=pattern)
+        rows = harness.ask(request, 2).transaction_states
+        return sorted(row.transactional_id for row in rows)
+
+    assert ask(".*x") == sorted(names)
+    assert set(threads) == {threading.get_ident()}
+    assert ask("(.?){900}x") == sorted(names)
+    assert len(threads) > 1
+    assert threading.get_ident() not in threads

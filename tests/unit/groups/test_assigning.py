@@ -12,6 +12,7 @@ from headrace.groups.administration import delete_group
 from headrace.groups.assigning import Assigning
 from headrace.groups.consumer import regex_subscriptions
 from headrace.groups.consumer.regex_subscriptions import PATTERNS_CHECK_INTERVAL_MS, Matching
+from headrace.loop.slices import run_whole
 from tests.unit.groups.consumer.consumer_world import INTERVAL_MS, World
 from tests.unit.groups.share.share_world import ShareWorld
 from tests.unit.groups.streams.streams_world import World as StreamsWorld
@@ -58,7 +59,7 @@ class Elsewhere:
     def compute(self, *, is_failing: bool = False) -> None:
         """Compute the first that was asked for, and write it."""
         world, first = self._world, self.asked.pop(0)
-        found = None if is_failing else first.compute()
+        found = None if is_failing else run_whole(first.compute())
         world._do(first.finish(world.machine.state, found, world.now_ms))
 
 

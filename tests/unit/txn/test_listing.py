@@ -44,7 +44,6 @@ def test_filters_are_all_met(world: World) -> None:
     one_id = frozenset({world.of("open").producer_id})
     assert listed(world, open_ones._replace(producer_ids=one_id)) == ["open"]
     assert listed(world, open_ones._replace(longer_than_ms=4000)) == ["open"]
-    assert listed(world, open_ones._replace(matches=lambda name: name == "young")) == ["young"]
 
 
 def test_one_that_never_began_is_as_old_as_can_be(world: World) -> None:

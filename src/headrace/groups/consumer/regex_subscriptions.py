@@ -1,12 +1,12 @@
 """Regex subscriptions (KIP-848): when a group's patterns are matched, and what follows.
 
 A pattern that was matched before is matched with new topics, and periodically with all of them.
-More than a few thousand matches are done in a thread (`groups.assigning`), as in Kafka, so
-that members get the topics of a new pattern with a later heartbeat. How one pattern is matched is
-in `groups.regular_expressions`.
+What may take longer than some milliseconds is done in a thread (`groups.assigning`), as in Kafka,
+so that members get the topics of a new pattern with a later heartbeat. How one pattern is matched,
+and what that may take, is in `groups.regular_expressions`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,13 @@ from headrace.groups.consumer.draft import Draft
 from headrace.groups.consumer.group import ConsumerGroup, ResolvedPattern
 from headrace.groups.consumer.records import pattern_record
 from headrace.groups.consumer.target import bump_epoch
-from headrace.groups.regular_expressions import matching_topics
+from headrace.groups.regular_expressions import (
+    QUICK_COST_MAX,
+    is_quick_to_compile,
+    matching_cost,
+    matching_parts,
+    matching_topics,
+)
 from headrace.groups.state import GroupId, GroupsState
 
 PATTERNS_CHECK_INTERVAL_MS: Final = 10_000
@@ -40,15 +46,30 @@ class Matching:
     is_overdue: bool
     """Whether all is matched anew, and written even if nothing changed."""
 
-    @property
-    def match_count(self) -> int:
-        return sum(map(len, self.new_names.values()))
+    def is_quick(self) -> bool:
+        """Return whether it all takes some milliseconds at most."""
+        if sum(map(len, self.new_names.values())) > MATCHES_ON_LOOP_MAX:
+            return False
+        if not is_quick_to_compile(self.new_names):
+            return False
+        costs = (matching_cost(pattern, names) for pattern, names in self.new_names.items())
+        return sum(costs) <= QUICK_COST_MAX
 
-    def compute(self) -> Mapping[str, frozenset[str]]:
+    def compute_at_once(self) -> Mapping[str, frozenset[str]]:
         return {
             pattern: self.known[pattern] | matching_topics(pattern, names)
             for pattern, names in self.new_names.items()
         }
+
+    def compute(self) -> Generator[None, None, Mapping[str, frozenset[str]]]:
+        found = {}
+        for pattern, names in self.new_names.items():
+            topics = set(self.known[pattern])
+            for some in matching_parts(pattern, names):
+                topics |= matching_topics(pattern, some)
+                yield
+            found[pattern] = frozenset(topics)
+        return found
 
     def finish(
         self, state: GroupsState, found: Mapping[str, frozenset[str]] | None, now_ms: int
@@ -90,10 +111,10 @@ def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
     names = frozenset(each.name for each in image.topics())
     matching = _plan(group, image.applied_index, names, is_overdue=is_overdue)
     elsewhere = state.compute_elsewhere
-    if elsewhere is not None and matching.match_count > MATCHES_ON_LOOP_MAX:
+    if elsewhere is not None and not matching.is_quick():
         draft.match_elsewhere(elsewhere, matching)
         return False
-    return _write(draft, matching, matching.compute(), now_ms)
+    return _write(draft, matching, matching.compute_at_once(), now_ms)
 
 
 def _is_overdue(state: GroupsState, group: ConsumerGroup, now_ms: int) -> bool:
