@@ -29,6 +29,7 @@ from headrace.log.lookup import (
     SpecialTimestamp,
     list_offset,
 )
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.replication.partition import Partition
 from headrace.replication.remote_log import find_by_time
 from headrace.server.broker import Broker
@@ -110,6 +111,9 @@ async def _list_in_turns(broker: Broker, request: Request) -> ListOffsetsRespons
             if listed % ROWS_A_TURN == 0:
                 await asyncio.sleep(0)
         _add_topic(response, topic, rows)
+        listed += 1
+        if listed % ROWS_A_TURN == 0:
+            await asyncio.sleep(0)
     return response
 
 
@@ -118,12 +122,7 @@ async def _list_all_by_time(
 ) -> dict[tuple[str, int], ListOffsetsPartitionResponse]:
     """Answer for the partitions whose files have to be read, with one deadline for all."""
     deadline = asyncio.get_running_loop().time() + _timeout_ms(broker, request) / 1000
-    wanted = [
-        (topic.name, asked)
-        for topic in request.body.topics
-        for asked in _once(topic)
-        if asked.timestamp not in _AT_THE_EDGE
-    ]
+    wanted = await finish(wanted_by_time(request.body.topics))
     waiting = iter(wanted)
     rows: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
 
@@ -131,9 +130,30 @@ async def _list_all_by_time(
         for name, asked in waiting:
             row = await _list_by_time(broker, request, name, asked, deadline)
             rows[name, asked.partition_index] = row
+            if (
+                len(rows) % (ROWS_A_TURN // LOOKUPS_AT_ONCE_MAX) == 0
+            ):  # those that are not here wait for nothing
+                await asyncio.sleep(0)
 
     await asyncio.gather(*(work() for _ in range(min(len(wanted), LOOKUPS_AT_ONCE_MAX))))
     return rows
+
+
+def wanted_by_time(
+    topics: list[ListOffsetsTopic],
+) -> Slices[list[tuple[str, ListOffsetsPartition]]]:
+    """Return the partitions, with their topics, whose files have to be read."""
+    wanted: list[tuple[str, ListOffsetsPartition]] = []
+    current = Slice()
+    for topic in topics:
+        for asked in _once(topic):
+            if asked.timestamp not in _AT_THE_EDGE:
+                wanted.append((topic.name, asked))
+            if current.spend():
+                yield
+        if current.spend():
+            yield
+    return wanted
 
 
 def _timeout_ms(broker: Broker, request: Request) -> int:

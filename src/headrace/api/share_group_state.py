@@ -13,15 +13,17 @@ row, with the last result. Without a group id, topics or partitions the response
 The work is in `share.state`; `share.coordinator` is its shell.
 """
 
+from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from headrace.coordinator.machine import Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import SHARE_STATES_TOPIC, SharePartitionKey, TopicId
+from headrace.ids import SHARE_STATES_TOPIC, PartitionIndex, SharePartitionKey, TopicId
+from headrace.loop.slices import Slice, Slices, finish, run_whole
 from headrace.server.broker import Broker
-from headrace.server.gathering import Gathering
+from headrace.server.gathering import NAMES_AT_ONCE, Gathering, ask_in_slices
 from headrace.server.request import LATER, Answer, Handler, Request
 from headrace.share.state.calls import (
     DELETE,
@@ -30,7 +32,6 @@ from headrace.share.state.calls import (
     READ_SUMMARY,
     WRITE,
     Kind,
-    read_request,
 )
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.placement import state_partition
@@ -39,19 +40,53 @@ from headrace.wire.schema import Message, Struct
 P = TypeVar("P")
 A = TypeVar("A")
 
+ROW_UNITS: Final = 2
 
-def _handle(kind: Kind[P, A], broker: Broker, request: Request) -> Answer:
-    asked = read_request(kind, request.body) if request.body.group_id else {}
-    rows = [(key, argument) for key, arguments in asked.items() for argument in arguments]
+
+def _handle(
+    kind: Kind[P, A], broker: Broker, request: Request
+) -> Answer | Coroutine[Any, Any, Message]:
+    body = request.body
+    topics = body.topics if body.group_id else []
+    if sum(len(topic.partitions) for topic in topics) > NAMES_AT_ONCE:
+        return _handle_many(kind, broker, body)
+    rows = run_whole(read_rows(kind, body.group_id, topics))
 
     def respond(answers: list[A | KafkaError]) -> None:
-        last = {key: answer for (key, _), answer in zip(rows, answers, strict=True)}
-        request.answer(_response(kind, last))
+        request.answer(run_whole(make_response(kind, rows, answers)))
 
     gathering = Gathering(len(rows), respond)
     for position, (key, argument) in enumerate(rows):
         _ask(broker, kind, key, argument, partial(gathering.take, position))
     return LATER
+
+
+async def _handle_many(kind: Kind[P, A], broker: Broker, body: Any) -> Message:
+    rows = await finish(read_rows(kind, body.group_id, body.topics))
+
+    def ask(row: tuple[SharePartitionKey, P], reply: Reply[A]) -> None:
+        _ask(broker, kind, *row, reply)
+
+    answers = await ask_in_slices(rows, ask)
+    return await finish(make_response(kind, rows, answers))
+
+
+def read_rows(
+    kind: Kind[P, A], group_id: str, topics: Iterable[Any]
+) -> Slices[list[tuple[SharePartitionKey, P]]]:
+    """Return the share partitions of a request with what is asked of each; twice by mistake."""
+    asked: dict[SharePartitionKey, list[P]] = {}
+    current = Slice()
+    for topic in topics:
+        topic_id = TopicId(topic.topic_id)
+        for row in topic.partitions:
+            key = SharePartitionKey(group_id, topic_id, PartitionIndex(row.partition))
+            asked.setdefault(key, []).append(kind.argument(row))
+            if current.spend(1 + len(getattr(row, "state_batches", ()))):
+                yield
+        if current.spend():
+            yield
+    return [(key, argument) for key, arguments in asked.items() for argument in arguments]
 
 
 def _ask(
@@ -78,9 +113,14 @@ def _shard(broker: Broker, key: SharePartitionKey) -> Shard[ShareStatesMachine]:
     return found
 
 
-def _response(kind: Kind[P, A], answers: dict[SharePartitionKey, A | KafkaError]) -> Message:
+def make_response(
+    kind: Kind[P, A], rows: list[tuple[SharePartitionKey, P]], answers: list[A | KafkaError]
+) -> Slices[Message]:
+    """Return the response, with one row for each share partition: the last answer."""
+    last = {key: answer for (key, _), answer in zip(rows, answers, strict=True)}
     topics: dict[TopicId, list[Struct]] = {}
-    for key, answer in answers.items():
+    current = Slice()
+    for key, answer in last.items():
         if isinstance(answer, KafkaError):
             row = kind.answered_row(
                 partition=key.partition, error_code=answer.code, error_message=answer.message
@@ -88,6 +128,8 @@ def _response(kind: Kind[P, A], answers: dict[SharePartitionKey, A | KafkaError]
         else:
             row = kind.answered_row(partition=key.partition, **kind.fields(answer))
         topics.setdefault(key.topic_id, []).append(row)
+        if current.spend(ROW_UNITS):
+            yield
     return kind.response(
         results=[kind.answered_topic(topic_id=each, partitions=topics[each]) for each in topics]
     )

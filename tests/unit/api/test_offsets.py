@@ -369,6 +369,41 @@ def test_other_clients_have_their_turn_while_many_partitions_are_answered_for(
     assert turns >= 3
 
 
+def test_nor_do_those_wait_that_are_asked_for_by_time_and_are_not_here(harness: Harness) -> None:
+    topics = [
+        ListOffsetsTopic(
+            name=f"unknown-{number}",
+            partitions=[ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)],
+        )
+        for number in range(4 * ROWS_A_TURN)
+    ]
+    together = most = 0
+
+    async def ask() -> Any:
+        nonlocal together
+        asked = asyncio.ensure_future(
+            harness.ask_async(ListOffsetsRequest(replica_id=-1, topics=topics), LATEST)
+        )
+        while not asked.done():
+            await asyncio.sleep(0)
+            together = 0
+        return await asked
+
+    find = type(harness.broker.replicas).find_replica
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        return find(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(harness.broker.replicas), "find_replica", counting)
+        answered = harness.run(ask()).topics
+    assert {topic.partitions[0].error_code for topic in answered} == {3}
+    assert 0 < most <= 2 * ROWS_A_TURN
+
+
 def test_a_disk_that_fails_is_said_to(
     orders: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

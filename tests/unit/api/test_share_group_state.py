@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from headrace.api import share_group_state
 from headrace.client.errors import NotReachable
 from headrace.cluster.peers import BrokerPeers
 from headrace.coordinator.shard import Shard
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, PartitionIndex, SharePartitionKey, TopicId, TopicName
 from headrace.metadata.ddl import DeleteTopic
+from headrace.server.gathering import NAMES_AT_ONCE
 from headrace.share.durable import DurableState, StateBatch, StateSummary, StateWrite
 from headrace.share.state.calls import (
     DELETE,
@@ -26,6 +28,7 @@ from headrace.share.state.calls import (
 from headrace.share.state.machine import ShareStatesMachine
 from headrace.share.state.operations import Beginning
 from headrace.share.state.placement import state_partition
+from tests.growth.slices import finish_measured
 from tests.unit.harness import Harness
 
 TOPIC = TopicName("__share_group_state")
@@ -277,3 +280,36 @@ def test_states_on_another_node_are_asked_for_and_errors_come_back(
     assert isinstance(answer, KafkaError)
     assert answer.code is ErrorCode.FENCED_STATE_EPOCH
     assert asked == [7]
+
+
+@pytest.mark.parametrize("harness", [SHORT_INTERVALS], indirect=True)
+def test_very_many_states_are_asked_for_in_slices(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("orders")
+    begin(harness)
+    monkeypatch.setattr(share_group_state, "finish", finish_measured)
+    count = 40 * NAMES_AT_ONCE
+    partitions = [WHERE._replace(partition=PartitionIndex(index)) for index in range(count)]
+    body = build_request(READ_SUMMARY, "g", [(each, 0) for each in partitions])
+
+    async def run() -> tuple[Any, int]:
+        turns = 0
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        other = asyncio.get_running_loop().create_task(take_turns())
+        response = await harness.ask_async(body, 1)
+        other.cancel()
+        return response, turns
+
+    response, turns = harness.run(run())
+    rows = [row for topic in response.results for row in topic.partitions]
+    assert [row.partition for row in rows] == [each.partition for each in partitions]
+    assert rows[0].start_offset == 5
+    assert {row.error_code for row in rows[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert turns >= count // NAMES_AT_ONCE

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from headrace.coordinator.machine import Outcome, Reply
-from headrace.ids import PartitionIndex, SharePartitionKey, TopicId
+from headrace.ids import SharePartitionKey, TopicId
 from headrace.share.durable import DeliveryState, DurableState, StateSummary, StateWrite
 from headrace.share.state import operations
 from headrace.share.state.operations import Beginning
@@ -63,18 +63,6 @@ def build_request(
         topics.setdefault(key.topic_id, []).append(kind.asked_row(key.partition, argument))
     rows = [kind.asked_topic(topic_id=each, partitions=topics[each]) for each in topics]
     return kind.request(group_id=group_id, topics=rows)
-
-
-def read_request(kind: Kind[P, A], body: Any) -> dict[SharePartitionKey, list[P]]:
-    """Return the share partitions of a request with their arguments: one, or more by mistake."""
-    asked: dict[SharePartitionKey, list[P]] = {}
-    for topic in body.topics:
-        for row in topic.partitions:
-            key = SharePartitionKey(
-                body.group_id, TopicId(topic.topic_id), PartitionIndex(row.partition)
-            )
-            asked.setdefault(key, []).append(kind.argument(row))
-    return asked
 
 
 def _read_answer(row: Any, leader_epoch: int) -> DurableState:
