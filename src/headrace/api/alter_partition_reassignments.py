@@ -11,7 +11,9 @@ Different from Kafka: a cancellation that leaves no replica in sync is always re
 INVALID_REPLICA_ASSIGNMENT; Kafka allows it where unclean leaders are allowed.
 """
 
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
 
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
@@ -22,7 +24,7 @@ from headrace.metadata.state import Partition
 from headrace.replication.move_journal import Change, plan_cancellation
 from headrace.replication.moves import change_to, finished, target_of, towards
 from headrace.server.broker import Broker
-from headrace.server.proposals import propose_each, timed_out
+from headrace.server.proposals import propose_planned, timed_out
 from headrace.server.request import Request
 from headrace.topics.validation import check_replicas
 from headrace.wire.messages.alter_partition_reassignments_request import (
@@ -44,9 +46,12 @@ async def handle(broker: Broker, request: Request) -> AlterPartitionReassignment
     is_too_late = body.timeout_ms <= 0 and bool(body.topics)
     topics: list[ReassignableTopicResponse] = []
     planned = await finish(_plan_each(broker, body, topics, is_too_late=is_too_late))
-    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms, request)
-    for (row, _), refused in zip(planned, errors, strict=True):
-        _set_error(row, refused)
+    changes = [each.change for each in planned]
+    errors = await propose_planned(
+        broker, changes, lambda position: planned[position].again(), body.timeout_ms, request
+    )
+    for each, refused in zip(planned, errors, strict=True):
+        _set_error(each.row, refused)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=body.allow_replication_factor_change,
         error_code=ErrorCode.REQUEST_TIMED_OUT if is_too_late else ErrorCode.NONE,
@@ -55,15 +60,24 @@ async def handle(broker: Broker, request: Request) -> AlterPartitionReassignment
     )
 
 
+class _Planned(NamedTuple):
+    """What is to be proposed for a row of the response."""
+
+    row: ReassignablePartitionResponse
+    change: Change
+    again: Callable[[], Change | None]
+    """Plans it from what is so now."""
+
+
 def _plan_each(
     broker: Broker,
     body: AlterPartitionReassignmentsRequest,
     topics: list[ReassignableTopicResponse],
     *,
     is_too_late: bool,
-) -> Slices[list[tuple[ReassignablePartitionResponse, Change]]]:
+) -> Slices[list[_Planned]]:
     """Return the changes with their rows; `topics` gets all rows."""
-    planned: list[tuple[ReassignablePartitionResponse, Change]] = []
+    planned: list[_Planned] = []
     current = Slice()
     for topic in body.topics:
         rows: list[ReassignablePartitionResponse] = []
@@ -74,24 +88,28 @@ def _plan_each(
                 partition_index=asked.partition_index, error_message=None
             )
             rows.append(row)
+            plan = partial(
+                _plan, broker, topic.name, asked, is_free=body.allow_replication_factor_change
+            )
             try:
                 if is_too_late:
                     raise timed_out(body.timeout_ms)
-                change = plan_reassignment(
-                    broker.image,
-                    topic.name,
-                    asked,
-                    may_change_factor=body.allow_replication_factor_change,
-                )
+                change = plan()
             except KafkaError as error:
                 _set_error(row, error)
             else:
                 if change is not None:
-                    planned.append((row, change))
+                    planned.append(_Planned(row, change, plan))
         topics.append(ReassignableTopicResponse(name=topic.name, partitions=rows))
         if current.spend():
             yield
     return planned
+
+
+def _plan(
+    broker: Broker, name: str, asked: ReassignablePartition, *, is_free: bool
+) -> Change | None:
+    return plan_reassignment(broker.image, name, asked, may_change_factor=is_free)
 
 
 def plan_reassignment(

@@ -8,7 +8,7 @@ without a leader only. The rules are those of the controller (`replication.elect
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
@@ -19,7 +19,7 @@ from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, Partition
 from headrace.replication.elections import Roles, elect, is_active
 from headrace.server.broker import Broker
-from headrace.server.proposals import propose_each, timed_out
+from headrace.server.proposals import propose_planned, timed_out
 from headrace.server.request import Request
 from headrace.wire.messages.elect_leaders_request import ElectLeadersRequest
 from headrace.wire.messages.elect_leaders_response import (
@@ -45,18 +45,37 @@ async def handle(broker: Broker, request: Request) -> ElectLeadersResponse:
         return _refused(request, refusal)
     results: list[ReplicaElectionResult] = []
     planned = await finish(_plan_each(broker, body, results))
-    errors = await propose_each(broker, [change for _, change in planned], body.timeout_ms, request)
-    for (row, _), refused in zip(planned, errors, strict=True):
-        _set_error(row, refused)
+    changes = [each.change for each in planned]
+
+    def plan_again(position: int) -> ChangePartition | None:
+        row, name, _ = planned[position]
+        try:
+            return plan_election(broker.image, name, row.partition_id, body.election_type)
+        except KafkaError as error:
+            if error.code is ErrorCode.ELECTION_NOT_NEEDED:
+                return None  # that is what overtook it
+            raise
+
+    errors = await propose_planned(broker, changes, plan_again, body.timeout_ms, request)
+    for each, refused in zip(planned, errors, strict=True):
+        _set_error(each.row, refused)
     return ElectLeadersResponse(replica_election_results=results)
+
+
+class _Planned(NamedTuple):
+    """What is to be proposed for a row of the response."""
+
+    row: PartitionResult
+    topic: str
+    change: ChangePartition
 
 
 def _plan_each(
     broker: Broker, body: ElectLeadersRequest, results: list[ReplicaElectionResult]
-) -> Slices[list[tuple[PartitionResult, ChangePartition]]]:
+) -> Slices[list[_Planned]]:
     """Return the changes with their rows; `results` gets all rows, by topic."""
     wants_all = body.topic_partitions is None
-    planned: list[tuple[PartitionResult, ChangePartition]] = []
+    planned: list[_Planned] = []
     current = Slice()
     for name, partitions in _asked(broker.image, body):
         rows: list[PartitionResult] = []
@@ -66,7 +85,7 @@ def _plan_each(
             row = PartitionResult(partition_id=index, error_message=None)
             try:
                 change = plan_election(broker.image, name, index, body.election_type)
-                planned.append((row, change))
+                planned.append(_Planned(row, name, change))
             except KafkaError as error:
                 if wants_all and error.code == ErrorCode.ELECTION_NOT_NEEDED:
                     continue

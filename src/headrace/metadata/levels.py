@@ -61,14 +61,19 @@ def may_journal(image: Image) -> bool:
     return image.feature_level(HEADRACE_VERSION) >= MOVES_LEVEL
 
 
+def is_level_highest(image: Image) -> bool:
+    """Return whether the cluster may have everything that this software can write."""
+    return image.feature_level(HEADRACE_VERSION) >= LEVEL
+
+
 def refusal_of(image: Image, change: Entry | Ddl) -> KafkaError | None:
     """Return why a change must not be proposed yet; None if it may be.
 
     Costs nothing once the cluster is at the level of this software, which it is most of the time.
     """
-    current = image.feature_level(HEADRACE_VERSION)
-    if current >= LEVEL:
+    if is_level_highest(image):
         return None
+    current = image.feature_level(HEADRACE_VERSION)
     for each in _steps(change):
         need = _need(each)
         if need is not None and need.level > current:

@@ -2,16 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError
-from headrace.loop.slices import Slice, Slices, in_slices
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import Ddl, SetQuota, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
-from headrace.metadata.image import Image
-from headrace.metadata.levels import refusal_of
+from headrace.metadata.levels import is_level_highest, refusal_of
 from headrace.raft.errors import RaftError
 from headrace.security.principals import ANONYMOUS
 from headrace.server.change_texts import ChangeText, describe_change
@@ -25,8 +23,11 @@ ENTRY_BYTES_MAX: Final = 1024 * 1024
 """The size limit of an entry; a larger change gets its own entry."""
 ENTRY_CHANGES_MAX: Final = 200
 """The most changes of an entry: applying one blocks the loop until it is done."""
-JUDGED_UNITS: Final = 2
-"""How long it takes at most to judge a change, as `loop.slices` counts it."""
+
+PLANNED_AGAIN_MAX: Final = 10
+"""How often a change is planned again that others have overtaken."""
+PLAN_UNITS: Final = 5
+"""What it costs to plan a change, in units of a slice."""
 
 
 async def propose_each(
@@ -44,15 +45,15 @@ async def propose_each(
 
     `by` is the request of whoever wants the changes, for the audit and the log; None is this node.
     """
-    judged: Any = in_slices(_refusals(broker.image, changes))
-    refusals: list[KafkaError | None] = await judged if type(judged) is CoroutineType else judged
-    if any(refusals):
-        _tell_refused(broker, changes, refusals, by)
-        allowed = [each for each, no in zip(changes, refusals, strict=True) if no is None]
-        theirs = iter(await propose_each(broker, allowed, timeout_ms, by))
-        return [next(theirs) if no is None else no for no in refusals]
     if not changes:
         return []
+    if not is_level_highest(broker.image):
+        refusals = await finish(_refusals(broker, changes))
+        if any(refusals):
+            _tell_refused(broker, changes, refusals, by)
+            allowed = [each for each, no in zip(changes, refusals, strict=True) if no is None]
+            theirs = iter(await propose_each(broker, allowed, timeout_ms, by))
+            return [next(theirs) if no is None else no for no in refusals]
     loop = asyncio.get_running_loop()
     begun = loop.time()
     answers: list[KafkaError | None] = []
@@ -75,6 +76,55 @@ async def propose_each(
     return answers
 
 
+async def propose_planned(
+    broker: "Broker",
+    changes: Sequence[Entry | Ddl],
+    plan_again: Callable[[int], Entry | Ddl | None],
+    timeout_ms: int,
+    by: "Request | None",
+) -> list[KafkaError | None]:
+    """Propose changes that were planned from the image; return each outcome, as `propose_each`.
+
+    A change that another one has overtaken (a member that joined an ISR, say) is planned again from
+    what is so now: `plan_again` takes its position, and returns None if nothing is left to do. The
+    client does not hear of it, as it would not if its request had come a moment later.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    outcomes = await propose_each(broker, changes, timeout_ms, by)
+    for _ in range(PLANNED_AGAIN_MAX):
+        again = await finish(_plan_overtaken(outcomes, plan_again))
+        if not again:
+            break
+        left_ms = max(int((deadline - loop.time()) * 1000), 1)
+        more = await propose_each(broker, list(again.values()), left_ms, by)
+        for position, outcome in zip(again, more, strict=True):
+            outcomes[position] = outcome
+    return outcomes
+
+
+def _plan_overtaken(
+    outcomes: list[KafkaError | None], plan_again: Callable[[int], Entry | Ddl | None]
+) -> Slices[dict[int, Entry | Ddl]]:
+    again: dict[int, Entry | Ddl] = {}
+    current = Slice()
+    for position, outcome in enumerate(outcomes):
+        if outcome is not None and outcome.code is ErrorCode.INVALID_UPDATE_VERSION:
+            try:
+                change = plan_again(position)
+            except KafkaError as error:
+                outcomes[position] = error
+            else:
+                outcomes[position] = None
+                if change is not None:
+                    again[position] = change
+            if current.spend(PLAN_UNITS):
+                yield
+        elif current.spend():
+            yield
+    return again
+
+
 @contextlib.contextmanager
 def told(broker: "Broker", by: "Request", *texts: ChangeText) -> Iterator[None]:
     """Audit the outcome of changes that are not made by `propose_each`."""
@@ -95,22 +145,21 @@ def told(broker: "Broker", by: "Request", *texts: ChangeText) -> Iterator[None]:
             broker.audit.changed(by, text, refused)
 
 
+def _refusals(broker: "Broker", changes: Sequence[Entry | Ddl]) -> Slices[list[KafkaError | None]]:
+    refusals: list[KafkaError | None] = []
+    current = Slice()
+    for each in changes:
+        refusals.append(refusal_of(broker.image, each))
+        if current.spend():
+            yield
+    return refusals
+
+
 def timed_out(timeout_ms: int) -> KafkaError:
     return KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,
         f"not done within {timeout_ms} ms; it may still be: look before asking again",
     )
-
-
-def _refusals(image: Image, changes: Sequence[Entry | Ddl]) -> Slices[list[KafkaError | None]]:
-    """Return for each change why it must not be proposed yet, None if it may be."""
-    refusals: list[KafkaError | None] = []
-    current = Slice()
-    for change in changes:
-        refusals.append(refusal_of(image, change))
-        if current.spend(JUDGED_UNITS):
-            yield
-    return refusals
 
 
 def _tell_refused(

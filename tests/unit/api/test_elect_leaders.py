@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from headrace.errors import ErrorCode
+from headrace.api import elect_leaders
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, PartitionIndex
 from headrace.metadata.ddl import ChangePartition, SetConfigs
 from headrace.metadata.state import ResourceType
@@ -151,3 +153,28 @@ def test_a_request_that_cannot_be_served_is_refused_for_each_partition(
     answer = elect(harness, {"orders": [0]}, kind, version, timeout_ms)
     assert codes(answer) == {("orders", 0): code}
     assert answer.error_code == (code if version >= 1 else ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("by", ["another change", "the same election"])
+def test_an_election_that_is_overtaken_is_planned_again(
+    harness: Harness, register: Any, place: Any, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    me = harness.broker.node_id
+    register(me + 1)
+    place("orders", [me, me + 1], isr=[me, me + 1], leader=me + 1)
+    plan: Any = elect_leaders.plan_election
+    planned = 0
+
+    def plan_late(*arguments: Any) -> Any:
+        nonlocal planned
+        planned += 1
+        if by == "the same election" and planned > 1:
+            raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "it leads")
+        change = plan(*arguments)
+        if planned == 1:
+            change = replace(change, expected_partition_epoch=change.expected_partition_epoch - 1)
+        return change
+
+    monkeypatch.setattr(elect_leaders, "plan_election", plan_late)
+    assert codes(elect(harness, {"orders": [0]})) == {("orders", 0): ErrorCode.NONE}
+    assert planned == 2

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from headrace.api import alter_partition_reassignments
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, PartitionIndex, TopicId
 from headrace.metadata.ddl import ChangePartition
+from headrace.server.proposals import PLANNED_AGAIN_MAX
 from headrace.wire.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -218,3 +221,27 @@ def test_no_time_is_a_timeout(harness: Harness) -> None:
     harness.create_topic("orders")
     row = reassign(harness, [harness.broker.node_id], timeout_ms=0)
     assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("times", [3, 20])
+def test_what_another_change_has_overtaken_is_planned_again(
+    harness: Harness, register: Any, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The client does not hear that a member joined the ISR, say, while its request was done."""
+    me = harness.broker.node_id
+    register(me + 1)
+    harness.create_topic("orders")
+    plan: Any = alter_partition_reassignments.plan_reassignment
+    overtaken = 0
+
+    def plan_late(*arguments: Any, **options: Any) -> Any:
+        nonlocal overtaken
+        change = plan(*arguments, **options)
+        overtaken += 1
+        epoch = change.expected_partition_epoch - (overtaken <= times)
+        return replace(change, expected_partition_epoch=epoch)
+
+    monkeypatch.setattr(alter_partition_reassignments, "plan_reassignment", plan_late)
+    code = reassign(harness, [me + 1]).error_code
+    assert (code == 0) == bool(under_way(harness)) == (times <= PLANNED_AGAIN_MAX)
+    assert overtaken == min(times, PLANNED_AGAIN_MAX) + 1
