@@ -4,8 +4,9 @@ What is sent in one write is handled one after the other. tests/differential pla
 scripts to Apache Kafka too.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from inspect import isfunction, ismodule
+from typing import Any, Final
 
 import pytest
 
@@ -15,10 +16,13 @@ from headrace.records.compression import Compression
 from headrace.testing.broker import TestBroker
 from headrace.wire import ApiKey
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.schema import Message
+from tests.broker import delegation_token_play
 from tests.broker.peers import wait_until
 from tests.differential.comparison import play
 from tests.differential.connection import Connection
 from tests.differential.conversation import Conversation
+from tests.differential.pairs import nodes, rights
 from tests.differential.pairs.pair import Pair
 from tests.differential.peers import SETTINGS
 from tests.differential.requests import Topic, batch, metadata, produce
@@ -59,30 +63,12 @@ READING: Final = frozenset(
 
 EXCLUDED: Final = {
     ApiKey.HEARTBEAT: "it prolongs a session, which no request shows",
-    ApiKey.ELECT_LEADERS: "a node alone leads every partition already",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "a node alone has no other node to move a replica to",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "a node has one directory",
-    **dict.fromkeys(
-        (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER),
-        "a node alone is the only voter",
-    ),
-    **dict.fromkeys(
-        (ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS), "a node without an authorizer has no ACLs"
-    ),
-    **dict.fromkeys(
-        (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE), "a listener without SASL refuses them"
-    ),
-    **dict.fromkeys(
-        (
-            ApiKey.CREATE_DELEGATION_TOKEN,
-            ApiKey.RENEW_DELEGATION_TOKEN,
-            ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ),
-        "refused over PLAINTEXT",
-    ),
-    ApiKey.UNREGISTER_BROKER: "a node alone is up, and a broker that is up stays registered",
+    ApiKey.UPDATE_RAFT_VOTER: "what voters tell of themselves here comes in another way",
 }
-"""APIs whose effect one node cannot show, each with the reason."""
+"""APIs that have no effect which a request could show, each with the reason."""
+ALL_PAIRS: Final = (*PAIRS, *rights.PAIRS, *nodes.PAIRS, *nodes.LOSSES)
+"""Those of nodes are played by tests/cluster/test_request_order.py."""
 
 ZSTD: Final = Compression.ZSTD
 INTERNAL_TOPICS: Final = {
@@ -101,6 +87,26 @@ def headrace_settings() -> Mapping[str, str]:
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
 def test_a_request_sees_what_those_before_it_did(pair: Pair, headrace_module: TestBroker) -> None:
     play(pair.script, headrace_module.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """Run a node with SASL, ACLs and delegation tokens."""
+    settings = {
+        **delegation_token_play.SETTINGS,
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "",
+    }
+    with TestBroker(tmp_path_factory.mktemp("protected"), settings) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("pair", rights.PAIRS, ids=lambda pair: pair.name)
+def test_a_request_has_the_rights_that_those_before_it_left(
+    pair: Pair, protected: TestBroker
+) -> None:
+    play(pair.script, protected.bootstrap)
 
 
 def test_a_coordinator_that_was_found_has_its_topic(headrace: TestBroker) -> None:
@@ -146,6 +152,36 @@ def end_of(headrace: TestBroker, topic: str) -> int:
 
 
 def test_every_request_that_changes_something_is_in_a_pair() -> None:
-    shown = {api for pair in PAIRS for api in pair.shows} | {ApiKey.FIND_COORDINATOR}
+    shown = {api for pair in ALL_PAIRS for api in pair.shows} | {ApiKey.FIND_COORDINATOR}
     assert shown | EXCLUDED.keys() == SERVED - READING
     assert not shown & EXCLUDED.keys()
+
+
+def test_every_request_that_reads_something_is_in_a_pair() -> None:
+    asked = {kind.API_KEY for pair in ALL_PAIRS for kind in requests_of(pair.script)}
+    assert asked >= READING
+
+
+def requests_of(function: Any) -> set[type[Message]]:
+    """Return the messages that a script names, and what it calls of the scripts' modules."""
+    found: set[type[Message]] = set()
+    seen: set[Any] = set()
+    left = [function]
+    while left:
+        function = left.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        names = function.__code__.co_names
+        values = [function.__globals__.get(name) for name in names]
+        values += [getattr(each, name, None) for each in values if ismodule(each) for name in names]
+        for value in values:
+            if isinstance(value, type) and issubclass(value, Message):
+                found.add(value)
+            elif isinstance(value, Message):
+                found.add(type(value))
+            elif isinstance(value, type) and value.__module__.startswith("tests."):
+                left += filter(isfunction, vars(value).values())
+            elif isfunction(value) and value.__module__.startswith("tests."):
+                left.append(value)
+    return found

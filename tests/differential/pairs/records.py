@@ -9,11 +9,20 @@ from headrace.wire.messages.delete_records_request import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from headrace.wire.messages.describe_log_dirs_request import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 from headrace.wire.messages.describe_producers_request import (
     DescribeProducersRequest,
     TopicRequest,
 )
 from headrace.wire.messages.fetch_response import FetchResponse
+from headrace.wire.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from headrace.wire.schema import Message
 from tests.differential.conversation import Conversation
 from tests.differential.pairs.pair import TIMES, Pair
@@ -136,6 +145,26 @@ def order_of_waiting_fetches(talk: Conversation) -> None:
         assert again.responses[0].partitions[0].records
 
 
+def order_of_sizes_and_epochs(talk: Conversation) -> None:
+    """What a produce has appended counts for the size of the log, and for where an epoch ends."""
+    topic = talk.topic("plain")
+    sizes = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic.name, [0])])
+    epochs = OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[OffsetForLeaderTopic(topic.name, [OffsetForLeaderPartition(0, -1, 0)])],
+    )
+    last_bytes = -1
+    for offset in range(TIMES):
+        before, produced, after, ends = talk.quietly_at_once(
+            [sizes, produce(topic, batch(b"a")), sizes, epochs]
+        )
+        found = [answer.results[0].topics[0].partitions[0] for answer in (before, after)]
+        assert last_bytes <= found[0].partition_size < found[1].partition_size
+        last_bytes = found[1].partition_size
+        assert produced.responses[0].partition_responses[0].base_offset == offset
+        assert ends.topics[0].partitions[0].end_offset == offset + 1
+
+
 def delete_records(topic: Topic, offset: int) -> DeleteRecordsRequest:
     row = DeleteRecordsPartition(partition_index=0, offset=offset)
     return DeleteRecordsRequest(
@@ -155,4 +184,5 @@ PAIRS: Final = (
     Pair(order_of_delete_records, (ApiKey.DELETE_RECORDS,)),
     Pair(order_of_fetch_sessions, (ApiKey.FETCH,)),
     Pair(order_of_waiting_fetches, (ApiKey.PRODUCE,)),
+    Pair(order_of_sizes_and_epochs, (ApiKey.PRODUCE,)),
 )
