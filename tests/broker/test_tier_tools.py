@@ -27,6 +27,7 @@ from headrace.remote.segments import (
     SegmentUpdate,
     TopicIdPartition,
 )
+from headrace.remote.store import StoreError
 from headrace.remote.store_options import StoreOptions
 from headrace.remote.topic_manifest import describe_topic, encode_manifest
 from headrace.testing.broker import TestBroker
@@ -302,6 +303,28 @@ def test_restored_records_outlive_a_restart(lost: Lost) -> None:
     assert len(lost.broker.consume("orders")) == 60
     lost.broker.produce("orders", b"next", partition=0)
     assert len(lost.broker.consume("orders")) == 61
+
+
+@pytest.mark.parametrize("announced", [2, 4])
+def test_a_restore_that_was_cut_short_while_it_announced_is_run_again(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch, announced: int
+) -> None:
+    publish = RemoteLogTopic.publish
+
+    async def announce_some(self: RemoteLogTopic, *events: MetadataEvent) -> None:
+        await publish(self, *events[:announced])
+        raise StoreError("cut short")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteLogTopic, "publish", announce_some)
+        assert lost.restore().exit_code == 1
+    assert lost.restore("--timeout", "20s").exit_code == 0
+    assert len(lost.broker.consume("orders")) == 60
+    check = CliRunner().invoke(
+        program,
+        ["tier", "fsck", "--grace", "0s", "--repair", "--yes", "-b", lost.broker.bootstrap],
+    )
+    assert check.exit_code == 0, check.output
 
 
 def test_a_topic_that_was_written_is_not_restored_over(lost: Lost) -> None:

@@ -11,7 +11,7 @@ done are left, the others are copied again, and `headrace tier fsck --repair` de
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -27,13 +27,21 @@ from headrace.records.errors import RecordsError
 from headrace.remote.coverage import Coverage, cover_log
 from headrace.remote.layout import TOPICS_PREFIX, topic_key
 from headrace.remote.reconstruction import list_segments, read_segments
+from headrace.remote.repair import TOOL_ID, is_being_restored
 from headrace.remote.restoring import Restored, Target, restore_segment
 from headrace.remote.segment_objects import SegmentObjects
-from headrace.remote.segments import SegmentState, TierError, TopicIdPartition
+from headrace.remote.segments import (
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+    TierError,
+    TopicIdPartition,
+)
 from headrace.remote.store import NoSuchObject, ObjectStore
 from headrace.remote.together import do_together
 from headrace.remote.topic_manifest import TopicManifest, decode_manifest
 from headrace.remote.undecided import open_transactions
+from headrace.surroundings import clocks
 
 COPIES_AT_A_TIME: Final = 4
 LOOK_SECONDS: Final = 0.5
@@ -178,7 +186,9 @@ class Restoration:
                 continue
             partition = TopicIdPartition(there.topic_id, TopicName(self._name), index)
             announced = known.cache.segments(partition.key)
-            if any(each.state is not SegmentState.DELETE_STARTED for each in announced):
+            if ends[index] == (0, 0) and any(map(is_being_restored, announced)):
+                await self._take_back(announced)  # an earlier run was cut short
+            elif any(each.state is not SegmentState.DELETE_STARTED for each in announced):
                 continue  # an earlier run did: the leader adopts them
             if ends[index] != (0, 0):
                 raise CannotRestore(
@@ -191,6 +201,26 @@ class Restoration:
             await self._events.publish(
                 *(each.started for each in restored), *(each.finished for each in restored)
             )
+
+    async def _take_back(self, announced: Sequence[RemoteSegment]) -> None:
+        """Delete what a run has announced that did not come to its end.
+
+        The leader adopts nothing as long as a copy is not finished, so the finished ones go first.
+        """
+        await self._publish(sorted(announced, key=is_being_restored), SegmentState.DELETE_STARTED)
+        for segment in announced:
+            await self._target.delete(segment)
+        await self._publish(announced, SegmentState.DELETE_FINISHED)
+
+    async def _publish(self, segments: Iterable[RemoteSegment], state: SegmentState) -> None:
+        now_ms = clocks().time_ns() // 1_000_000
+        await self._events.publish(
+            *(
+                SegmentUpdate(each.partition, each.id, now_ms, state, TOOL_ID)
+                for each in segments
+                if each.state is not state
+            )
+        )
 
     async def wait(self, timeout_seconds: float) -> list[PartitionOutcome]:
         """Return the outcomes when every leader has adopted its segments, or the time is over."""

@@ -28,6 +28,7 @@ from headrace.remote.segments import (
     MetadataEvent,
     PartitionDelete,
     PartitionKey,
+    RemoteSegment,
     SegmentState,
     SegmentUpdate,
 )
@@ -37,6 +38,14 @@ TOOL_ID: Final = BrokerId(-1)
 """Whom events of tools come from: no broker."""
 
 DELETABLE: Final = frozenset({Class.DANGLING, Class.OVERLAP, Class.FOREIGN_LINEAGE})
+
+
+def is_being_restored(segment: RemoteSegment) -> bool:
+    """Return whether a tool has announced a segment that it has not finished.
+
+    A node that announced one is gone with its disk: that copy is deleted later.
+    """
+    return segment.state is SegmentState.COPY_STARTED and segment.broker_id == TOOL_ID
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,8 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.log.errors import LogError
 from headrace.log.truncating import Cut, begin_behind
 from headrace.remote.coverage import Coverage, cover_log
-from headrace.remote.repair import TOOL_ID
-from headrace.remote.segments import RemoteSegment, SegmentState
+from headrace.remote.repair import is_being_restored
+from headrace.remote.segments import SegmentState
 from headrace.replication.partition import Partition
 from headrace.tier.history import IndexSource, read_history
 from headrace.tier.swappable import LedMetadata
@@ -52,7 +52,7 @@ class Adopter:
             and not log.is_being_cut
             and any(
                 each.next_offset > log.end_offset
-                and (each.state is SegmentState.COPY_FINISHED or _is_being_restored(each))
+                and (each.state is SegmentState.COPY_FINISHED or is_being_restored(each))
                 for each in self._metadata.segments(tiered.key)
             )
         )
@@ -103,7 +103,7 @@ class Adopter:
     async def _find(self, tiered: TieredPartition) -> Coverage | None:
         """Return what to take over; None if it is not complete yet."""
         segments = self._metadata.segments(tiered.key)
-        if any(map(_is_being_restored, segments)):
+        if any(map(is_being_restored, segments)):
             return None
         finished = [each for each in segments if each.state is SegmentState.COPY_FINISHED]
         coverage = await asyncio.get_running_loop().run_in_executor(None, cover_log, finished)
@@ -115,11 +115,3 @@ class Adopter:
                 f"{tiered.name}: the tier lacks offsets {first} to {last}, so it is not taken over",
             )
         return coverage if coverage.extents else None
-
-
-def _is_being_restored(segment: RemoteSegment) -> bool:
-    """Return whether a tool has announced a segment that it has not finished.
-
-    A node that announced one is gone with its disk: that copy is deleted later.
-    """
-    return segment.state is SegmentState.COPY_STARTED and segment.broker_id == TOOL_ID
