@@ -58,8 +58,13 @@ def sign(
     by: Signed | None = None,
     *,
     days: float = 365,
+    is_authority: bool = False,
 ) -> Signed:
-    """Return a new key and a certificate of it; an authority's own if nobody signs it."""
+    """Return a new key and a certificate of it; an authority's own if nobody signs it.
+
+    With `is_authority` it may sign others although somebody else has signed it.
+    """
+    is_authority = is_authority or by is None
     if isinstance(names, str):
         names = {NameOID.COMMON_NAME: names}
     key = ec.generate_private_key(ec.SECP256R1())
@@ -73,13 +78,13 @@ def sign(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - 10 * DAY)
         .not_valid_after(now + days * DAY)
-        .add_extension(x509.BasicConstraints(by is None, None), critical=True)
+        .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
     )
-    if by is None:
+    if is_authority:
         usage = x509.KeyUsage(*(True, False, False, False, False, True, True, False, False))
         builder = builder.add_extension(usage, critical=True)
-    else:
+    if by is not None:
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(by.key.public_key())
         hosts = [
             x509.DNSName("localhost"),

@@ -1,5 +1,6 @@
 """Listeners with TLS and SASL, from outside: who gets in, and that others are served meanwhile."""
 
+import asyncio
 import logging
 import socket
 import ssl
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headrace.client import Admin
 from headrace.errors import ErrorCode
 from headrace.node.apis import SERVED
 from headrace.node.first_users import write_first_user
@@ -27,7 +29,7 @@ from headrace.wire.messages.sasl_authenticate_request import SaslAuthenticateReq
 from headrace.wire.messages.sasl_handshake_request import SaslHandshakeRequest
 from headrace.wire.schema import Message
 from tests.broker.peers import wait_until
-from tests.node_certificates import authority, sign, write_node
+from tests.node_certificates import Signed, authority, sign, write_node
 
 SECONDS = 60
 ALICE = b"\0alice\0alice-secret"
@@ -446,6 +448,50 @@ def test_the_certificate_of_a_client_says_who_it_is(tmp_path: Path) -> None:
         context.load_cert_chain(path)
         for refused in (trusting(), context):
             assert not gets_in(running.bootstrap, refused)
+
+
+@pytest.mark.parametrize("trusts", ["the root", "the one between"])
+def test_certificates_are_signed_by_somebody_between(tmp_path: Path, trusts: str) -> None:
+    """Of nodes and of clients. Who is trusted need not be a root, as with Java's trust stores."""
+    between, other = (sign(name, authority(), is_authority=True) for name in ("between", "other"))
+    chain = between.certificate_pem
+    node = sign("localhost", between)
+    (tmp_path / "node.pem").write_text(node.key_pem + node.certificate_pem + chain)
+    trusted = authority().certificate_pem if trusts == "the root" else chain
+    (tmp_path / "trusted.pem").write_text(trusted)
+
+    def write(name: str, by: Signed) -> Path:
+        signed, path = sign(name, by), tmp_path / f"{name}.pem"
+        path.write_text(signed.key_pem + signed.certificate_pem + by.certificate_pem)
+        return path
+
+    async def list_topics() -> set[str]:
+        stores = {f"ssl.{of}store.type": "PEM" for of in ("key", "trust")}
+        how = {
+            "security.protocol": "SSL",
+            **stores,
+            "ssl.keystore.location": str(write("ann", between)),
+            "ssl.truststore.location": str(tmp_path / "trusted.pem"),
+        }
+        async with Admin(running.bootstrap, security=how) as admin:
+            await admin.list_topics()
+            return principals(running)
+
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(tmp_path / "node.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "trusted.pem"),
+        "ssl.client.auth": "required",
+    }
+    with TestBroker(tmp_path / "data", settings) as running:
+        assert asyncio.run(list_topics()) == {"User:CN=ann"}
+        for name, by in (("mallory", sign("another authority")), ("bob", other)):
+            context = trusting(check_hostname=False, verify_mode=ssl.CERT_NONE)
+            context.load_cert_chain(write(name, by))
+            is_trusted = (name, trusts) == ("bob", "the root")
+            assert gets_in(running.bootstrap, context) == is_trusted
 
 
 def test_a_new_certificate_is_used_by_new_connections_and_old_ones_stay(tmp_path: Path) -> None:

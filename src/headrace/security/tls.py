@@ -68,6 +68,8 @@ def make_context(settings: Settings, listener: str) -> MadeContext:
             ) from None
     trusted = read_trusted(settings, listener)
     if trusted:
+        # Whoever is in the store is trusted, as in Java: also an authority that is no root.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_verify_locations(cadata=trusted)
         except (ssl.SSLError, ValueError, TypeError) as error:

@@ -115,6 +115,8 @@ def _make_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.trusted is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     else:
+        # Whoever is in the store is trusted, as in Java: also an authority that is no root.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _trust(context, settings.trusted)
     if settings.chain is not None:
         _identify(context, settings.chain, settings.key)
