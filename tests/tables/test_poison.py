@@ -138,3 +138,17 @@ def test_a_joined_read_shows_no_row_that_breaks_a_rule_beside_a_new_field(
     assert offsets(joined_rows(headrace)) == [2]
     run_once(headrace)
     assert offsets(stored_rows(tmp_path / "lake", "parquet")) == [2]
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_text_of_the_last_character_before_the_surrogates_stops_no_table(
+    headrace: TestBroker, tmp_path: Path, to: str
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to=to)
+    headrace.produce("orders", (b"\xff" * 40, b'{"s": "' + "\ud7ff".encode() * 40 + b'"}'))
+    (done,) = run_once(headrace)
+    assert (done.rows, done.dead_letters) == (1, 0)
+    (row,) = stored_rows(tmp_path / "lake", to)
+    assert row["s"] == "\ud7ff" * 40
+    assert is_equal(headrace)

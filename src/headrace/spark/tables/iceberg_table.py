@@ -30,7 +30,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.transforms import (
     BucketTransform,
@@ -42,7 +42,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import DateType, TimestamptzType
+from pyiceberg.types import IntegerType, LongType
 
 from headrace.errors import HeadraceError
 from headrace.remote.store_options import StoreOptions, parse_store_url
@@ -87,6 +87,8 @@ class IcebergTable:
         self._options = options
         self._catalog: Catalog | None = None
         self._table: Table | None = None
+        self._deletes: dict[str, tuple[str, ...]] = {}
+        """What others have deleted of rows by their positions, as of the last `files`."""
 
     @property
     def is_main(self) -> bool:
@@ -174,8 +176,12 @@ class IcebergTable:
         # For the day when the last snapshot that says so is expired.
         transaction.set_properties(
             {
-                name: change.properties.get(name, "{}")
-                for name in (commits.OFFSETS, commits.BEGINS, commits.LEADERS)
+                name: change.properties[name]
+                for name in (
+                    *(commits.OFFSETS, commits.BEGINS, commits.LEADERS),
+                    *(commits.EPOCH, commits.BATCH, commits.TOPIC_ID),
+                )
+                if name in change.properties
             }
         )
         update = transaction.update_snapshot(snapshot_properties=change.properties)
@@ -200,7 +206,9 @@ class IcebergTable:
             if name in table.schema().column_names
         }
         with _catalog_errors(self._definition):
-            return [self._live(each.file, ids) for each in table.scan().plan_files()]
+            tasks = list(table.scan().plan_files())
+        self._deletes = {self.key_of(each.file.file_path): self._deletes_of(each) for each in tasks}
+        return [self._live(each, ids) for each in tasks]
 
     def drop(self) -> None:
         with _catalog_errors(self._definition):
@@ -220,8 +228,8 @@ class IcebergTable:
         return self._known()
 
     def key_of(self, path: str) -> str:
-        """Return a file's place below the location."""
-        return path.removeprefix(self._url).lstrip("/")
+        """Return a file's place below the location, whoever has written it."""
+        return _as_ours(path).removeprefix(self._url).lstrip("/")
 
     def _head_of(self, table: Table) -> Head:
         """Return what the newest snapshot of ours says; others may have written since."""
@@ -254,7 +262,6 @@ class IcebergTable:
                     order.asc(name, IdentityTransform())
 
     def _data_file(self, table: Table, written: DataFile) -> IcebergFile:
-        statistics = _statistics(table, written)
         return IcebergFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{self._url}/{written.key}",
@@ -265,21 +272,35 @@ class IcebergTable:
             spec_id=table.metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
-            **statistics.to_serialized_dict(),
+            **_statistics(table, written),
         )
 
     def _find(self, table: Table, keys: list[str]) -> list[IcebergFile]:
         wanted = set(keys)
-        found = [
-            each.file
-            for each in table.scan().plan_files()
-            if self.key_of(each.file.file_path) in wanted
+        tasks = [
+            each for each in table.scan().plan_files() if self.key_of(each.file.file_path) in wanted
         ]
-        if len(found) != len(wanted):
+        if len(tasks) != len(wanted):
             raise FilesGone("files that were to be replaced are not in the table any more")
-        return found
+        for each in tasks:
+            key = self.key_of(each.file.file_path)
+            if self._deletes_of(each) != self._deletes.get(key, ()):
+                raise FilesGone(f"others have just deleted rows of {key}")
+        return [each.file for each in tasks]
 
-    def _live(self, file: IcebergFile, ids: dict[int, str]) -> LiveFile:
+    def _deletes_of(self, task: FileScanTask) -> tuple[str, ...]:
+        """Return the files that say which rows of a file are deleted."""
+        for each in task.delete_files:
+            if each.file_format != FileFormat.PARQUET:
+                raise CatalogFailed(
+                    f"rows of {task.file.file_path} are deleted by a file of the kind "
+                    f"{each.file_format}, which is not understood: rewrite the table's files with "
+                    "the program that deleted them"
+                )
+        return tuple(sorted(self.key_of(each.file_path) for each in task.delete_files))
+
+    def _live(self, task: FileScanTask, ids: dict[int, str]) -> LiveFile:
+        file = task.file
         low, high = file.lower_bounds or {}, file.upper_bounds or {}
         bounds = {
             name: (
@@ -295,6 +316,8 @@ class IcebergTable:
             rows=file.record_count,
             partition=f"{file.spec_id}{_values(file.partition)!r}" if file.partition else "",
             bounds=bounds,
+            deletes=self._deletes_of(task),
+            path=file.file_path,
         )
 
     def _known(self) -> Table:
@@ -317,23 +340,38 @@ class IcebergTable:
         )
 
 
-def _statistics(table: Table, written: DataFile) -> Any:
-    """Return the counts and bounds of a file's columns."""
+def _statistics(table: Table, written: DataFile) -> dict[str, Any]:
+    """Return the counts and bounds of a file's columns, as manifests have them."""
     schema, footer = table.schema(), read_footer(written.footer)
     plan = compute_statistics_plan(schema, table.metadata.properties)
     mapping = parquet_path_to_id_mapping(schema)
+
+    def describe(columns: Any) -> dict[str, Any]:
+        found = data_file_statistics_from_parquet_metadata(footer, columns, mapping)
+        return found.to_serialized_dict()
+
     try:
-        return data_file_statistics_from_parquet_metadata(footer, plan, mapping)
+        return describe(plan)
     except (OverflowError, ValueError):
-        # pyiceberg makes Python's datetimes of the bounds, and those end with the year 9999.
+        # pyiceberg makes Python's datetimes of the bounds, and those end with the year 9999; and it
+        # rounds U+D7FF at the end of a shortened text up to what no text has.
         counts = MetricsMode(MetricModeTypes.COUNTS)
-        plan = {
-            each: replace(column, mode=counts)
-            if isinstance(column.iceberg_type, (TimestamptzType, DateType))
-            else column
-            for each, column in plan.items()
-        }
-        return data_file_statistics_from_parquet_metadata(footer, plan, mapping)
+        return describe(
+            {
+                each: column
+                if isinstance(column.iceberg_type, (IntegerType, LongType))
+                else replace(column, mode=counts)
+                for each, column in plan.items()
+            }
+        )
+
+
+def _as_ours(path: str) -> str:
+    """Return a path as we write it: Hadoop has other schemes for the same files."""
+    scheme, colon, rest = path.partition(":")
+    if scheme in ("s3a", "s3n"):
+        return f"s3{colon}{rest}"
+    return f"file:///{rest.lstrip('/')}" if scheme == "file" else path
 
 
 def _values(partition: Any) -> tuple[Any, ...]:

@@ -41,6 +41,10 @@ class LiveFile(msgspec.Struct, frozen=True, kw_only=True):
     bounds: dict[str, tuple[int, int]] = {}
     values: dict[str, str | None] = {}
     """The columns that the file lacks, as its partition says what they are; see `path_text`."""
+    deletes: tuple[str, ...] = ()
+    """Files of others that say which rows of this one are deleted, by their positions."""
+    path: str = ""
+    """What those call it."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
