@@ -9,14 +9,21 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from headrace.spark.tables import administration
-from headrace.spark.tables.administration import alter_table, drop_table
+from headrace.spark.tables.administration import (
+    alter_table,
+    drop_table,
+    find_table,
+    store_options,
+)
 from headrace.spark.tables.backfilling import backfill_table
+from headrace.spark.tables.claims import held
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.maintenance import Limits, maintain_table
 from headrace.spark.tables.replaying import replay_table
 from headrace.spark.tables.state import state_of
 from headrace.spark.tables.table_store import TableExists, open_table
 from headrace.spark.tables.verifying import verify_table
+from headrace.spark.tables.writer_lease import Role
 from headrace.testing.broker import TestBroker
 from tests.tables.worlds import create, produce, run_once, stored_rows
 
@@ -129,6 +136,32 @@ def test_compaction_merges_small_files_and_keeps_offsets_and_rows(
     assert verify(headrace).is_equal
     produce(headrace, "orders", {"id": 7})
     run_once(headrace)
+    assert verify(headrace).is_equal
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_compaction_merges_files_of_dead_letters_unless_a_replay_has_them(
+    headrace: TestBroker, tmp_path: Path, to: str
+) -> None:
+    headrace.create_topic("orders", partitions=2)
+    create(headrace, tmp_path / "lake", to=to, rules=("id >= 0",))
+    for number in range(4):
+        produce(headrace, "orders", {"id": -number - 1}, b"bad", partition=number % 2)
+        run_once(headrace)
+    letters = stored_rows(tmp_path / "lake", to, "orders_t_dead_letters")
+    definition = find_table(headrace.bootstrap, "orders_t")
+    with held(definition, store_options(definition), Role.JOB):
+        assert maintain_table(headrace.bootstrap, "orders_t", Here(), Limits()).pieces == 0
+    dry = maintain_table(headrace.bootstrap, "orders_t", Here(), Limits(is_dry=True))
+    assert (dry.pieces, dry.files_before, dry.files_after) == (1, 4, 1)
+    done = maintain_table(headrace.bootstrap, "orders_t", Here(), Limits())
+    assert (done.pieces, done.files_before, done.files_after) == (1, 4, 1)
+    merged = stored_rows(tmp_path / "lake", to, "orders_t_dead_letters")
+    assert sorted(merged, key=repr) == sorted(letters, key=repr)
+    assert verify(headrace).is_equal
+    alter_table(headrace.bootstrap, "orders_t", rules=())
+    assert replay_table(headrace.bootstrap, "orders_t", Here()).rows == 4
+    assert len(stored_rows(tmp_path / "lake", to, "orders_t_dead_letters")) == 4
     assert verify(headrace).is_equal
 
 

@@ -39,6 +39,12 @@ TOPIC_BYTES: Final = (6, 6, 4)
 BATCH: Final = "batch"
 PARTITIONS: Final = "partitions"
 """How many partitions have an offset, so that a reader knows which transactions to ask for."""
+CONFIGURATION: Final[dict[str, str | None]] = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 1 days",
+}
+"""Of new tables. A batch every ten seconds is 8,640 entries of the log a day; `compact` removes
+older ones, behind a checkpoint."""
 
 
 class DeltaLakeTable:
@@ -65,7 +71,7 @@ class DeltaLakeTable:
                 mode="error",
                 partition_by=[each.name for each in self._fields] or None,
                 storage_options=self._storage,
-                configuration={"delta.checkpointInterval": "50"},
+                configuration=CONFIGURATION,
                 name=self._folder.rpartition("/")[2],
                 description=self._description(),
             )

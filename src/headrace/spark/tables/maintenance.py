@@ -2,9 +2,11 @@
 
 A compaction is done in pieces, each a few files of one partition and a commit of its own. It keeps
 the offsets and takes no claim of the writer's: if a writer commits in between, the piece is
-committed on the new head, and a writer never waits for it. Of compactions there is one.
+committed on the new head, and a writer never waits for it. Of compactions there is one. Files of
+dead letters are merged, too, unless a replay has them now.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +17,7 @@ from headrace.spark.tables.claims import held
 from headrace.spark.tables.commits import CommitConflict, FilesGone
 from headrace.spark.tables.committing import pause
 from headrace.spark.tables.data_files import DataFile
-from headrace.spark.tables.definition import NAMESPACE, Definition, Target
+from headrace.spark.tables.definition import LETTERS, NAMESPACE, Definition, Target
 from headrace.spark.tables.engine import Engine
 from headrace.spark.tables.opened import OpenTable
 from headrace.spark.tables.parquet_table import ParquetTable
@@ -23,7 +25,7 @@ from headrace.spark.tables.replaying import commit_kept
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import Change, LiveFile, TableStore
 from headrace.spark.tables.task import Job, RangeTask
-from headrace.spark.tables.writer_lease import Role
+from headrace.spark.tables.writer_lease import HeldByAnother, Role
 from headrace.spark.tier.stores import BlockingStore
 from headrace.surroundings import clocks
 
@@ -64,6 +66,7 @@ class MergeTask(msgspec.Struct, frozen=True):
 
     job: Job
     files: list[LiveFile]
+    is_letters: bool = False
 
 
 def maintain_table(bootstrap: Where, name: str, engine: Engine, limits: Limits) -> Maintained:
@@ -112,7 +115,7 @@ def pieces_of(files: list[LiveFile], file_bytes: int) -> list[list[LiveFile]]:
     for group in groups.values():
         piece: list[LiveFile] = []
         size = 0
-        for each in sorted(group, key=lambda file: file.bounds.get("_offset", (0, 0))):
+        for each in sorted(group, key=_place):
             if piece and (size + each.size_bytes > file_bytes or len(piece) >= FILES_PER_PIECE_MAX):
                 pieces.append(piece)
                 piece, size = [], 0
@@ -122,37 +125,59 @@ def pieces_of(files: list[LiveFile], file_bytes: int) -> list[list[LiveFile]]:
     return [piece for piece in pieces if len(piece) > 1]
 
 
+def _place(file: LiveFile) -> tuple[tuple[int, int], ...]:
+    names = ("_offset", "partition", "offset")
+    return tuple(file.bounds.get(each, (0, 0)) for each in names)
+
+
 def merge_files(task: MergeTask) -> list[DataFile] | None:
     """Write the rows of several files as one; None if they are gone."""
     work = RangeTask(task.job)
-    schema = task.job.table_schema()
+    schema = LETTERS if task.is_letters else task.job.table_schema()
+    write = work.write_letters if task.is_letters else work.write
     try:
         for each in task.files:
-            work.write(read_stored(work.blocking, each, schema))
+            write(read_stored(work.blocking, each, schema))
     except FilesGone:
         return None
-    return work.finish().files
+    written = work.finish()
+    return written.letters if task.is_letters else written.files
 
 
 def _compact(table: OpenTable, engine: Engine, limits: Limits, done: Maintained) -> None:
-    definition = table.definition
     table.rows.head()
     table.letters.head()
-    files = table.rows.files()
-    pieces = pieces_of(files, definition.file_bytes)[: limits.pieces_max]
-    done.files_before = done.files_after = len(files)
-    done.pieces = len(pieces)
+    _merge(table, engine, limits, done, is_letters=False)
+    if limits.is_dry or not pieces_of(table.letters.files(), table.definition.file_bytes):
+        _merge(table, engine, limits, done, is_letters=True)
+        return
+    with suppress(HeldByAnother), held(table.definition, table.store_options, Role.JOB):
+        table.letters.head()
+        _merge(table, engine, limits, done, is_letters=True)
+
+
+def _merge(
+    table: OpenTable, engine: Engine, limits: Limits, done: Maintained, *, is_letters: bool
+) -> None:
+    definition, store = table.definition, table.letters if is_letters else table.rows
+    files = store.files()
+    pieces = pieces_of(files, definition.file_bytes)[: max(0, limits.pieces_max - done.pieces)]
+    done.files_before += len(files)
+    done.files_after += len(files)
+    done.pieces += len(pieces)
     if limits.is_dry:
         done.files_after -= sum(len(each) - 1 for each in pieces)
         return
-    tasks = [MergeTask(table.job(), piece) for piece in pieces]
+    if not pieces:
+        return
+    tasks = [MergeTask(table.job(), piece, is_letters) for piece in pieces]
     for piece, merged in zip(pieces, engine.run(merge_files, tasks), strict=True):
         if merged is None:
             done.skipped += 1
             continue
         change = Change(added=merged, removed=[each.key for each in piece], is_rearrangement=True)
         try:
-            commit_kept(table.rows, change, definition.id)
+            commit_kept(store, change, definition.id)
             done.files_after -= len(piece) - len(merged)
         except FilesGone:
             done.skipped += 1
@@ -196,9 +221,12 @@ def _orphans(
             f"{definition.location}/{NAMESPACE}/{table}",
             storage_options=storage_options(definition),
         )
-        return list(
-            opened.vacuum(hours, dry_run=limits.is_dry, enforce_retention_duration=False, full=True)
+        removed = opened.vacuum(
+            hours, dry_run=limits.is_dry, enforce_retention_duration=False, full=True
         )
+        if not limits.is_dry:
+            opened.cleanup_metadata()  # commits do not, as writers never wait for maintenance
+        return list(removed)
     needed = _needed(definition, store)
     prefixes = [f"{NAMESPACE}/{table}/"]
     if definition.to is Target.PARQUET:
@@ -244,6 +272,8 @@ def _needed(definition: Definition, store: Any) -> set[str]:
     table, key_of = store.table, store.key_of
     needed = {key_of(table.metadata_location)}
     needed |= {key_of(each.metadata_file) for each in table.metadata.metadata_log}
+    for named in (table.metadata.statistics, table.metadata.partition_statistics):
+        needed |= {key_of(each.statistics_path) for each in named}
     for snapshot in table.snapshots():
         needed.add(key_of(snapshot.manifest_list))
         for manifest in snapshot.manifests(table.io):

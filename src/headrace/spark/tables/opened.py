@@ -45,7 +45,7 @@ class OpenTable:
         """`on_step` hears what `write_ranges` has done."""
         self.definition = definition
         self._options = options
-        self._store_options = store_options
+        self.store_options = store_options
         self._engine = engine
         self._step = on_step
         self.rows = open_table(definition, definition.name, store_options)
@@ -63,7 +63,7 @@ class OpenTable:
             definition=self.definition,
             connecting=self._options.connecting,
             limits=self._options.limits,
-            store_options=self._store_options,
+            store_options=self.store_options,
             schema=schema_bytes(self.rows.schema()),
             letters_schema=schema_bytes(self.letters.schema()),
         )

@@ -138,6 +138,10 @@ class RangeTask:
         self._written.rows += rows.num_rows if is_new else 0
         self._rows.write(rows)
 
+    def write_letters(self, letters: pa.Table) -> None:
+        """Write dead letters."""
+        self._letters.write(letters)
+
     def decode(self, records: pa.Table) -> tuple[pa.Table, list[BadValue], pa.Schema]:
         """Return rows of the table, the records that are not, and columns that it lacks.
 
@@ -224,7 +228,7 @@ class RangeTask:
                 f"{place['offset']} cannot be taken: {bad[0].reason} (--on-bad-record fail)"
             )
         self._written.bad += len(bad)
-        self._letters.write(
+        self.write_letters(
             pa.table(
                 [
                     pa.array([self._definition.topic] * len(bad), pa.string()),
