@@ -52,6 +52,12 @@ def verify(name: str, *, master: str, as_json: bool, bootstrap: str) -> None:
                 offsets = getattr(each, word)
                 if offsets:
                     say(f"partition {each.partition}: {word} {', '.join(map(str, offsets))}")
+    for each in found.ranges:
+        if each.compacted:
+            tell(
+                f"headrace: partition {each.partition}: {each.compacted} rows cannot be compared, "
+                "as compaction has removed their records from the log"
+            )
     for partition, (start, stop) in found.unverifiable.items():
         tell(f"headrace: partition {partition}: the log has lost offsets {start} to {stop - 1}")
     if not found.is_equal:

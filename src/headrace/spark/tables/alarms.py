@@ -6,7 +6,6 @@ A loss that has happened stops the run (`planning.Gap`). These are the ones to c
 from collections.abc import Mapping
 from typing import Final
 
-from headrace.client.configs import Resource, ResourceType, describe_configs
 from headrace.client.offsets import list_offsets
 from headrace.client.outcomes import values_of
 from headrace.client.topics import TopicPartition
@@ -17,6 +16,7 @@ from headrace.spark.offsets import EARLIEST, LATEST
 from headrace.spark.read_options import ReadOptions
 from headrace.spark.tables.commits import Head
 from headrace.spark.tables.definition import Definition
+from headrace.spark.tables.topic_view import topic_configs
 from headrace.surroundings import clocks
 
 WARN_AT: Final = 0.8
@@ -34,9 +34,7 @@ async def _alarms(
 ) -> list[str]:
     cluster = blocking.cluster
     found = await find_topics(cluster, options.subscription)
-    resource = Resource(ResourceType.TOPIC, definition.topic)
-    described = values_of(await describe_configs(cluster, [resource]))[resource]
-    configs = {each.name: each.value or "" for each in described}
+    configs = await topic_configs(cluster, definition.topic)
     earliest = await ends(cluster, found.partitions, EARLIEST, options)
     latest = await ends(cluster, found.partitions, LATEST, options)
     places = {each: head.offsets.get(each.partition, earliest[each]) for each in found.partitions}

@@ -30,7 +30,7 @@ from headrace.spark.tables.committing import pause
 from headrace.spark.tables.definition import Definition, InvalidTable, Mode
 from headrace.spark.tables.engine import Engine
 from headrace.spark.tables.opened import OpenTable
-from headrace.spark.tables.planning import TASK_RECORDS_MIN, Gap, TopicState
+from headrace.spark.tables.planning import TASK_RECORDS_MIN, Gap, TopicState, check_topic
 from headrace.spark.tables.table_store import CatalogFailed, Change, TableStore
 from headrace.spark.tables.writer_lease import Role
 
@@ -85,8 +85,9 @@ def _backfill(
     start_time_ms: int | None,
 ) -> Backfilled:
     done = Backfilled()
-    state = table.topic.state()
-    table.rows.head()
+    head, state = table.rows.head(), table.topic.state()
+    check_topic(table.definition, state, head)
+    table.topic.check_cuts(head)
     table.letters.head()
     wanted = dict(state.earliest)
     if start_time_ms is not None:

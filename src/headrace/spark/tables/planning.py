@@ -56,7 +56,7 @@ def plan_batch(
     accepts_loss: bool = False,
 ) -> Plan:
     """Return the next batch, which may be empty; Gap if the table would miss records."""
-    _check_topic(definition, state, head)
+    check_topic(definition, state, head)
     start, gaps = _starts(definition, state, head, accepts_loss=accepts_loss)
     pending = _pending(definition, state, head, letters, start)
     if pending:
@@ -120,7 +120,8 @@ def _pending(
     return {each: stop for each, stop in found.items() if stop > start[each]}
 
 
-def _check_topic(definition: Definition, state: TopicState, head: Head) -> None:
+def check_topic(definition: Definition, state: TopicState, head: Head) -> None:
+    """Raise Gap if the topic is another one than the table's, or has partitions that it cannot."""
     if head.topic_id and state.topic_id and head.topic_id != state.topic_id:
         raise Gap(
             f"re-created: topic {definition.topic!r} was deleted and created again (id "

@@ -13,7 +13,7 @@ from headrace.spark.tables.data_files import fit_rows
 from headrace.spark.tables.definition import Mode, OnViolation
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.opened import SCHEMA_PASSES_MAX, OpenTable, UnstableSchema
-from headrace.spark.tables.planning import plan_batch
+from headrace.spark.tables.planning import check_topic, plan_batch
 from headrace.spark.tables.source import TableOptions
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import LiveFile
@@ -69,6 +69,7 @@ def plan_read(options: TableOptions) -> ReadPlan:
         head = table.rows.head()
         table.letters.head()
         state = table.topic.state()
+        check_topic(definition, state, head)
         table.topic.check_cuts(head)
         plan = plan_batch(definition, state, head, head, records_max=ALL_RECORDS)
         tails = [

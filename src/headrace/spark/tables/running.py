@@ -25,6 +25,7 @@ from headrace.spark.tables.planning import (
     FIRST_BATCH_RECORDS,
     Plan,
     TopicState,
+    check_topic,
     plan_batch,
     ranges_of,
 )
@@ -224,6 +225,7 @@ class TableRun:
     def _plan(self, state: TopicState) -> tuple[Plan, Head]:
         """Return the next batch, and the head of the table that it continues."""
         head, letters = self.table.rows.head(), self.table.letters.head()
+        check_topic(self._definition, state, head)
         for each in (head, letters):
             self.table.topic.check_cuts(each)
         plan = plan_batch(

@@ -5,10 +5,15 @@ import msgspec
 from headrace.spark.blocking import cluster_of
 from headrace.spark.lookup import ends, find_topics
 from headrace.spark.offsets import EARLIEST, LATEST
+from headrace.spark.read_options import ReadOptions
 from headrace.spark.tables.administration import Where, find_table, read_options_of, store_options
 from headrace.spark.tables.alarms import alarms_of
 from headrace.spark.tables.column_types import type_text
+from headrace.spark.tables.commits import Head
+from headrace.spark.tables.definition import Definition
+from headrace.spark.tables.planning import Gap, check_topic, plan_batch
 from headrace.spark.tables.table_store import open_table
+from headrace.spark.tables.topic_view import TopicView
 from headrace.spark.tables.writer_lease import WriterLease, is_over
 from headrace.spark.tier.stores import BlockingStore
 from headrace.surroundings import clocks
@@ -54,7 +59,7 @@ def state_of(bootstrap: Where, name: str) -> TableState:
     try:
         head = rows.head()
         files = rows.files()
-        letters.head()
+        letters_head = letters.head()
         dead = sum(each.rows for each in letters.files())
         claim = WriterLease(store, name).latest()
         now_ms = clocks().time_ns() // 1_000_000
@@ -86,9 +91,24 @@ def state_of(bootstrap: Where, name: str) -> TableState:
                 for each in partitions
             ],
             columns={each.name: type_text(each.type) for each in rows.schema()},
-            alarms=alarms_of(definition, options, head),
+            alarms=_losses(definition, options, head, letters_head)
+            or alarms_of(definition, options, head),
         )
     finally:
         store.close()
         rows.close()
         letters.close()
+
+
+def _losses(definition: Definition, options: ReadOptions, head: Head, letters: Head) -> list[str]:
+    """Return what the next run would be refused for."""
+    topic = TopicView(definition, options)
+    try:
+        state = topic.state()
+        check_topic(definition, state, head)
+        for each in (head, letters):
+            topic.check_cuts(each)
+        plan_batch(definition, state, head, letters, records_max=1)
+    except Gap as error:
+        return [str(error)]
+    return []

@@ -6,6 +6,8 @@ Everything that decides is read from the table itself; what is written to the cl
 import logging
 from collections.abc import Mapping
 
+from headrace.client.cluster import Cluster
+from headrace.client.configs import Resource, describe_configs
 from headrace.client.groups import commit_offsets
 from headrace.client.offsets import epoch_ends, list_offsets
 from headrace.client.outcomes import values_of
@@ -22,6 +24,13 @@ from headrace.spark.tables.definition import Definition
 from headrace.spark.tables.planning import TopicState, check_cuts
 
 LOG = logging.getLogger("headrace.spark.tables")
+
+
+async def topic_configs(cluster: Cluster, topic: str) -> dict[str, str]:
+    """Return the configs of a topic."""
+    resource = Resource.topic(topic)
+    described = values_of(await describe_configs(cluster, [resource]))[resource]
+    return {each.name: each.value or "" for each in described}
 
 
 class TopicView:
@@ -54,6 +63,15 @@ class TopicView:
             each.partition: end for each, end in found.items() if not isinstance(end, KafkaError)
         }
         check_cuts(self._definition, head, known)
+
+    def is_compacted(self) -> bool:
+        """Return whether the log may lack older records of a key."""
+        blocking = self._cluster()
+        try:
+            configs = blocking.run(topic_configs(blocking.cluster, self._definition.topic))
+        except HeadraceError:  # whoever may read the records need not see the configs
+            return False
+        return "compact" in configs.get("cleanup.policy", "")
 
     def check_definition(self) -> None:
         """Raise if the table was altered since its definition was read: `alter` takes the claim."""

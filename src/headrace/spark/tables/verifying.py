@@ -1,8 +1,8 @@
 """Is the table what the topic says? Row by row, as tasks over ranges of offsets.
 
 Each task reads a range from the log, decodes it as a writer would, and compares it with the table's
-rows and dead letters of that range. Records that retention has removed cannot be compared: how many
-rows the table has of them is said.
+rows and dead letters of that range. Records that retention or compaction has removed cannot be
+compared: which, or how many rows the table has of them, is said.
 """
 
 from collections import Counter
@@ -20,6 +20,7 @@ from headrace.spark.tables.commits import Head
 from headrace.spark.tables.definition import LETTERS, METADATA, Definition, Mode, OnViolation
 from headrace.spark.tables.engine import Engine
 from headrace.spark.tables.opened import OpenTable
+from headrace.spark.tables.planning import check_topic
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import LiveFile
 from headrace.spark.tables.task import Job, RangeTask, records_of
@@ -49,6 +50,8 @@ class RangeReport(msgspec.Struct, kw_only=True):
     """Offsets that the table has and should not, or has twice."""
     different: list[int] = []
     """Offsets whose rows differ."""
+    compacted: int = 0
+    """Rows and dead letters whose records the log's compaction has removed."""
 
     @property
     def is_equal(self) -> bool:
@@ -74,10 +77,12 @@ class VerifyTask(msgspec.Struct, frozen=True):
     range: Range
     files: list[LiveFile]
     letters: list[LiveFile]
+    is_compacted: bool = False
+    """Whether the log may lack records that the table has."""
 
 
 def verify_table(bootstrap: Where, name: str, engine: Engine) -> Verification:
-    """Compare a table with its topic, up to where the table is."""
+    """Compare a table with its topic, up to where the table is; Gap if it is another topic."""
     definition = find_table(bootstrap, name)
     if definition.on_violation is OnViolation.FAIL or definition.fails_on_bad_record:
         definition = msgspec.structs.replace(
@@ -86,9 +91,14 @@ def verify_table(bootstrap: Where, name: str, engine: Engine) -> Verification:
     options = read_options_of(bootstrap, definition.topic)
     table = OpenTable(definition, options, store_options(definition), engine)
     try:
-        state = table.topic.state()
         head = table.rows.head()
         letters_head = table.letters.head()
+        state = table.topic.state()
+        check_topic(definition, state, head)
+        is_compacted = table.topic.is_compacted()
+        # What lies beyond the end of the log cannot be of this log.
+        ends = {each: min(stop, state.latest[each]) for each, stop in head.offsets.items()}
+        head = msgspec.structs.replace(head, offsets=ends)
         job = table.job()
         rows, letters = table.rows.files(), table.letters.files()
         ranges, gone = _ranges(definition, head, dict(state.earliest), table.topic.topic_id)
@@ -98,6 +108,7 @@ def verify_table(bootstrap: Where, name: str, engine: Engine) -> Verification:
                 each,
                 _within(rows, each, ("_partition", "_offset")),
                 _within(letters, each, ("partition", "offset")),
+                is_compacted,
             )
             for each in ranges
         ]
@@ -194,40 +205,60 @@ def verify_range(task: VerifyTask) -> RangeReport:
     report = RangeReport(partition=wanted.partition, start=wanted.start, stop=wanted.stop)
     work = RangeTask(task.job)
     schema = task.job.table_schema()
-    expected, bad = _expected(task, work, schema)
+    expected, bad, read = _expected(task, work, schema)
     stored = _stored(work, task.files, schema, ("_partition", "_offset"), wanted)
     found = pa.concat_tables([schema.empty_table(), *stored])
     if task.job.definition.mode is Mode.UPSERT:
-        offsets: Any = found.column("_offset")
-        found = found.filter(pc.greater_equal(offsets, pa.scalar(wanted.start, pa.int64())))
-    letters: list[Any] = [
-        offset
-        for each in _stored(work, task.letters, LETTERS, ("partition", "offset"), wanted)
-        for offset in each.column("offset").to_pylist()
-    ]
+        places: Any = found.column("_offset")
+        found = found.filter(pc.greater_equal(places, pa.scalar(wanted.start, pa.int64())))
+    letters = _stored(work, task.letters, LETTERS, ("partition", "offset"), wanted)
+    dead = [row for each in letters for row in _letters(each)]
+    if task.is_compacted:
+        whole = found.num_rows + len(dead)
+        found = found.filter(
+            pc.is_in(found.column("_offset"), value_set=pa.array(read, pa.int64()))
+        )
+        dead = [(offset, text) for offset, text in dead if offset in read]
+        report.compacted = whole - found.num_rows - len(dead)
     report.log_rows, report.table_rows = expected.num_rows, found.num_rows
-    report.log_dead, report.table_dead = len(bad), len(letters)
+    report.log_dead, report.table_dead = len(bad), len(dead)
     _compare(report, expected.sort_by("_offset"), found.sort_by("_offset"))
-    report.missing = sorted({*report.missing, *set(bad).difference(letters)})[:OFFSETS_SHOWN_MAX]
-    doubled = {each for each, count in Counter(letters).items() if count > 1}
-    report.surplus = sorted({*report.surplus, *set(letters).difference(bad), *doubled})[
-        :OFFSETS_SHOWN_MAX
-    ]
+    _compare_letters(report, dict(bad), dead)
     return report
 
 
-def _expected(task: VerifyTask, work: RangeTask, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
-    """Return the rows that a range should be, and the offsets of its dead letters."""
+def _letters(records: pa.Table) -> list[tuple[int, str]]:
+    """Return the offset of each record, and what of it a dead letter has."""
+    times: Any = records.column("timestamp").cast(pa.int64())
+    columns: list[list[Any]] = [
+        records.column("offset").to_pylist(),
+        times.to_pylist(),
+        *(records.column(each).to_pylist() for each in ("key", "value")),
+    ]
+    return [(offset, repr(rest)) for offset, *rest in zip(*columns, strict=True)]
+
+
+def _expected(
+    task: VerifyTask, work: RangeTask, schema: pa.Schema
+) -> tuple[pa.Table, list[tuple[int, str]], set[int]]:
+    """Return the rows that a range should be, its dead letters, and the offsets that it has.
+
+    The latter only of a log that is compacted.
+    """
     job, is_upsert = task.job, task.job.definition.mode is Mode.UPSERT
     rows = [schema.empty_table()]
-    bad: list[Any] = []
+    bad: list[tuple[int, str]] = []
     gone: dict[bytes, int] = {}
+    read: set[int] = set()
     with records_of(job, task.range) as chunks:
         for records in chunks:
             part = records
+            if task.is_compacted:
+                offsets: list[Any] = records.column("offset").to_pylist()
+                read.update(offsets)
             if is_upsert:
                 keys, values = part.column("key"), part.column("value")
-                bad += part.filter(keys.is_null()).column("offset").to_pylist()
+                bad += _letters(part.filter(keys.is_null()))
                 dead = part.filter(pc.and_(values.is_null(), keys.is_valid()))
                 gone |= {
                     row["key"]: row["offset"] for row in dead.select(["key", "offset"]).to_pylist()
@@ -235,10 +266,9 @@ def _expected(task: VerifyTask, work: RangeTask, schema: pa.Schema) -> tuple[pa.
                 part = part.filter(pc.and_(values.is_valid(), keys.is_valid()))
             decoded, refused, _ = work.decode(part)
             rows.append(decoded)
-            offsets = part.column("offset")
-            bad += [offsets[each.row].as_py() for each in refused]
+            bad += _letters(part.take(pa.array([each.row for each in refused], pa.int64())))
     whole = pa.concat_tables(rows)
-    return (last_rows(whole, gone) if is_upsert else whole), bad
+    return (last_rows(whole, gone) if is_upsert else whole), bad, read
 
 
 def _compare(report: RangeReport, expected: pa.Table, found: pa.Table) -> None:
@@ -250,19 +280,58 @@ def _compare(report: RangeReport, expected: pa.Table, found: pa.Table) -> None:
     report.table_hash = _hash(found)
     if report.table_hash == report.log_hash:
         return  # the same rows; Arrow says that no NaN equals another
-    wanted = {row["_offset"]: repr(row) for row in expected.to_pylist()}
-    there: dict[int, str] = {}
+    wanted = {row["_offset"]: row for row in expected.to_pylist()}
+    there: dict[int, Any] = {}
     surplus: set[int] = set()
     for row in found.to_pylist():
         offset = row["_offset"]
         if offset in there or offset not in wanted:
             surplus.add(offset)
-        there[offset] = repr(row)
+        there[offset] = row
     report.missing = sorted(set(wanted).difference(there))[:OFFSETS_SHOWN_MAX]
     report.surplus = sorted(surplus)[:OFFSETS_SHOWN_MAX]
     report.different = sorted(
-        offset for offset, text in wanted.items() if there.get(offset, text) != text
+        offset for offset, row in wanted.items() if not _is_stored_as(there.get(offset, row), row)
     )[:OFFSETS_SHOWN_MAX]
+
+
+def _is_stored_as(stored: Any, wanted: Any) -> bool:
+    """Return whether a stored value is what a writer made of a record then.
+
+    An empty list, or an object with nothing but null, has no type. Until another record has shown
+    the type the column did not exist, so what is stored is null.
+    """
+    if repr(stored) == repr(wanted):
+        return True
+    if stored is None:
+        return not _has_type(wanted)
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        return all(_is_stored_as(stored.get(name), each) for name, each in wanted.items())
+    if isinstance(stored, list) and isinstance(wanted, list) and len(stored) == len(wanted):
+        return all(map(_is_stored_as, stored, wanted))
+    return False
+
+
+def _has_type(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_type, value.values()))
+    return any(map(_has_type, value)) if isinstance(value, list) else value is not None
+
+
+def _compare_letters(
+    report: RangeReport, wanted: dict[int, str], found: list[tuple[int, str]]
+) -> None:
+    """Add what is wrong with the dead letters of a range. Their reasons may be others by now."""
+    there = dict(found)
+    doubled = {each for each, count in Counter(offset for offset, _ in found).items() if count > 1}
+    different = {each for each, text in wanted.items() if there.get(each, text) != text}
+    report.missing = _shown(report.missing, set(wanted).difference(there))
+    report.surplus = _shown(report.surplus, set(there).difference(wanted) | doubled)
+    report.different = _shown(report.different, different)
+
+
+def _shown(offsets: list[int], more: set[int]) -> list[int]:
+    return sorted({*offsets, *more})[:OFFSETS_SHOWN_MAX]
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
