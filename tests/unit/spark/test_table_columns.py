@@ -1,6 +1,7 @@
 """Column types, JSON values, rules and partitions of tables."""
 
 import datetime
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -85,6 +86,20 @@ def test_bad_json_is_found_among_good_and_nothing_is_dropped_silently() -> None:
     assert decoded.columns.column("d").to_pylist() == [datetime.date(2024, 2, 3), None, None]
     assert [each.row for each in decoded.bad] == [1, 2, 3, 5, 6, 7, 8, 9]
     assert type_text(decoded.seen.field("new").type) == "struct<deep:array<long>>"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_number_that_is_too_large_for_a_float_is_not_made_infinite(inside: bool) -> None:
+    kind = pa.list_(pa.field("element", pa.float32())) if inside else pa.float32()
+    texts = ["[1.5, null]", "[1e40]", "[Infinity]"] if inside else ["1.5", "1e40", "Infinity"]
+    decoded = JsonDecoder(pa.schema([("f", kind)]), evolves=True).decode(
+        values(*(f'{{"f": {each}}}' for each in texts))
+    )
+    found = [[1.5, None], [math.inf]] if inside else [1.5, math.inf]
+    assert decoded.columns.column("f").to_pylist() == found
+    assert [(each.row, each.reason) for each in decoded.bad] == [
+        (1, "a number is too large for a float")
+    ]
 
 
 def test_without_evolution_other_fields_are_left_out() -> None:

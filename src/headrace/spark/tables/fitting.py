@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def fit(column: Any, kind: pa.DataType) -> Any:
@@ -24,7 +25,19 @@ def fit(column: Any, kind: pa.DataType) -> Any:
         return pa.Array.from_buffers(
             kind, len(whole), whole.buffers()[:2], whole.null_count, whole.offset, [values]
         )
+    if pa.types.is_float32(kind) and pa.types.is_float64(column.type):
+        return _as_float(column)
     return column.cast(kind)
+
+
+def _as_float(column: Any) -> Any:
+    """Return numbers with less digits; ValueError for one that would become infinite."""
+    functions: Any = pc
+    found = column.cast(pa.float32())
+    lost = functions.and_not(functions.is_inf(found), functions.is_inf(column))
+    if functions.any(lost).as_py():
+        raise ValueError("a number is too large for a float")
+    return found
 
 
 def _whole(column: Any) -> Any:

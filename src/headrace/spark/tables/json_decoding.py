@@ -177,9 +177,14 @@ def _joined(seen: list[pa.Schema]) -> pa.Schema:
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    """Return what Arrow is to read for a type: dates are text in JSON."""
+    """Return what Arrow is to read for a type: dates are text in JSON.
+
+    Of numbers that are too large for a float Arrow would make infinite ones.
+    """
     if pa.types.is_date(kind):
         return pa.string()
+    if pa.types.is_float32(kind):
+        return pa.float64()
     if pa.types.is_list(kind):
         inside = kind.value_field
         return pa.list_(pa.field(inside.name, _read_type(inside.type)))
