@@ -25,6 +25,8 @@ from tests.tables.worlds import create, iceberg_rows, produce, run_once
     [
         ({"partition_bye": "x"}, "no option 'partition_bye'; did you mean 'partition_by'?"),
         ({"topic": "order"}, "there is no topic 'order'; did you mean 'orders'?"),
+        ({"location": "lake%20"}, "--location lake%20: a name with '%' means another place"),
+        ({"location": "/tmp/lake#1"}, "a name with '#' means another place"),
         ({"columns": ("a:lnog",)}, "'lnog' is not a type"),
         ({"columns": ("_offset:long",)}, "'_offset' is one that every table has"),
         ({"partition_by": ("dya(_timestamp)",)}, "no 'dya'; did you mean 'day'?"),

@@ -318,9 +318,14 @@ def _url(location: str) -> str:
 
     if not location.strip():
         raise InvalidTable("the location is empty: a folder, or a URL such as s3://bucket/prefix")
-    if "://" in location:
-        return parse_store_url(location).text
-    return f"file://{Path(location).expanduser().resolve()}"
+    is_url = "://" in location
+    text = parse_store_url(location).text if is_url else str(Path(location).expanduser().resolve())
+    if found := sorted(set(text).intersection("%?#")):
+        raise InvalidTable(
+            f"--location {location}: a name with {found[0]!r} means another place in a URL, and "
+            "tables name their files by URLs; choose one without"
+        )
+    return text if is_url else f"file://{text}"
 
 
 def _check_rules(definition: Definition, schema: pa.Schema) -> None:
