@@ -17,8 +17,8 @@ from headrace.cli.table_modules import name_argument, place_of, read_schema_file
 @click.option("--on-violation", type=click.Choice(["dead-letter", "fail", "count"]))
 @click.option("--on-bad-record", type=click.Choice(["dead-letter", "fail"]))
 @click.option("--schema", type=FilePath(), help="A newer Avro or Protobuf schema.")
-@click.option("--file-bytes", type=int)
-@click.option("--batch-records", type=int)
+@click.option("--file-bytes", type=click.IntRange(min=1))
+@click.option("--batch-records", type=click.IntRange(min=1))
 @bootstrap_option
 def alter(  # noqa: PLR0913  an option each
     name: str,

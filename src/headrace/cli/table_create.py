@@ -93,8 +93,14 @@ from headrace.cli.table_modules import (
 @click.option("--store-endpoint", default="", metavar="URL", help="Of an S3 that is not Amazon's.")
 @click.option("--store-region", default="", help="Of the bucket.")
 @click.option("--store-allow-http", is_flag=True, help="Allow an endpoint without TLS.")
-@click.option("--file-bytes", type=int, help="How large data files become; 128 MiB by default.")
-@click.option("--batch-records", type=int, help="The most records of a batch; 1,000,000.")
+@click.option(
+    "--file-bytes",
+    type=click.IntRange(min=1),
+    help="How large data files become; 128 MiB by default.",
+)
+@click.option(
+    "--batch-records", type=click.IntRange(min=1), help="The most records of a batch; 1,000,000."
+)
 @json_option
 @bootstrap_option
 def create(name: str, *, as_json: bool, bootstrap: str, **given: Any) -> None:

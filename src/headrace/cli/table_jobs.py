@@ -41,17 +41,32 @@ def backfill(name: str, *, start: str, master: str, as_json: bool, bootstrap: st
 
 @click.command()
 @name_argument
-@click.option("--max-pieces", type=int, default=20, help="How many merges are done at most.")
-@click.option("--keep-snapshots", type=int, default=100, help="Older ones are forgotten.")
+@click.option(
+    "--max-pieces",
+    type=click.IntRange(min=0),
+    default=20,
+    help="How many merges are done at most.",
+)
+@click.option(
+    "--keep-snapshots",
+    type=click.IntRange(min=1),
+    default=100,
+    help="Older ones are forgotten.",
+)
 @click.option(
     "--orphans-older-than",
     "orphan_hours",
-    type=float,
+    type=click.FloatRange(min=0),
     default=72.0,
     metavar="HOURS",
     help="Files that nothing names and that are as old are removed.",
 )
-@click.option("--max-deletions", type=int, default=10_000, help="How many files are removed.")
+@click.option(
+    "--max-deletions",
+    type=click.IntRange(min=0),
+    default=10_000,
+    help="How many files are removed.",
+)
 @dry_run_option
 @master_option
 @json_option
@@ -71,10 +86,10 @@ def compact(  # noqa: PLR0913  an option each
     """Merge small files, expire snapshots and remove orphans; a writer may run meanwhile."""
     maintenance = tables_module("maintenance")
     limits = maintenance.Limits(
-        pieces_max=max(0, max_pieces),
-        snapshots_kept=max(1, keep_snapshots),
-        orphan_age_ms=int(max(0.0, orphan_hours) * 3_600_000),
-        deletions_max=max(0, max_deletions),
+        pieces_max=max_pieces,
+        snapshots_kept=keep_snapshots,
+        orphan_age_ms=int(orphan_hours * 3_600_000),
+        deletions_max=max_deletions,
         is_dry=dry_run,
     )
     done = maintenance.maintain_table(place_of(bootstrap), name, spark_engine(master), limits)

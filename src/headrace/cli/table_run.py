@@ -7,7 +7,6 @@ import click
 
 from headrace.cli.options import bootstrap_option, json_option
 from headrace.cli.output import print_json
-from headrace.cli.running import usage_error
 from headrace.cli.streams import say, tell
 from headrace.cli.table_modules import (
     master_option,
@@ -23,7 +22,7 @@ from headrace.cli.table_modules import (
 @click.option("--once", is_flag=True, help="Write what the topic has now, then end.")
 @click.option(
     "--interval",
-    type=float,
+    type=click.FloatRange(min=0),
     default=10.0,
     metavar="SECONDS",
     help="How often a batch is written at most.",
@@ -49,8 +48,6 @@ def run(
     One writer at a time. It can be stopped and killed at any time: the next run continues where the
     table ends.
     """
-    if interval < 0:
-        usage_error("--interval: not below 0")
     administration, running = tables_module("administration"), tables_module("running")
     definition = administration.find_table(place_of(bootstrap), name)
     options = administration.read_options_of(place_of(bootstrap), definition.topic)
