@@ -74,6 +74,16 @@ def test_the_example_loads_with_its_parameters(example: Path) -> None:
         write_example(example)
 
 
+def test_a_table_that_a_step_reads_is_found_by_the_common_options(example: Path) -> None:
+    path = example / "pipeline.toml"
+    table = '[sources.kept]\nformat = "headrace-table"\ntable = "orders_t"\nstream = false\n'
+    path.write_text(path.read_text() + table)
+    (example / "steps/both.sql").write_text("-- reads: paid, kept\n-- writes: totals\nselect 1")
+    (example / "steps/totals.py").unlink()
+    kept = load(example, {"bootstrap": "broker:1"}).pipeline.sources["kept"].options
+    assert kept == {"table": "orders_t", "kafka.bootstrap.servers": "broker:1"}
+
+
 @pytest.mark.parametrize(
     ("file", "text", "told"),
     [

@@ -30,7 +30,7 @@ _PLACE: Final = ("format", "stream", "partition_by")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARAMETER: Final = re.compile(r"\$\{([^}]*)\}")
 _NUMBERED: Final = re.compile(r"^\d+[_-]")
-HEADRACE_FORMATS: Final = ("headrace", "headrace-share", "headrace-system")
+HEADRACE_FORMATS: Final = ("headrace", "headrace-share", "headrace-system", "headrace-table")
 """Formats that take the options of the section `options`."""
 
 
