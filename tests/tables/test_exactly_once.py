@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
+from headrace.client.cluster import Cluster
+from headrace.client.groups import commit_offsets
 from headrace.client.offsets import epoch_ends
+from headrace.client.outcomes import values_of
 from headrace.client.topics import TopicPartition
 from headrace.spark.tables import topic_view
 from headrace.spark.tables.commits import OutcomeUnknown, Superseded
 from headrace.spark.tables.delta_table import DeltaLakeTable
+from headrace.spark.tables.engine import Here
 from headrace.spark.tables.iceberg_table import IcebergTable
 from headrace.spark.tables.parquet_table import ParquetTable
 from headrace.spark.tables.planning import Gap
 from headrace.spark.tables.running import STEPS, TableRun
 from headrace.spark.tables.table_store import CatalogFailed, Change
+from headrace.spark.tables.verifying import verify_table
 from headrace.spark.tables.writer_lease import HeldByAnother
 from headrace.testing.broker import TestBroker
 from tests.tables.worlds import create, delete_records, produce, run_once, stored_rows, table_run
@@ -67,6 +72,89 @@ def test_every_record_is_in_the_table_once_wherever_the_writer_dies(
     assert len(rows) == 2 * len(STEPS)
     assert len(letters) == len(STEPS)
     assert len(set(places(rows) + places(letters))) == 3 * len(STEPS)
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_an_upserted_table_equals_its_topic_wherever_the_writer_dies(
+    headrace: TestBroker, tmp_path: Path, to: str
+) -> None:
+    headrace.create_topic("orders", partitions=2)
+    create(headrace, tmp_path / "lake", to=to, mode="upsert")
+    wanted: dict[bytes, int] = {}
+    for number, step in enumerate(STEPS):
+        # Each batch replaces a row of the one before, deletes one, and has a bad record.
+        place = number % 2
+        headrace.produce(
+            "orders",
+            (f"a{place}", f'{{"id": {number}, "c{number}": 1}}'),
+            (f"b{number}", f'{{"id": {number}}}'),
+            (f"b{number - 2}", None),
+            ("bad", b"bad"),
+            partition=place,
+        )
+        wanted[f"a{place}".encode()] = wanted[f"b{number}".encode()] = number
+        wanted.pop(f"b{number - 2}".encode(), None)
+        run = table_run(headrace, on_step=killed_at(step))
+        run.begin()
+        with pytest.raises(Killed):
+            run.run_available()
+        die(run)
+    run_once(headrace)
+    rows = stored_rows(tmp_path / "lake", to)
+    assert sorted((row["_key"], row["id"]) for row in rows) == sorted(wanted.items())
+    letters = stored_rows(tmp_path / "lake", to, "orders_t_dead_letters")
+    assert len(set(places(letters))) == len(letters) == len(STEPS)
+    assert verify_table(headrace.bootstrap, "orders_t", Here()).is_equal
+
+
+def test_a_file_that_is_committed_is_never_committed_again_by_the_next_writer(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    """Iceberg's sink for Kafka Connect does that (#16282).
+
+    Its first coordinator commits and dies before it has noted its progress; the second one begins
+    from the older note. Here the commit is the note.
+    """
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake")
+    produce(headrace, "orders", {"id": 1}, {"id": 2})
+    first = table_run(headrace, on_step=killed_at("after commit"))
+    first.begin()
+    with pytest.raises(Killed):
+        first.run_available()
+    die(first)
+    assert run_once(headrace) == []
+    produce(headrace, "orders", {"id": 3})
+    run_once(headrace)
+    assert places(stored_rows(tmp_path / "lake", "iceberg")) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("rewound", [0, 5])
+def test_offsets_that_a_zombie_writes_to_the_group_lose_and_double_nothing(
+    headrace: TestBroker, tmp_path: Path, rewound: int
+) -> None:
+    """Iceberg's sink for Kafka Connect loses rows then (#17551).
+
+    An old coordinator goes on writing its offset of the control topic. Once retention has passed
+    that, the next one begins at the end of the log.
+    """
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake")
+    produce(headrace, "orders", *({"id": number} for number in range(3)))
+    run_once(headrace)
+    produce(headrace, "orders", *({"id": number} for number in range(3, 5)))
+
+    async def write_offset_of_a_zombie() -> None:
+        async with Cluster(headrace.bootstrap) as cluster:
+            group = "headrace-table-orders_t"
+            found = await commit_offsets(cluster, group, {TopicPartition("orders", 0): rewound})
+            values_of(found)
+
+    headrace.run(write_offset_of_a_zombie())
+    delete_records(headrace, 2)
+    run_once(headrace)
+    rows = stored_rows(tmp_path / "lake", "iceberg")
+    assert sorted(row["id"] for row in rows) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
