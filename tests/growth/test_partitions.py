@@ -77,7 +77,7 @@ def test_states_of_share_partitions() -> None:
     batches = [StateBatch(number, number) for number in range(10)]
     rows = [PartitionData(index, state_batches=batches) for index in range(COUNT)]
     asked = assert_slices_are_short(read_rows(WRITE, "g", [WriteStateData(bytes(16), rows)]))
-    answers: list[None | KafkaError] = [KafkaError(ErrorCode.NOT_COORDINATOR, "no")] * COUNT
+    answers: list[KafkaError | None] = [KafkaError(ErrorCode.NOT_COORDINATOR, "no")] * COUNT
     response = assert_slices_are_short(make_response(WRITE, asked, answers))
     assert len(response.results[0].partitions) == COUNT
 

@@ -9,6 +9,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import Ddl, SetQuota, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
+from headrace.metadata.image import Image
 from headrace.metadata.levels import is_level_highest, refusal_of
 from headrace.raft.errors import RaftError
 from headrace.security.principals import ANONYMOUS
@@ -24,6 +25,8 @@ ENTRY_BYTES_MAX: Final = 1024 * 1024
 ENTRY_CHANGES_MAX: Final = 200
 """The most changes of an entry: applying one blocks the loop until it is done."""
 
+JUDGED_UNITS: Final = 2
+"""What it costs to judge a change, in units of a slice."""
 PLANNED_AGAIN_MAX: Final = 10
 """How often a change is planned again that others have overtaken."""
 PLAN_UNITS: Final = 5
@@ -48,7 +51,7 @@ async def propose_each(
     if not changes:
         return []
     if not is_level_highest(broker.image):
-        refusals = await finish(_refusals(broker, changes))
+        refusals = await finish(_refusals(broker.image, changes))
         if any(refusals):
             _tell_refused(broker, changes, refusals, by)
             allowed = [each for each, no in zip(changes, refusals, strict=True) if no is None]
@@ -145,12 +148,12 @@ def told(broker: "Broker", by: "Request", *texts: ChangeText) -> Iterator[None]:
             broker.audit.changed(by, text, refused)
 
 
-def _refusals(broker: "Broker", changes: Sequence[Entry | Ddl]) -> Slices[list[KafkaError | None]]:
+def _refusals(image: Image, changes: Sequence[Entry | Ddl]) -> Slices[list[KafkaError | None]]:
     refusals: list[KafkaError | None] = []
     current = Slice()
     for each in changes:
-        refusals.append(refusal_of(broker.image, each))
-        if current.spend():
+        refusals.append(refusal_of(image, each))
+        if current.spend(JUDGED_UNITS):
             yield
     return refusals
 
