@@ -130,10 +130,8 @@ async def _list_all_by_time(
         for name, asked in waiting:
             row = await _list_by_time(broker, request, name, asked, deadline)
             rows[name, asked.partition_index] = row
-            if (
-                len(rows) % (ROWS_A_TURN // LOOKUPS_AT_ONCE_MAX) == 0
-            ):  # those that are not here wait for nothing
-                await asyncio.sleep(0)
+            if len(rows) % (ROWS_A_TURN // LOOKUPS_AT_ONCE_MAX) == 0:
+                await asyncio.sleep(0)  # partitions that are not here wait for nothing
 
     await asyncio.gather(*(work() for _ in range(min(len(wanted), LOOKUPS_AT_ONCE_MAX))))
     return rows
