@@ -111,6 +111,18 @@ def test_a_change_through_a_node_is_visible_there_at_once(
     cluster.run(change_through(cluster.nodes[number], CHANGES[what], name))
 
 
+def test_a_client_stays_with_its_node_whatever_it_changes(cluster: TestCluster) -> None:
+    """Another one may not know yet what the client was told has been done."""
+    node = cluster.nodes[2]
+
+    async def change() -> set[str]:
+        async with Admin(node.bootstrap) as admin:
+            await topics(admin, node, "stays")
+            return {str(address) for address in admin.cluster._connections}
+
+    assert cluster.run(change()) == {node.bootstrap}
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_every_node_describes_the_same_cluster(cluster: TestCluster, number: int) -> None:
     node = cluster.nodes[number]

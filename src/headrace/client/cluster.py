@@ -264,7 +264,7 @@ class Cluster:
                 raise KafkaError(
                     ErrorCode.LEADER_NOT_AVAILABLE, f"partition {topic}-{partition} has no leader"
                 )
-            self.forget(topic)
+            self.suspect(topic)
 
     def known_leader(self, topic: str, partition: int) -> Partition | None:
         """Return a partition if its leader is known and the view is fresh."""
@@ -279,8 +279,12 @@ class Cluster:
         return age_ms < self.settings.metadata_max_age_ms
 
     def forget(self, topic: str) -> None:
-        """Mark a topic as stale: a broker reported that it moved."""
+        """Mark a topic as stale: it may have changed."""
         self._seen_at.pop(topic, None)
+
+    def suspect(self, topic: str) -> None:
+        """Mark a topic as stale: its leader is not where the view has it. Ask another node next."""
+        self.forget(topic)
         self.doubt()
 
     def doubt(self, node_id: int | None = None) -> None:

@@ -297,7 +297,7 @@ class Fetcher:
             self._failure = error
             return
         for partition in group:
-            self._cluster.forget(partition.topic)
+            self._cluster.suspect(partition.topic)
         pause = pause_ms(self._failed_attempts, self._cluster.settings, self._random)
         self._failed_attempts += 1
         await asyncio.sleep(pause / 1000)

@@ -32,7 +32,7 @@ async def ask_leaders(
         lost, refused = await _ask_once(cluster, left, ask, outcomes)
         left = [*lost, *refused]
         for topic in {partition.topic for partition in left}:
-            cluster.forget(topic)
+            cluster.suspect(topic)
         if left and not await retries.pause():
             if lost:
                 raise next(iter(lost.values()))

@@ -319,7 +319,7 @@ class Sender:
         """Decide what becomes of a batch that was not taken: again, in halves, or given up."""
         if isinstance(error, KafkaError):
             if error.code in MOVED or error.code in _WITHOUT_REPLICAS:
-                self._cluster.forget(batch.partition.topic)
+                self._cluster.suspect(batch.partition.topic)
             if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
                 self._split(batch)
                 return
@@ -332,7 +332,7 @@ class Sender:
                 self._fail(batch, error)
                 return
         else:
-            self._cluster.forget(batch.partition.topic)
+            self._cluster.suspect(batch.partition.topic)
         now = self.now()
         pause = pause_ms(batch.attempts, self._cluster.settings, self._random) / 1000
         if isinstance(error, KafkaError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS:

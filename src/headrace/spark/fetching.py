@@ -183,7 +183,7 @@ class RangeFetch:
                 return
             if not error.is_retriable:
                 raise error
-        self._cluster.forget(topic)
+        self._cluster.suspect(topic)
         if self._retries is None:
             self._retries = Retries(self._cluster.settings)
         if not await self._retries.pause():

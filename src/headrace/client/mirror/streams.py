@@ -175,7 +175,7 @@ class Streams:
             rows = await fetch(self._source, node_id, wanted, wait_ms=WAIT_MS, topic_ids=ids)
         except HeadraceError as error:
             for copy in group:
-                self._source.forget(copy.partition.topic)
+                self._source.suspect(copy.partition.topic)
                 copy.problem = f"source: {error}"
             await asyncio.sleep(PAUSE_SECONDS)
             return []
@@ -209,7 +209,7 @@ class Streams:
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             copy.look_again()
         elif row.error_code in MOVED:
-            self._source.forget(copy.partition.topic)
+            self._source.suspect(copy.partition.topic)
         elif row.error_code:
             error = refusal(row.error_code, None, f"partition {copy.partition}")
             copy.problem = f"source: {error.message}"
@@ -312,7 +312,7 @@ class Streams:
             outcomes = await append(self._target, node_id, pieces)
         except HeadraceError as error:
             for each in group:
-                self._target.forget(each.copy.partition.topic)
+                self._target.suspect(each.copy.partition.topic)
                 each.copy.look_again(f"target: {error}")
             return
         for each in group:
@@ -338,5 +338,5 @@ class Streams:
         if error.code in FINAL:
             copy.halt(f"target: {error.message}")
         else:
-            self._target.forget(copy.partition.topic)
+            self._target.suspect(copy.partition.topic)
             copy.look_again(f"target: {error.message}")

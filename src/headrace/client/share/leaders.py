@@ -55,7 +55,7 @@ class ShareLeaders:
 
     def note_move(self, shared: SharedPartition, leader_id: int, leader_epoch: int) -> None:
         """Record that a partition moved; a leader of -1 only means that it is not here."""
-        self._cluster.forget(shared.topic)
+        self._cluster.suspect(shared.topic)
         if leader_id < 0 or self.address_of(leader_id) is None:
             return
         known = self._hints.get(shared)
@@ -64,7 +64,7 @@ class ShareLeaders:
 
     def doubt(self, topic: str) -> None:
         """Look a topic up again before it is used next."""
-        self._cluster.forget(topic)
+        self._cluster.suspect(topic)
 
     async def resolve(
         self, assignment: Mapping[TopicId, tuple[int, ...]], topics: Iterable[str]

@@ -117,12 +117,12 @@ class JournalPartition:
             try:
                 code = await self._produce(batch)
             except NotReachable:
-                self._cluster.forget(TOPIC)
+                self._cluster.suspect(TOPIC)
                 if not await retries.pause():
                     raise
                 continue
             if code in MOVED:
-                self._cluster.forget(TOPIC)
+                self._cluster.suspect(TOPIC)
             is_retriable = code != 0 and refusal(code, None, "").is_retriable
             if not is_retriable or not await retries.pause():
                 return code

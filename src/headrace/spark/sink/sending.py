@@ -235,7 +235,7 @@ class Sending:
         """Leave a batch to be sent again after a pause, or give up."""
         waiting = self._queues[partition][0]
         if isinstance(error, NotReachable) or error.code in MOVED:
-            self._cluster.forget(partition.topic)
+            self._cluster.suspect(partition.topic)
         if waiting.retries is None:
             waiting.retries = Retries(self._cluster.settings, self._options.delivery_timeout_ms)
         is_hopeless = isinstance(error, KafkaError) and not error.is_retriable
