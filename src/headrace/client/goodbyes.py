@@ -13,7 +13,11 @@ async def carry_through(work: Coroutine[Any, Any, T]) -> T:
     The cancellation is raised when the work is done, so this is only for work that soon is. Who
     cancels every task of a loop, as `asyncio.run` does at its end, ends the work too.
     """
-    task = asyncio.create_task(work)
+    try:
+        task = asyncio.create_task(work)
+    except RuntimeError:
+        work.close()  # the loop is gone, and nobody can wait for anything
+        raise
     interruption: asyncio.CancelledError | None = None
     while not task.done():
         try:
