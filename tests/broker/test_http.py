@@ -41,7 +41,8 @@ class Pages:
 
 @pytest.fixture
 def headrace_settings() -> dict[str, str]:
-    return {"http.listen": "127.0.0.1:0"}
+    # With small buffers a client that does not read is soon noticed.
+    return {"http.listen": "127.0.0.1:0", "socket.send.buffer.bytes": "16384"}
 
 
 @pytest.fixture
