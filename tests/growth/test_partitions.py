@@ -1,13 +1,17 @@
 """Requests that name very many partitions: what one turn of the loop has of them."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from headrace.api.add_partitions_to_txn import is_large, places_of, refused_of, rows_of
 from headrace.api.delete_records import Waits, _delete_all
-from headrace.api.describe_producers import _describe_all
+from headrace.api.describe_producers import _describe_all, active_producers
 from headrace.api.list_offsets import wanted_by_time
 from headrace.api.offset_for_leader_epoch import _ends_of_epochs
 from headrace.api.share_group_state import make_response, read_rows
 from headrace.api.write_txn_markers import read_rows as read_markers
 from headrace.errors import ErrorCode, KafkaError
+from headrace.loop.slices import Slice
 from headrace.share.state.calls import WRITE
 from headrace.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic
 from headrace.wire.messages.describe_producers_request import (
@@ -40,6 +44,16 @@ def test_producers_of_partitions(harness: Harness) -> None:
     topic = TopicRequest(name="unknown", partition_indexes=list(range(COUNT)))
     work = _describe_all(harness.broker, DescribeProducersRequest(topics=[topic]))
     assert len(assert_slices_are_short(work).topics[0].partitions) == COUNT
+
+
+def test_producers_of_one_partition() -> None:
+    state = SimpleNamespace(
+        **dict.fromkeys(("producer_id", "epoch", "last_sequence", "last_timestamp"), 1),
+        coordinator_epoch=-1,
+        transaction_first_offset=None,
+    )
+    log: Any = SimpleNamespace(producers=[state] * COUNT)
+    assert len(assert_slices_are_short(active_producers(log, Slice()))) == COUNT
 
 
 def test_ends_of_leader_epochs(harness: Harness) -> None:

@@ -47,17 +47,19 @@ def _describe_all(
         rows: list[PartitionResponse] = []
         topics.append(TopicResponse(name=name, partitions=rows))
         for index in indexes:
-            row = _describe(broker, TopicName(name), index)
+            row = yield from _describe(broker, TopicName(name), index, current)
             rows.append(row)
-            if current.spend(PARTITION_COST + len(row.active_producers)):
+            if current.spend(PARTITION_COST):
                 yield
     return DescribeProducersResponse(topics=topics)
 
 
-def _describe(broker: Broker, topic: TopicName, index: int) -> PartitionResponse:
+def _describe(
+    broker: Broker, topic: TopicName, index: int, current: Slice
+) -> Slices[PartitionResponse]:
     partition = broker.replicas.find(topic, index)
     if partition is not None:
-        producers = _active_producers(partition.log)
+        producers = yield from active_producers(partition.log, current)
         return PartitionResponse(partition_index=index, active_producers=producers)
     if reason := explain_illegal_name(topic):
         code, message = ErrorCode.INVALID_TOPIC_EXCEPTION, reason
@@ -69,19 +71,21 @@ def _describe(broker: Broker, topic: TopicName, index: int) -> PartitionResponse
     return PartitionResponse(partition_index=index, error_code=code, error_message=text)
 
 
-def _active_producers(log: Log) -> list[ProducerState]:
-    return [
-        ProducerState(
-            producer_id=state.producer_id,
-            producer_epoch=state.epoch,
-            last_sequence=state.last_sequence,
-            last_timestamp=state.last_timestamp,
-            coordinator_epoch=state.coordinator_epoch,
-            current_txn_start_offset=(
-                NO_OFFSET
-                if state.transaction_first_offset is None
-                else state.transaction_first_offset
-            ),
+def active_producers(log: Log, current: Slice) -> Slices[list[ProducerState]]:
+    """Return what a log knows of its producers: hundreds of thousands, if each wrote little."""
+    rows = []
+    for state in tuple(log.producers):
+        first_offset = state.transaction_first_offset
+        rows.append(
+            ProducerState(
+                producer_id=state.producer_id,
+                producer_epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.last_timestamp,
+                coordinator_epoch=state.coordinator_epoch,
+                current_txn_start_offset=NO_OFFSET if first_offset is None else first_offset,
+            )
         )
-        for state in log.producers
-    ]
+        if current.spend():
+            yield
+    return rows

@@ -7,16 +7,23 @@ the same connection wait for it, and find what it has done.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from headrace.coordinator.machine import Machine, Operation, Reply
 from headrace.coordinator.shard import Shard
 from headrace.errors import KafkaError
+from headrace.loop.slices import Slices, finish
 from headrace.server.request import LATER, Answer, Request
+from headrace.surroundings import clocks
 from headrace.wire.schema import Message
 
 NAMES_AT_ONCE: Final = 50
 """How many things that a request names are looked up or changed in one turn of the loop."""
+INLINE_NAMES_MAX: Final = 8
+"""How many are looked up at once, without a task; each of them may be large."""
+TURN_NS_MAX: Final = 3_000_000
+"""How long names are looked up in one turn, if they are large."""
 ROWS_AT_ONCE: Final = 1000
 """How many rows of a response are made in one turn of the loop."""
 
@@ -71,9 +78,9 @@ def answer_each(
     """Answer a request with a row for each thing that it names, in order.
 
     `ask` begins what is to be done for one, and has its reply told the answer or a KafkaError;
-    `row` makes its row of that.
+    `row` makes its row of that. What has a name is asked for once, however often it is named.
     """
-    if len(names) > NAMES_AT_ONCE:
+    if len(names) > INLINE_NAMES_MAX:
         return _answer_in_slices(names, ask, row, response)
 
     def on_all(answers: list[A | KafkaError]) -> None:
@@ -91,12 +98,18 @@ async def _answer_in_slices(
     row: Callable[[T, A | KafkaError], R],
     response: Callable[[list[R]], Message],
 ) -> Message:
-    answers = await ask_in_slices(names, ask)
+    wanted: Sequence[T] = names
+    if isinstance(names[0], str) and len(once := dict.fromkeys(names)) < len(names):
+        wanted = list(once)
+    answers = await ask_in_slices(wanted, ask)
     rows: list[R] = []
-    for start in range(0, len(names), ROWS_AT_ONCE):
+    for start in range(0, len(wanted), ROWS_AT_ONCE):
         stop = start + ROWS_AT_ONCE
-        rows += map(row, names[start:stop], answers[start:stop])
+        rows += map(row, wanted[start:stop], answers[start:stop])
         await asyncio.sleep(0)
+    if wanted is not names:
+        by_name = dict(zip(wanted, rows, strict=True))
+        rows = [by_name[name] for name in names]
     return response(rows)
 
 
@@ -110,12 +123,22 @@ async def ask_in_slices(
         if not answered.done():
             answered.set_result(answers)
 
-    gathering = Gathering(len(names), on_all)
-    for position, name in enumerate(names):
-        if position % at_once == 0:
-            await asyncio.sleep(0)
-        ask(name, _reply_at(gathering, position))
+    await finish(_asking(names, ask, Gathering(len(names), on_all), at_once))
     return await answered
+
+
+def _asking(
+    names: Sequence[T], ask: Callable[[T, Reply[A]], None], gathering: Gathering[A], at_once: int
+) -> Slices[None]:
+    """Ask for everything: so much at once, or less if that takes long, as a group may be large."""
+    now_ns = clocks().monotonic_ns
+    left, ends_ns = at_once, now_ns() + TURN_NS_MAX
+    for position, name in enumerate(names):
+        if left == 0 or now_ns() >= ends_ns:
+            yield
+            left, ends_ns = at_once, now_ns() + TURN_NS_MAX
+        ask(name, _reply_at(gathering, position))
+        left -= 1
 
 
 def ask_in_turns(names: Sequence[T], ask: Callable[[T, Reply[A]], None], on_all: OnAll[A]) -> None:
@@ -125,14 +148,14 @@ def ask_in_turns(names: Sequence[T], ask: Callable[[T, Reply[A]], None], on_all:
     """
     gathering = Gathering(len(names), on_all)
 
-    def ask_from(start: int) -> None:
-        stop = min(start + NAMES_AT_ONCE, len(names))
-        for position in range(start, stop):
-            ask(names[position], _reply_at(gathering, position))
-        if stop < len(names):
-            asyncio.get_running_loop().call_soon(ask_from, stop)
+    work = _asking(names, ask, gathering, NAMES_AT_ONCE)
 
-    ask_from(0)
+    def go_on() -> None:
+        with suppress(StopIteration):
+            next(work)
+            asyncio.get_running_loop().call_soon(go_on)
+
+    go_on()
 
 
 def ask_shard(find: Callable[[], Shard[M]], operation: OperationFor[A, M], reply: Reply[A]) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from headrace.api import committed_offsets, delete_groups, offset_fetch
+from headrace.api import committed_offsets, delete_groups, describe_groups, offset_fetch
 from headrace.api.committed_offsets import OFFSETS_AT_ONCE
 from headrace.api.leave_group import MEMBERS_AT_ONCE
 from headrace.coordinator.machine import Outcome
 from headrace.errors import ErrorCode, KafkaError
-from headrace.groups.administration import delete_group
+from headrace.groups.administration import delete_group, describe_group
 from headrace.groups.offsets.expiry import TOMBSTONES_AT_ONCE
 from headrace.groups.state import GroupsState
 from headrace.loop.slices import SLICE_UNITS
@@ -140,6 +140,21 @@ def test_a_group_that_is_named_often_is_deleted_and_answered_once(harness: Harne
     response, turns = ask_watched(harness, DeleteGroupsRequest(["g"] * COUNT), 2)
     assert [each.group_id for each in response.results] == ["g"]
     assert turns < COUNT // NAMES_AT_ONCE
+
+
+def test_a_group_that_is_named_often_is_described_once_and_shown_as_often(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[str] = []
+
+    def counted(state: GroupsState, group_id: str, *arguments: Any) -> Outcome:
+        described.append(group_id)
+        return describe_group(state, group_id, *arguments)
+
+    monkeypatch.setattr(describe_groups, "describe_group", counted)
+    response = harness.ask(DescribeGroupsRequest(["g", "h"] * COUNT), 6)
+    assert [each.group_id for each in response.groups] == ["g", "h"] * COUNT
+    assert described == ["g", "h"]
 
 
 def test_many_transactions_of_brokers_are_answered_in_slices(harness: Harness) -> None:
