@@ -103,11 +103,18 @@ class Replicas:
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._marked: dict[TopicPartition, None] = {}
         self._is_all_due = False
+        self._is_marking = False
+        """Whether everything is being marked."""
         """Whether to mark everything."""
         self._stopped: deque[tuple[Partition, bool]] = deque()
         """Partitions out of service whose listeners were not notified yet; whether deleted."""
         self._telling: asyncio.Handle | None = None
         self._settling: asyncio.Task[None] | None = None
+        self._begun = 0
+        """How many of those marked were begun to be brought in line, and how many are."""
+        self._done = 0
+        self._progress: asyncio.Future[None] | None = None
+        """Resolved when more are done; None while nobody waits."""
         self._is_stopped = False
 
     # Looking up
@@ -199,14 +206,31 @@ class Replicas:
         self._start_settling()
 
     async def settle(self) -> None:
-        """Wait until every partition matches the image."""
-        while self._settling is not None:
-            await asyncio.shield(self._settling)
+        """Wait until every partition matches the image as it is now.
+
+        What changes later is not waited for: others may change partitions all the time.
+        """
+        while self._settling is not None and (self._is_all_due or self._is_marking):
+            await self._wait_for_progress()
+        due = self._begun + len(self._marked)
+        while self._settling is not None and self._done < due:
+            await self._wait_for_progress()
+
+    async def _wait_for_progress(self) -> None:
+        if self._progress is None:
+            self._progress = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._progress)
+
+    def _tell_of_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None and not progress.done():
+            progress.set_result(None)
 
     async def stop(self) -> None:
         """Stop following the image."""
         self._is_stopped = True
-        await self.settle()
+        while self._settling is not None:
+            await asyncio.shield(self._settling)
 
     def _take_note(self, event: Event) -> None:
         match event:
@@ -287,15 +311,21 @@ class Replicas:
         try:
             while (self._marked or self._is_all_due) and not self._is_stopped:
                 if self._is_all_due:
-                    self._is_all_due = False
+                    self._is_all_due, self._is_marking = False, True
                     await self._mark_everything()
+                    self._is_marking = False
                 keys = list(islice(self._marked, SETTLED_AT_ONCE_MAX))
                 for key in keys:
                     del self._marked[key]
+                self._begun += len(keys)
                 await self._settle_some(keys)
+                self._done += len(keys)
+                self._tell_of_progress()
                 await asyncio.sleep(0)
         finally:
-            self._settling = None
+            self._settling, self._is_marking = None, False
+            self._begun = self._done
+            self._tell_of_progress()
 
     async def _mark_everything(self) -> None:
         folder = self._folder

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import Slice, Slices, finish
-from headrace.metadata.ddl import Ddl, SetQuota, encode_ddl
+from headrace.metadata.ddl import (
+    AddAcls,
+    ChangeTokenExpiry,
+    Ddl,
+    RemoveAcls,
+    RemoveDelegationToken,
+    RemoveScramCredential,
+    SetDelegationToken,
+    SetQuota,
+    SetScramCredential,
+    encode_ddl,
+)
 from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
 from headrace.metadata.image import Image
 from headrace.metadata.levels import is_level_highest, refusal_of
@@ -27,6 +38,17 @@ ENTRY_CHANGES_MAX: Final = 200
 
 JUDGED_UNITS: Final = 2
 """What it costs to judge a change, in units of a slice."""
+OF_NO_PARTITION: Final = (
+    AddAcls,
+    RemoveAcls,
+    SetScramCredential,
+    RemoveScramCredential,
+    SetQuota,
+    SetDelegationToken,
+    ChangeTokenExpiry,
+    RemoveDelegationToken,
+)
+"""Changes after which no partition has to be set up here."""
 PLANNED_AGAIN_MAX: Final = 10
 """How often a change is planned again that others have overtaken."""
 PLAN_UNITS: Final = 5
@@ -73,9 +95,10 @@ async def propose_each(
             for part in _batches(broker, left, by):
                 part.tell(broker, by, [late] * len(part.entries))
                 await asyncio.sleep(0)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout_at(begun + timeout_ms / 2000):
-            await broker.replicas.settle()
+    if not all(isinstance(change, OF_NO_PARTITION) for change in changes):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(begun + timeout_ms / 2000):
+                await broker.replicas.settle()
     return answers
 
 

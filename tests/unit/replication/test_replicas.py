@@ -376,3 +376,42 @@ def test_a_snapshot_does_not_commit_what_the_next_leader_may_lack(
         assert shared.log.high_watermark == 0
 
     harness.run(scenario())
+
+
+def test_whoever_waits_for_partitions_does_not_wait_for_those_that_come_later(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may create topics all the time."""
+    here = harness.broker.replicas
+    me = BrokerId(harness.broker.node_id)
+    settle_some = here._settle_some
+    created = 0
+
+    async def create() -> None:
+        nonlocal created
+        created += 1
+        topic_id = TopicId(created.to_bytes(16, "big"))
+        assignment = Assignment((me,), (me,), me)
+        await harness.broker.quorum.propose(
+            CreateTopic(TopicName(f"t{created}"), topic_id, (assignment,))
+        )
+
+    async def settle_and_create(keys: list[Any]) -> None:
+        await settle_some(keys)
+        if created < 20:
+            await create()
+
+    monkeypatch.setattr(here, "_settle_some", settle_and_create)
+
+    async def scenario() -> int:
+        await create()
+        await here.settle()
+        assert here.find(TopicName("t1"), 0) is not None
+        seen = created
+        while created < 20:
+            await here.settle()
+        await here.settle()
+        assert here.find(TopicName("t20"), 0) is not None
+        return seen
+
+    assert harness.run(scenario()) < 20

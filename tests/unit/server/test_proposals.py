@@ -102,3 +102,24 @@ def test_no_changes_are_no_work(harness: Harness) -> None:
     before = harness.broker.image.applied_index
     assert harness.run(propose_each(harness.broker, [], 0, None)) == []
     assert harness.broker.image.applied_index == before
+
+
+def test_changes_of_no_partition_do_not_wait_until_others_are_set_up(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may be slow, and somebody may create thousands of topics."""
+
+    async def scenario() -> None:
+        is_quick = asyncio.Event()
+
+        async def settle_late(keys: object) -> None:
+            await is_quick.wait()
+
+        monkeypatch.setattr(harness.broker.replicas, "_settle_some", settle_late)
+        await harness.broker.quorum.propose(new_topic(harness, "slow"))
+        change = SetQuota((("user", "ann"),), "request_percentage", 5.0)
+        async with asyncio.timeout(10):
+            assert await propose_each(harness.broker, [change], 120_000, None) == [None]
+        is_quick.set()
+
+    harness.run(scenario())
