@@ -21,8 +21,9 @@ from headrace.config.topic_checks import check_topic_configs, is_tiered
 from headrace.config.values import shorten, split
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
-from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.ddl import SetConfigs, SetConfigsIf
 from headrace.metadata.eligible import MIN_INSYNC_REPLICAS
+from headrace.metadata.levels import may_expect
 from headrace.metadata.state import ResourceType
 from headrace.server import loggers
 from headrace.server.broker import Broker
@@ -47,6 +48,9 @@ class Operation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+LIST_OPERATIONS: Final = (Operation.APPEND, Operation.SUBTRACT)
 
 
 class Alteration(NamedTuple):
@@ -93,7 +97,7 @@ def changes_of(
             changes[key] = None
         elif operation == Operation.SET:
             changes[key] = value
-        elif operation in (Operation.APPEND, Operation.SUBTRACT):
+        elif operation in LIST_OPERATIONS:
             changes[key] = _list_changed(resource_type, key, own.get(key), operation, value or "")
         else:
             raise KafkaError(
@@ -101,6 +105,21 @@ def changes_of(
                 f"{shorten(key)}: there is no operation {operation} on a config",
             )
     return changes
+
+
+def guarded(
+    broker: Broker, change: SetConfigs, alterations: Iterable[Alteration]
+) -> SetConfigs | SetConfigsIf:
+    """Return a change of lists that is refused if others change them first, if all nodes know it.
+
+    Whoever adds to a list, or takes from it, must not undo what another client does meanwhile.
+    """
+    lists = [each.name for each in alterations if each.operation in LIST_OPERATIONS]
+    if not lists or not may_expect(broker.image):
+        return change
+    own = broker.image.configs(change.resource_type, change.resource_name)
+    expected = {name: own.get(name) for name in lists}
+    return SetConfigsIf(change.resource_type, change.resource_name, change.values, expected)
 
 
 def replacing(broker: Broker, resource: tuple[ResourceType, str], wanted: Changes) -> Changes:

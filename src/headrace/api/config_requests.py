@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace import config
 from headrace.api.config_changes import (
@@ -12,11 +12,13 @@ from headrace.api.config_changes import (
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import Slice, Slices, finish
-from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.ddl import SetConfigs, SetConfigsIf
 from headrace.metadata.state import ResourceType
 from headrace.server.broker import Broker
-from headrace.server.proposals import propose_each
+from headrace.server.proposals import propose_planned
 from headrace.server.request import Request
+
+Change: TypeAlias = SetConfigs | SetConfigsIf
 
 
 class AskedResource(NamedTuple):
@@ -44,7 +46,7 @@ def read_resources(
 async def alter_resources(
     broker: Broker,
     asked: list[AskedResource],
-    plan: Callable[[AskedResource], SetConfigs | None],
+    plan: Callable[[AskedResource], Change | None],
     *,
     is_validated_only: bool,
     by: Request,
@@ -54,7 +56,14 @@ async def alter_resources(
     changes = await finish(_plan_each(broker, asked, plan, answers))
     if changes and not is_validated_only:
         timeout_ms = broker.settings[config.REQUEST_TIMEOUT_MS]
-        outcomes = await propose_each(broker, list(changes.values()), timeout_ms, by)
+        positions = list(changes)
+        outcomes = await propose_planned(
+            broker,
+            list(changes.values()),
+            lambda number: plan(asked[positions[number]]),
+            timeout_ms,
+            by,
+        )
         for position, outcome in zip(changes, outcomes, strict=True):
             answers[position] = outcome
     return answers
@@ -63,12 +72,12 @@ async def alter_resources(
 def _plan_each(
     broker: Broker,
     asked: list[AskedResource],
-    plan: Callable[[AskedResource], SetConfigs | None],
+    plan: Callable[[AskedResource], Change | None],
     answers: list[KafkaError | None],
-) -> Slices[dict[int, SetConfigs]]:
+) -> Slices[dict[int, Change]]:
     """Return the changes by position; refusals are added to the results."""
     times = Counter((each.resource_type, each.name) for each in asked)
-    changes: dict[int, SetConfigs] = {}
+    changes: dict[int, Change] = {}
     current = Slice()
     image = broker.image
     dynamic = (image.configs(ResourceType.BROKER, name) for name in ("", str(broker.node_id)))

@@ -14,6 +14,7 @@ from headrace.api.config_changes import (
     Alteration,
     change_loggers,
     changes_of,
+    guarded,
     plan_change,
     require_plain,
     require_type,
@@ -21,7 +22,7 @@ from headrace.api.config_changes import (
 from headrace.api.config_requests import AskedResource, alter_resources, read_resources
 from headrace.errors import ErrorCode
 from headrace.loop.slices import finish
-from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.ddl import SetConfigs, SetConfigsIf
 from headrace.metadata.state import ResourceType
 from headrace.server.broker import Broker
 from headrace.server.request import Request
@@ -45,7 +46,7 @@ async def handle(broker: Broker, request: Request) -> IncrementalAlterConfigsRes
         )
     )
 
-    def plan(asked: AskedResource) -> SetConfigs | None:
+    def plan(asked: AskedResource) -> SetConfigs | SetConfigsIf | None:
         resource_type = require_type(asked.resource_type)
         require_plain(asked.alterations)
         if resource_type is ResourceType.BROKER_LOGGER:
@@ -54,7 +55,8 @@ async def handle(broker: Broker, request: Request) -> IncrementalAlterConfigsRes
             )
             return None
         changes = changes_of(broker, resource_type, asked.name, asked.alterations)
-        return plan_change(broker, resource_type, asked.name, changes)
+        change = plan_change(broker, resource_type, asked.name, changes)
+        return guarded(broker, change, asked.alterations)
 
     answers = await alter_resources(
         broker, asked, plan, is_validated_only=body.validate_only, by=request

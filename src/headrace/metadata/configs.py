@@ -6,7 +6,13 @@ version may know more of them, and an older log must stay readable.
 
 from headrace.errors import ErrorCode
 from headrace.ids import TopicName
-from headrace.metadata.ddl import RaiseLevel, SetClusterId, SetConfigs, SetFeature
+from headrace.metadata.ddl import (
+    RaiseLevel,
+    SetClusterId,
+    SetConfigs,
+    SetConfigsIf,
+    SetFeature,
+)
 from headrace.metadata.eligible import ALL_BROKERS, MIN_INSYNC_REPLICAS
 from headrace.metadata.entries import ClusterVersionBump
 from headrace.metadata.errors import refuse
@@ -49,6 +55,18 @@ def set_configs(image: Image, ddl: SetConfigs) -> list[Event]:
     if MIN_INSYNC_REPLICAS in changed:
         events += _clear_eligible(image, *key)
     return events
+
+
+def set_configs_if(image: Image, ddl: SetConfigsIf) -> list[Event]:
+    """Set configs of a resource; refused if others have changed what they were planned from."""
+    current = image.configs(ddl.resource_type, ddl.resource_name)
+    for name, expected in ddl.expected.items():
+        if current.get(name) != expected:
+            raise refuse(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{name} of {ddl.resource_name} was changed at the same time",
+            )
+    return set_configs(image, SetConfigs(ddl.resource_type, ddl.resource_name, ddl.values))
 
 
 def _clear_eligible(image: Image, resource_type: ResourceType, name: str) -> list[Event]:

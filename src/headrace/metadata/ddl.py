@@ -138,6 +138,19 @@ class SetConfigs(_Ddl, frozen=True):
     values: dict[str, str | None]
 
 
+class SetConfigsIf(_Ddl, frozen=True):
+    """Set configs of a resource; refused unless some of them are what `expected` says.
+
+    For lists that grow and shrink: two clients that add to one at the same time both have to be
+    heard. None is a config that is not set.
+    """
+
+    resource_type: ResourceType
+    resource_name: str
+    values: dict[str, str | None]
+    expected: dict[str, str | None]
+
+
 class SetFeature(_Ddl, frozen=True):
     """Finalize a feature at a level; zero takes it away."""
 
@@ -220,6 +233,7 @@ Ddl = (
     | ChangeBroker
     | UnregisterBroker
     | SetConfigs
+    | SetConfigsIf
     | SetFeature
     | RaiseLevel
     | AddAcls

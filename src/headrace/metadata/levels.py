@@ -7,8 +7,9 @@ is refused before it is proposed, until the cluster is at the level that it need
 software stops at `RaiseLevel`, whose number it does not know, and at snapshots of that level.
 
 Level 1 has journaled moves, decommissions, plans under a lease, ACLs, quotas, delegation tokens,
-tiered topics, mirrors and a number of voters for the whole cluster. For a next one, say in `_need`
-what needs it, raise `features.LEVEL`, and say in `snapshot` which version its reader must know.
+tiered topics, mirrors, a number of voters for the whole cluster, and guarded changes of lists.
+For a next one, say in `_need` what needs it, raise `features.LEVEL`, and say in `snapshot` which
+version its reader must know.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from headrace.metadata.ddl import (
     CreateTopic,
     Ddl,
     SetConfigs,
+    SetConfigsIf,
     SetDelegationToken,
     SetQuota,
     decode_ddl,
@@ -44,6 +46,8 @@ from headrace.metadata.state import ResourceType
 
 MOVES_LEVEL: Final = 1
 """From here on moves are journaled."""
+LISTS_LEVEL: Final = 1
+"""From here on a change of a list says what it was planned from."""
 TIERED: Final = "remote.storage.enable"
 MIRROR: Final = "headrace.mirror.source"
 VOTERS: Final = "headrace.voters.max"
@@ -59,6 +63,11 @@ class Need(NamedTuple):
 def may_journal(image: Image) -> bool:
     """Return whether every node applies the journal of moves alike."""
     return image.feature_level(HEADRACE_VERSION) >= MOVES_LEVEL
+
+
+def may_expect(image: Image) -> bool:
+    """Return whether every node knows changes of configs that say what they were planned from."""
+    return image.feature_level(HEADRACE_VERSION) >= LISTS_LEVEL
 
 
 def is_level_highest(image: Image) -> bool:
@@ -109,6 +118,8 @@ def _need(change: Entry | Ddl) -> Need | None:  # noqa: PLR0911  a table
             return Need(1, "ACLs")
         case SetQuota():
             return Need(1, "quotas")
+        case SetConfigsIf():
+            return Need(LISTS_LEVEL, "lists that two clients may change at the same time")
         case SetDelegationToken() | ChangeTokenExpiry():
             return Need(1, "delegation tokens")
         case CreateTopic(configs=configs):

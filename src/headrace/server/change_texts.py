@@ -45,7 +45,7 @@ def _created(image: Image, change: ddl.CreateTopic) -> tuple[str, ...]:
     return "topic", change.name, f"{len(change.partitions)} partitions"
 
 
-def _configured(image: Image, change: ddl.SetConfigs) -> tuple[str, ...]:
+def _configured(image: Image, change: ddl.SetConfigs | ddl.SetConfigsIf) -> tuple[str, ...]:
     kind = change.resource_type.name.lower().replace("_", "-")
     return kind, change.resource_name, ", ".join(sorted(change.values)[:DETAILED_MAX])
 
@@ -80,6 +80,7 @@ _TEXTS: Final[Mapping[type[Any], Callable[[Image, Any], tuple[str, ...]]]] = {
     ),
     ddl.ChangePartition: _partition,
     ddl.SetConfigs: _configured,
+    ddl.SetConfigsIf: _configured,
     ddl.SetFeature: lambda image, change: ("feature", change.name, f"level {change.level}"),
     ddl.AddAcls: _acls,
     ddl.RemoveAcls: _acls,

@@ -49,7 +49,7 @@ OF_NO_PARTITION: Final = (
     RemoveDelegationToken,
 )
 """Changes after which no partition has to be set up here."""
-PLANNED_AGAIN_MAX: Final = 10
+PLANNED_AGAIN_MAX: Final = 100
 """How often a change is planned again that others have overtaken."""
 PLAN_UNITS: Final = 5
 """What it costs to plan a change, in units of a slice."""

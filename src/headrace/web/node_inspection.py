@@ -168,7 +168,7 @@ def _content(entry: Any) -> tuple[str, Any]:
         return kind, {"entries": [{"kind": name, "details": each} for name, each in contents]}
     if isinstance(entry, _SECRET):
         return kind, None
-    if isinstance(entry, ddl.SetConfigs):
+    if isinstance(entry, ddl.SetConfigs | ddl.SetConfigsIf):
         return kind, {
             "resource_type": entry.resource_type.name,
             "resource_name": entry.resource_name,

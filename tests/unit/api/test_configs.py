@@ -1,5 +1,6 @@
 """Configs of topics, brokers, loggers, metrics and groups, as clients see and change them."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,11 @@ from headrace.wire.messages.describe_configs_request import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from headrace.wire.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tests.config_requests import (
     APPEND,
     BROKER,
@@ -24,6 +30,7 @@ from tests.config_requests import (
     NONE,
     SET,
     STEPS,
+    SUBTRACT,
     TOPIC,
     codes_of,
     describe,
@@ -244,3 +251,24 @@ def test_one_broker_has_no_min_isr_of_its_own(node: Harness) -> None:
     play(node, one(BROKER, "1", ("min.insync.replicas", SET, "2"), code=INVALID_CONFIG))
     play(node, one(BROKER, "1", ("min.insync.replicas", DELETE, None), code=NONE))
     play(node, one(BROKER, "", ("min.insync.replicas", SET, "2"), code=NONE))
+
+
+def test_clients_that_change_a_list_at_the_same_time_are_all_heard(node: Harness) -> None:
+    """None of them undoes what the others do, though all see the same list at first."""
+    name = "leader.replication.throttled.replicas"
+
+    async def change(operation: int, value: str) -> Any:
+        line = AlterableConfig(name, operation, value)
+        body = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, "t", [line])])
+        return await node.ask_async(body, 1)
+
+    async def change_all(operation: int, values: list[str]) -> list[int]:
+        answers = await asyncio.gather(*(change(operation, value) for value in values))
+        return [answer.responses[0].error_code for answer in answers]
+
+    values = [f"{number}:1" for number in range(12)]
+    assert node.run(change_all(APPEND, values)) == [NONE] * 12
+    configs = node.broker.image.configs(ResourceType.TOPIC, "t")
+    assert sorted(configs[name].split(",")) == sorted(values)
+    assert node.run(change_all(SUBTRACT, values[1:])) == [NONE] * 11
+    assert node.broker.image.configs(ResourceType.TOPIC, "t")[name] == values[0]

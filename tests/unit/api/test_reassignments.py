@@ -223,7 +223,7 @@ def test_no_time_is_a_timeout(harness: Harness) -> None:
     assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-@pytest.mark.parametrize("times", [3, 20])
+@pytest.mark.parametrize("times", [3, 2 * PLANNED_AGAIN_MAX])
 def test_what_another_change_has_overtaken_is_planned_again(
     harness: Harness, register: Any, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:

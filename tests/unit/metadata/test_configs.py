@@ -1,7 +1,7 @@
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.metadata.ddl import SetClusterId, SetConfigs, SetFeature
+from headrace.metadata.ddl import SetClusterId, SetConfigs, SetConfigsIf, SetFeature
 from headrace.metadata.entries import ClusterVersionBump
 from headrace.metadata.events import ClusterVersionChanged, ConfigsChanged
 from headrace.metadata.state import ResourceType
@@ -18,6 +18,20 @@ def test_configs_are_set_and_taken_away_one_by_one(kind: ResourceType) -> None:
     assert cluster.propose(SetConfigs(kind, ORDERS, {"b": "2", "z": None})).events == ()
     cluster.propose(SetConfigs(kind, ORDERS, {"b": None, "c": None}))
     assert cluster.image.state.configs == {}
+
+
+def test_configs_are_set_only_if_nobody_changed_what_they_were_planned_from() -> None:
+    cluster = with_orders()
+    where = ResourceType.TOPIC, ORDERS
+    cluster.propose(SetConfigsIf(*where, {"a": "1", "b": "2"}, {"a": None}))
+    cluster.refuses_with(
+        ErrorCode.INVALID_UPDATE_VERSION, SetConfigsIf(*where, {"a": "1,2"}, {"a": None})
+    )
+    cluster.refuses_with(
+        ErrorCode.INVALID_UPDATE_VERSION, SetConfigsIf(*where, {"b": None}, {"a": "1", "b": "3"})
+    )
+    cluster.propose(SetConfigsIf(*where, {"a": None}, {"a": "1", "c": None}))
+    assert cluster.image.configs(*where) == {"b": "2"}
 
 
 def test_a_topic_that_does_not_exist_has_no_configs() -> None:

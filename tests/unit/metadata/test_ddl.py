@@ -11,6 +11,7 @@ from headrace.metadata.ddl import (
     Ddl,
     RegisterBroker,
     SetConfigs,
+    SetConfigsIf,
     SetFeature,
     decode_ddl,
     encode_ddl,
@@ -24,6 +25,7 @@ EXAMPLES: tuple[Ddl, ...] = (
     ChangePartition(ORDERS_ID, PartitionIndex(3), leader=2),
     RegisterBroker(1, bytes(16), (Endpoint("A", "h", 1, 0),), "r", {"f": (0, 2)}),
     SetConfigs(ResourceType.GROUP, "g", {"a": None, "b": "c"}),
+    SetConfigsIf(ResourceType.GROUP, "g", {"a": None, "b": "c"}, {"a": "x", "b": None}),
 )
 
 
@@ -43,6 +45,7 @@ def test_names_in_the_log_never_change() -> None:
         "ChangeBroker",
         "UnregisterBroker",
         "SetConfigs",
+        "SetConfigsIf",
         "SetFeature",
         "RaiseLevel",
         "AddAcls",

@@ -16,6 +16,7 @@ from headrace.metadata.ddl import (
     RaiseLevel,
     RegisterBroker,
     SetConfigs,
+    SetConfigsIf,
     SetDelegationToken,
     SetQuota,
     decode_ddl,
@@ -75,6 +76,7 @@ NEW: tuple[Entry | Ddl, ...] = (
     SetConfigs(ResourceType.TOPIC, ORDERS, {"remote.storage.enable": "true"}),
     CreateTopic(ORDERS, ORDERS_ID, (assign(1),), {"headrace.mirror.source": "far/topic"}),
     SetConfigs(ResourceType.BROKER, "", {"headrace.voters.max": "5"}),
+    SetConfigsIf(ResourceType.TOPIC, ORDERS, {"a": "1"}, {"a": None}),
 )
 OLD: tuple[Entry | Ddl, ...] = (
     join(7),
