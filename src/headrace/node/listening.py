@@ -17,6 +17,7 @@ from headrace import config
 from headrace.cluster.encryption.node_tls import NodeTls
 from headrace.config import LiveSettings
 from headrace.loop.counters import Counters
+from headrace.loop.tasks import Tasks
 from headrace.node.apis import SERVED, load_handler
 from headrace.node.protection import Protection
 from headrace.node.quotas import NodeQuotas
@@ -27,7 +28,7 @@ from headrace.server.interchange import Interchange
 from headrace.server.listeners import ANY_ADDRESSES, Bind, Listener, parse_listener
 from headrace.server.request import Handler
 from headrace.server.secured import SecuredConnection
-from headrace.server.traffic import Traffic, connection_limits
+from headrace.server.traffic import Traffic, connection_limits, looked_up
 from headrace.wire import ApiKey
 
 DRAIN_SECONDS_MAX: Final = 5
@@ -58,6 +59,7 @@ class Listening:
         self._bind = bind
         self._protection: Protection | None = None
         self._interchange: Interchange | None = None
+        self._tasks = Tasks()
         self._overrides = ""
         """The limits of connections by address that hold."""
 
@@ -134,6 +136,7 @@ class Listening:
 
     def stop(self) -> None:
         """Take no more connections."""
+        self._tasks.cancel()
         for listener in self.all:
             listener.close()
         if self._interchange is not None:
@@ -175,9 +178,16 @@ class Listening:
         self.traffic.connections_max = self._live[config.MAX_CONNECTIONS]
         self.traffic.connections_per_ip_max = self._live[config.MAX_CONNECTIONS_PER_IP]
         overrides = self._live[config.MAX_CONNECTIONS_PER_IP_OVERRIDES]
-        if overrides != self._overrides:  # the names in them are looked up, which may take long
+        if overrides != self._overrides:
             self._overrides = overrides
-            self.traffic.connections_max_of = connection_limits(self._live.now)
+            self.traffic.connections_max_of = limits = connection_limits(overrides)
+            self._tasks.start(self._look_up(overrides, limits))
+
+    async def _look_up(self, overrides: str, limits: dict[str, int]) -> None:
+        """Let limits of hosts hold for their addresses; a name server may not answer for long."""
+        found = await looked_up(limits)
+        if overrides == self._overrides:
+            self.traffic.connections_max_of = found
 
     def _limit_fetches(self, broker: Broker) -> None:
         """Shrink fetch responses while clients leave much unread."""

@@ -5,14 +5,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
-from socket import getaddrinfo
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.config import (
     HANDSHAKES_MAX,
-    MAX_CONNECTIONS_PER_IP_OVERRIDES,
     UNSENT_RESPONSES_MAX_BYTES,
-    Settings,
 )
 from headrace.loop.counters import Counters
 
@@ -230,13 +227,19 @@ class Traffic:
             self._is_feeding = False
 
 
-def connection_limits(settings: Settings) -> dict[str, int]:
-    """Return the addresses of max.connections.per.ip.overrides, in every form."""
-    limits = {}
-    for pair in filter(None, settings[MAX_CONNECTIONS_PER_IP_OVERRIDES].split(",")):
-        host, _, count = pair.strip().rpartition(":")
-        with suppress(OSError):  # a name that does not resolve
-            for *_, address in getaddrinfo(host, None):
-                limits[str(address[0])] = int(count)
-        limits[host] = int(count)
-    return limits
+def connection_limits(overrides: str) -> dict[str, int]:
+    """Return what max.connections.per.ip.overrides names, names of hosts as they are."""
+    pairs = (pair.strip().rpartition(":") for pair in overrides.split(",") if pair.strip())
+    return {host: int(count) for host, _, count in pairs}
+
+
+async def looked_up(limits: Mapping[str, int]) -> dict[str, int]:
+    """Return the limits of addresses, in every form; names are looked up, which may take long."""
+    loop = asyncio.get_running_loop()
+    found = {}
+    for host, count in limits.items():
+        with suppress(OSError, UnicodeError):  # a name that does not resolve, or is none
+            for *_, address in await loop.getaddrinfo(host, None):
+                found[str(address[0])] = count
+        found[host] = count
+    return found

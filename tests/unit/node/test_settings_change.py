@@ -227,19 +227,29 @@ def test_an_image_that_comes_as_a_whole_brings_its_settings(node: Harness) -> No
     assert log_of(node).settings.producer_id_expiration_ms == 1000
 
 
-def test_names_of_hosts_are_looked_up_only_when_their_limits_change(
+def test_names_of_hosts_are_looked_up_when_their_limits_change_and_nobody_waits_for_that(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up: list[str] = []
+    is_answered = asyncio.Event()
 
-    def look_up(host: str, port: None) -> list[Any]:
+    async def look_up(loop: object, host: str, port: None) -> list[Any]:
         looked_up.append(host)
-        return []
+        await is_answered.wait()
+        return [(0, 0, 0, "", ("10.0.0.9" if host == "somewhere" else host, 0))]
 
-    monkeypatch.setattr("headrace.server.traffic.getaddrinfo", look_up)
-    alter(harness, (BROKER, ALL_BROKERS), {"max.connections.per.ip.overrides": "somewhere:5"})
+    def limits() -> Any:
+        return harness.node.traffic.connections_max_of
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", look_up)
+    wanted = "somewhere:5,127.0.0.2:3"
+    alter(harness, (BROKER, ALL_BROKERS), {"max.connections.per.ip.overrides": wanted})
     alter(harness, (BROKER, ALL_BROKERS), {"max.connections": "77"})
-    assert looked_up == ["somewhere"]
+    assert (looked_up, limits()) == (["somewhere"], {"somewhere": 5, "127.0.0.2": 3})
+    is_answered.set()
+    harness.run(until(lambda: "10.0.0.9" in limits()))
+    assert limits() == {"somewhere": 5, "127.0.0.2": 3, "10.0.0.9": 5}
+    assert looked_up == ["somewhere", "127.0.0.2"]
 
 
 def test_producers_are_forgotten_by_the_time_that_holds_now(node: Harness) -> None:
