@@ -11,6 +11,7 @@ from headrace.groups.heartbeats import SOON_MS, Sender
 from headrace.groups.share.heartbeat import heartbeat
 from headrace.groups.share.holding import ANSWERS_AT_ONCE
 from headrace.groups.share.states import note_not_begun
+from headrace.loop.slices import run_whole
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from tests.unit.groups.share.share_world import ShareWorld, share_words
 
@@ -224,10 +225,10 @@ def test_a_large_target_is_waited_for_too(
     world.pass_time(1000)
     world.send_share_beat("n", 0, ["t"])
     first = asked.pop()
-    world.do(first.finish(world.machine.state, first.compute(), world.now_ms))
+    world.do(first.finish(world.machine.state, run_whole(first.compute()), world.now_ms))
     begin(world)
     assert world.answers == []
     second = asked.pop()
-    world.do(second.finish(world.machine.state, second.compute(), world.now_ms))
+    world.do(second.finish(world.machine.state, run_whole(second.compute()), world.now_ms))
     world.pass_time(0)
     assert world.share_assigned(told(world, "n")) == ALL
