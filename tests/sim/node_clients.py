@@ -5,7 +5,8 @@ cluster that cannot be reached is what this is about. Only what breaks a promise
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +65,7 @@ PROBES: Final[tuple[Callable[[], Message], ...]] = (
 async def produce(world: "World", name: str) -> None:
     """Send numbered records to both topics, one or several at a time."""
     luck = world.luck(name)
-    number = 0
+    numbers = count(1)  # also after an error: what was sent before it may be there
     while world.is_storming:
         try:
             compression = luck.choice(("none", "none", "gzip", "lz4"))
@@ -73,7 +74,7 @@ async def produce(world: "World", name: str) -> None:
                 BOOTSTRAP, SETTINGS, compression=compression, limits=limits
             ) as producer:
                 while world.is_storming:
-                    number = await _send_some(world, producer, name, number, luck)
+                    await _send_some(world, producer, name, numbers, luck)
                     await asyncio.sleep(luck.expovariate(6))
         except HeadraceError as error:
             world.note(f"{name} begins again: {error}")
@@ -81,24 +82,22 @@ async def produce(world: "World", name: str) -> None:
 
 
 async def _send_some(
-    world: "World", producer: Producer, name: str, number: int, luck: Random
-) -> int:
+    world: "World", producer: Producer, name: str, numbers: Iterator[int], luck: Random
+) -> None:
     sent = []
     lost = world.losses
-    for _ in range(luck.choice((1, 1, 2, 5))):
-        number += 1
-        topic, count = luck.choice(((ORDERS, 3), (ORDERS, 3), (JOBS, 2)))
+    for number in islice(numbers, luck.choice((1, 1, 2, 5))):
+        topic, partitions = luck.choice(((ORDERS, 3), (ORDERS, 3), (JOBS, 2)))
         padding = luck.choice((0, 10, 100, 2000, 60_000 if luck.random() < 0.1 else 0))
         value = f"{name}-{number} ".encode() + bytes(padding)
         world.checks.note_sent(value)
-        delivery = await producer.send(topic, value, partition=luck.randrange(count))
+        delivery = await producer.send(topic, value, partition=luck.randrange(partitions))
         sent.append((value, delivery))
     for value, delivery in sent:
         placed: Placed = await delivery
         if lost == world.losses:  # else it may be of what went with the power meanwhile
             place = TopicPartition(placed.topic, placed.partition), placed.offset
             world.checks.note_acknowledged(place, value)
-    return number
 
 
 async def consume(world: "World", name: str, protocol: str) -> None:
