@@ -19,7 +19,14 @@ from headrace.metadata.ddl import (
     SetScramCredential,
     encode_ddl,
 )
-from headrace.metadata.entries import Batch, CatalogDdl, CatalogDdlAudited, Entry, encode_entry
+from headrace.metadata.entries import (
+    Batch,
+    CatalogDdl,
+    CatalogDdlAudited,
+    Entry,
+    MigrationAbort,
+    encode_entry,
+)
 from headrace.metadata.image import Image
 from headrace.metadata.levels import is_level_highest, refusal_of
 from headrace.raft.errors import RaftError
@@ -118,8 +125,9 @@ async def propose_planned(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     outcomes = await propose_each(broker, changes, timeout_ms, by)
+    tried = list(changes)
     for _ in range(PLANNED_AGAIN_MAX):
-        again = await finish(_plan_overtaken(outcomes, plan_again))
+        again = await finish(_plan_overtaken(tried, outcomes, plan_again))
         if not again:
             break
         left_ms = max(int((deadline - loop.time()) * 1000), 1)
@@ -130,25 +138,38 @@ async def propose_planned(
 
 
 def _plan_overtaken(
-    outcomes: list[KafkaError | None], plan_again: Callable[[int], Entry | Ddl | None]
+    tried: list[Entry | Ddl],
+    outcomes: list[KafkaError | None],
+    plan_again: Callable[[int], Entry | Ddl | None],
 ) -> Slices[dict[int, Entry | Ddl]]:
+    """Return by position what is to be tried again, and put it among what was tried."""
     again: dict[int, Entry | Ddl] = {}
     current = Slice()
     for position, outcome in enumerate(outcomes):
-        if outcome is not None and outcome.code is ErrorCode.INVALID_UPDATE_VERSION:
-            try:
-                change = plan_again(position)
-            except KafkaError as error:
-                outcomes[position] = error
-            else:
-                outcomes[position] = None
-                if change is not None:
-                    again[position] = change
-            if current.spend(PLAN_UNITS):
+        if outcome is None or not _is_overtaken(tried[position], outcome):
+            if current.spend():
                 yield
-        elif current.spend():
+            continue
+        try:
+            change = plan_again(position)
+        except KafkaError as error:
+            outcomes[position] = error
+        else:
+            if change is None:
+                outcomes[position] = None
+            elif change != tried[position] or not isinstance(change, MigrationAbort):
+                outcomes[position] = None
+                again[position] = tried[position] = change
+        if current.spend(PLAN_UNITS):
             yield
     return again
+
+
+def _is_overtaken(change: Entry | Ddl, outcome: KafkaError) -> bool:
+    """Return whether a change may have been refused for what happened since it was planned."""
+    if isinstance(change, MigrationAbort):  # the move went on to its next phase
+        return outcome.code is ErrorCode.INVALID_REQUEST
+    return outcome.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
 @contextlib.contextmanager

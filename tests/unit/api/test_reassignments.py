@@ -11,6 +11,7 @@ from headrace.api import alter_partition_reassignments
 from headrace.errors import ErrorCode
 from headrace.ids import BrokerId, PartitionIndex, TopicId
 from headrace.metadata.ddl import ChangePartition
+from headrace.metadata.entries import MigrationAbort
 from headrace.server.proposals import PLANNED_AGAIN_MAX
 from headrace.wire.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
@@ -245,3 +246,27 @@ def test_what_another_change_has_overtaken_is_planned_again(
     code = reassign(harness, [me + 1]).error_code
     assert (code == 0) == bool(under_way(harness)) == (times <= PLANNED_AGAIN_MAX)
     assert overtaken == min(times, PLANNED_AGAIN_MAX) + 1
+
+
+def test_a_move_that_goes_on_while_it_is_called_off_is_called_off(
+    harness: Harness, register: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How it is undone depends on how far it is."""
+    me = harness.broker.node_id
+    register(me + 1)
+    harness.create_topic("orders")
+    assert reassign(harness, [me + 1]).error_code == 0
+    image = harness.broker.image
+    wait(harness, lambda: image.migration_of_vshard(row_of(harness).vshard_id) is not None)
+    plan: Any = alter_partition_reassignments.plan_reassignment
+    planned: list[Any] = []
+
+    def plan_late(*arguments: Any, **options: Any) -> Any:
+        planned.append(plan(*arguments, **options))
+        return planned[-1] if len(planned) > 1 else replace(planned[-1], compensations=())
+
+    monkeypatch.setattr(alter_partition_reassignments, "plan_reassignment", plan_late)
+    row = reassign(harness, None)
+    assert (row.error_code, row.error_message) == (0, None)
+    assert [type(each) for each in planned] == [MigrationAbort] * 2
+    assert under_way(harness) == []
