@@ -34,6 +34,8 @@ from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 
 RENEWS_FROM: Final = 2
 """The version of ShareAcknowledge that can renew."""
+_LATE_MS: Final = 1000
+"""How long a response may take, beyond what its fetch may wait, until it is late."""
 _SESSION_LOST: Final = frozenset(
     {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
 )
@@ -82,6 +84,8 @@ class NodeLink:
         self._wanted: Set[SharedPartition] | None = None
         self._records_max = 0
         self._max_wait_ms = 0
+        self._expected_until = 0.0
+        """When the response to a fetch is late, in loop time."""
         self._task: asyncio.Task[None] | None = None
         self._is_fetching = False
         """Whether a fetch is in flight, or about to be."""
@@ -108,6 +112,7 @@ class NodeLink:
             self._wanted = wanted
             self._is_fetching = True
             self._records_max, self._max_wait_ms = records_max, max_wait_ms
+            self._expected_until = self._now() + (max_wait_ms + _LATE_MS) / 1000
             self.send()
 
     def stage(
@@ -129,8 +134,12 @@ class NodeLink:
 
     @property
     def records_asked(self) -> int:
-        """How many records the request in flight may return."""
-        return self._records_max if self._task is not None and self._is_fetching else 0
+        """How many records the request in flight is expected to return.
+
+        None of a node that is late with its response: it may be gone, and others have records.
+        """
+        is_expected = self._is_fetching and self._now() < self._expected_until
+        return self._records_max if self._task is not None and is_expected else 0
 
     async def close(self) -> None:
         """Send what waits with the final epoch, which releases every lock, and disconnect."""

@@ -40,6 +40,7 @@ Answer = Message | Callable[[Any], Message] | None
 
 INTERVAL_MS = 1000
 LOCK_MS = 30_000
+SILENCE_SECONDS = 1e6
 VERSIONS = {
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.METADATA: (12, 12),
@@ -63,6 +64,8 @@ class Brokers:
         self.leaders: dict[tuple[str, int], int] = {}
         self.assigned: list[tuple[str, int]] | None = None
         """What heartbeats assign; everything if it is None."""
+        self.silent: set[int] = set()
+        """Nodes that do not answer a ShareFetch."""
         self.versions = dict(VERSIONS)
         self.requests: list[tuple[int, Message]] = []
         """Who was asked what, in the order of the requests."""
@@ -111,9 +114,10 @@ class Brokers:
             answer = script.popleft()
             return (answer(body) if callable(answer) else answer), 0
         if isinstance(body, ShareFetchRequest):
+            seconds = SILENCE_SECONDS if node_id in self.silent else body.max_wait_ms / 1000
             return fetch.ShareFetchResponse(
                 acquisition_lock_timeout_ms=LOCK_MS, responses=_confirmed(body)
-            ), body.max_wait_ms / 1000
+            ), seconds
         return self._standard(body), 0
 
     def _standard(self, body: Message) -> Message:

@@ -522,6 +522,23 @@ async def test_a_single_hand_serves_every_broker_in_turn(brokers: Brokers) -> No
     assert sorted(seen) == [0, 1]
 
 
+@on_brokers(2)
+async def test_a_node_that_does_not_answer_keeps_no_hand_from_the_others(brokers: Brokers) -> None:
+    brokers.leaders = {TopicPartition("orders", index): index + 1 for index in range(2)}
+    brokers.silent = {1}
+    loop, done = asyncio.get_running_loop(), [asyncio.get_running_loop().time()]
+    for offset in range(5):
+        records = acquired("orders", 1, batch(offset, b"x"), (offset, offset, 1))
+        brokers.then(2, ShareFetchRequest, records)
+
+    async def handle(record: ShareRecord) -> None:
+        done.append(loop.time())
+
+    async with share_worker(brokers.bootstrap, "group", ["orders"], handle):
+        await until(lambda: len(done) == 6)
+    assert done[-1] - done[0] < 5
+
+
 @on_brokers()
 async def test_a_handler_that_is_cancelled_from_within_is_tried_again(brokers: Brokers) -> None:
     has_records(brokers, 1)
