@@ -28,7 +28,7 @@ from headrace.log.disk import Disk
 from headrace.raft import transfer
 from headrace.raft.core import Raft
 from headrace.raft.entries import Entry, EntryKind, Snapshot, SnapshotMark
-from headrace.raft.errors import InvalidMessage, RaftStopped, SnapshotTooLarge
+from headrace.raft.errors import EntriesLost, InvalidMessage, RaftStopped, SnapshotTooLarge
 from headrace.raft.full_disk import FullDisk, OutOfSpace
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Message
@@ -478,6 +478,9 @@ class RaftDriver:
             raise self.full_disk.refusal()  # else the core refuses, and knows whom to ask
 
     def _fail(self, error: BaseException) -> None:
+        if isinstance(error, EntriesLost):
+            self.give_up(str(error))  # the disk's fault: where the code was helps nobody
+            return
         logger.error("the metadata log of node %s has stopped", self.node, exc_info=error)
         self._end(f"{type(error).__name__}: {error}")
 

@@ -177,3 +177,16 @@ class CorruptRaftLog(RaftError):
 
 class BrokenInvariant(AssertionError):
     """The machine is not in a state that it can be in: a bug here or a disk that lied."""
+
+
+class EntriesLost(BrokenInvariant):
+    """A disk that lacks entries which this node has confirmed: it is an older copy, or it lied."""
+
+    def __init__(self, node: BrokerId, confirmed: int, last_index: int) -> None:
+        super().__init__(
+            f"node {node} has confirmed the metadata log up to entry {confirmed}, and its disk has "
+            f"it up to {last_index}: the data folder is an older copy, or the disk lost what it "
+            "had synced, so it cannot take part; start the node with its present folder, or if "
+            f"that is lost, remove the node (`headrace cluster remove {node}` at any other one) "
+            "and let it join again with an empty one"
+        )

@@ -3,7 +3,7 @@
 from headrace.raft import membership as members
 from headrace.raft import reads, snapshots, transfer
 from headrace.raft.entries import Entry, EntryKind
-from headrace.raft.errors import InvalidMessage, MembershipRefused
+from headrace.raft.errors import EntriesLost, InvalidMessage, MembershipRefused
 from headrace.raft.membership import Membership
 from headrace.raft.messages import (
     Append,
@@ -211,7 +211,9 @@ def handle_append(state: State, message: Append) -> None:
 
 
 def handle_heartbeat(state: State, message: Heartbeat) -> None:
-    # The leader says no more than this node once confirmed; a disk that lost it breaks here.
+    # The leader says no more than this node once confirmed.
+    if message.commit > state.log.last_index:
+        raise EntriesLost(state.node, message.commit, state.log.last_index)
     state.log.commit_to(message.commit)
     hold_ms = state.promise_hold()
     state.outbox.append(

@@ -508,6 +508,34 @@ def test_a_disk_that_fails_stops_the_node_and_everybody_is_told_why() -> None:
     run_virtual(main())
 
 
+def test_a_node_with_an_older_copy_of_its_disk_says_so_and_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with Quorum(1, 2, 3) as quorum:
+            leader = await quorum.leader()
+            number = next(node for node in quorum.drivers if node != leader.node)
+            await leader.propose(b"a")
+            await quorum.stop(number)
+            old = quorum.disks[number].clone()
+            follower = await quorum.start(number, quorum.members)
+            index = await leader.propose(b"b")
+            await quorum.until(lambda: follower.applied_index == index)
+            await quorum.stop(number)
+            quorum.disks[number] = old
+            back = await quorum.start(number, quorum.members)
+            reason = await back.wait_stopped()
+            assert f"node {number} has confirmed the metadata log up to entry {index}" in reason
+            assert "older copy" in reason
+            assert f"headrace cluster remove {number}" in reason
+            with pytest.raises(RaftStopped, match="older copy"):
+                await back.propose(b"c")
+            assert await leader.propose(b"d") == index + 1
+
+    run_virtual(main())
+    assert not any(record.exc_info for record in caplog.records), "a traceback tells nobody"
+
+
 def test_an_entry_that_cannot_be_applied_stops_the_node() -> None:
     async def main() -> None:
         async with Quorum(1) as quorum:
