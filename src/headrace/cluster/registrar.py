@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterator
 
 import msgspec
 
+from headrace import config
 from headrace.cluster import words
 from headrace.cluster.plans import ddl_entry, propose_all, propose_plan
 from headrace.cluster.tokens import begin_join, check_token, denied_by, finish_join
@@ -25,6 +26,7 @@ from headrace.metadata.state import Broker, NodeState
 from headrace.metadata.token_states import TokenRefused
 from headrace.metadata.topology import is_address
 from headrace.raft.errors import RaftError
+from headrace.raft.state import State
 from headrace.replication.elections import (
     AllowsUnclean,
     never,
@@ -85,6 +87,7 @@ class Registrar:
         if former is not None and former.log_dirs and folder not in former.log_dirs:
             raise wiped(node)
         _check_may_join(quorum.image, node, wanted.address)
+        _check_room(quorum.image, quorum.driver.state, node)
         _check_version(quorum.image, node, ddl)
         claim = await self._take_token(node, wanted)
         is_own = node == quorum.driver.node
@@ -175,6 +178,17 @@ def _check_may_join(image: Image, node: BrokerId, address: str) -> None:
             ErrorCode.INVALID_REQUEST,
             f"node {node} was decommissioned: it must leave the cluster before it joins again, "
             "with an empty data folder",
+        )
+
+
+def _check_room(image: Image, state: State, node: BrokerId) -> None:
+    """Refuse a node that the quorum would not take, so that it would wait for ever."""
+    known, members_max = {*state.membership.members, *image.state.nodes}, state.settings.members_max
+    if node not in known and len(known) >= members_max:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the cluster has {len(known)} nodes, and {config.RAFT_MEMBERS_MAX.name} of its "
+            f"controller is {members_max}: node {node} would be one too many",
         )
 
 

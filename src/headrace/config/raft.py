@@ -41,7 +41,7 @@ RAFT_ENTRY_BYTES_MAX: Final = int32(
     "headrace.raft.entry.bytes.max",
     4 * 1024 * 1024,
     "The largest proposal that the metadata log takes.",
-    at_least=1024,
+    at_least=2 * 1024 * 1024,  # many changes of one request, or of the controller, are one
     at_most=256 * 1024 * 1024,
 )
 RAFT_IN_FLIGHT_APPENDS_MAX: Final = int32(
@@ -123,13 +123,13 @@ RAFT_PROPOSAL_TIMEOUT_MS: Final = int32(
     "headrace.raft.proposal.timeout.ms",
     30_000,
     "How long to wait for a proposal before its caller gets an unknown outcome.",
-    at_least=1,
+    at_least=1000,  # a node that starts makes proposals, too
 )
 RAFT_INBOX_MESSAGES_MAX: Final = int32(
     "headrace.raft.inbox.messages.max",
     10_000,
     "How many messages of other nodes may be queued; more are dropped and sent again.",
-    at_least=1,
+    at_least=1000,  # with fewer the same ones might be dropped again and again
 )
 RAFT_FULL_DISK_RETRY_MS_MAX: Final = int32(
     "headrace.raft.full.disk.retry.ms.max",
@@ -141,5 +141,5 @@ METADATA_OUTCOMES_MAX: Final = int32(
     "headrace.metadata.outcomes.max",
     4096,
     "How many outcomes of metadata entries are remembered for their proposers.",
-    at_least=1,
+    at_least=2000,  # so many may be applied before a proposer has its turn
 )

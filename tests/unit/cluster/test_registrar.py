@@ -29,6 +29,7 @@ from headrace.metadata.entries import (
 )
 from headrace.metadata.features import HEADRACE_VERSION, LEVEL
 from headrace.metadata.quorum import MetadataQuorum
+from headrace.raft.settings import RaftSettings
 from headrace.testing.disk import SimulatedDisk
 from tests.unit.cluster.controlled import Controlled, run
 from tests.unit.metadata.clusters import ORDERS_ID, assign
@@ -44,9 +45,14 @@ def wanted(address: str, level: int = LEVEL) -> words.Register:
     return words.Register(address, encode_ddl(broker), -1)
 
 
-def check_is_refused(address: str, *before: Entry | Ddl, level: int = LEVEL) -> None:
+def check_is_refused(
+    address: str,
+    *before: Entry | Ddl,
+    level: int = LEVEL,
+    settings: RaftSettings | None = None,
+) -> None:
     async def whole() -> None:
-        quorum = MetadataQuorum(LEADER, SimulatedDisk(seed=1))
+        quorum = MetadataQuorum(LEADER, SimulatedDisk(seed=1), settings=settings)
         await quorum.start()
         try:
             for change in before:
@@ -80,6 +86,10 @@ def test_a_decommissioned_node_is_not_half_registered() -> None:
         RoutingChange(RemoveMember(0, NODE)),
         TopologyChange(FinishDecommission(NODE)),
     )
+
+
+def test_a_node_more_than_the_quorum_takes_is_refused_and_does_not_wait() -> None:
+    check_is_refused("here:9", settings=RaftSettings(members_max=1))
 
 
 def test_software_that_is_too_old_for_the_cluster_is_refused() -> None:

@@ -12,6 +12,7 @@ from headrace.errors import ErrorCode
 from headrace.log.log import Log
 from headrace.log.real_disk import RealFile
 from headrace.metadata.applier import OutcomeForgotten
+from headrace.metadata.entries import Batch, encode_entry
 from headrace.server.dispatch import Undecodable
 from headrace.wire import ApiKey
 from headrace.wire.exchange import request_parts
@@ -171,15 +172,14 @@ def test_a_request_that_takes_more_than_headrace_decode_memory_floor_bytes_is_no
         harness.run(read(harness))
 
 
-@pytest.mark.parametrize("harness", [{"headrace.metadata.outcomes.max": "2"}], indirect=True)
+@pytest.mark.parametrize("harness", [{"headrace.metadata.outcomes.max": "2000"}], indirect=True)
 def test_headrace_metadata_outcomes_max_outcomes_are_remembered(harness: Harness) -> None:
-    harness.create_topic("orders")
-    harness.create_topic("returns")
     applier = harness.broker.quorum._machine.applier
-    last = applier.image.applied_index
-    assert [applier.outcome(index).index for index in (last - 1, last)] == [last - 1, last]
-    with pytest.raises(OutcomeForgotten, match="the last 2 outcomes are kept"):
-        applier.outcome(last - 2)
+    last = applier.image.applied_index + 2000
+    applier.apply([(last - 2000 + each, encode_entry(Batch(()))) for each in range(1, 2001)])
+    assert [applier.outcome(index).index for index in (last - 1999, last)] == [last - 1999, last]
+    with pytest.raises(OutcomeForgotten, match="the last 2000 outcomes are kept"):
+        applier.outcome(last - 2000)
 
 
 @pytest.mark.parametrize(
