@@ -1,12 +1,14 @@
 """The group coordinator: the shell around the machine of groups.
 
 The machine is imported with the first partition that this node leads: it is a fifth of all modules
-of a node, and many nodes have no groups when they start.
+of a node, and many nodes have no groups when they start. Where there are groups, `load_machine`
+does it before, in a thread.
 """
 
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace import config
@@ -31,6 +33,11 @@ COMPUTING_THREADS: Final = 2
 
 logger = logging.getLogger(__name__)
 Groups: TypeAlias = "Coordinator[GroupsMachine]"
+
+
+def load_machine() -> None:
+    """Import the machine, which takes a while; may run in a thread."""
+    import_module("headrace.groups.machine")
 
 
 def group_coordinator(settings: AnySettings, image_of: Callable[[], Image], clock: Clock) -> Groups:

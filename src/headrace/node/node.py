@@ -24,8 +24,16 @@ from headrace.cluster.identity import begin_life
 from headrace.cluster.transport.hello import Identity
 from headrace.config import InvalidSetting, LiveSettings, Settings, effective_topic_configs
 from headrace.config.security_checks import is_loopback, uses_node_tls
+from headrace.groups.coordinator import load_machine
 from headrace.groups.topic_offsets import forget_offsets
-from headrace.ids import REMOTE_METADATA_TOPIC, UNTIERED_TOPICS, BrokerId, TopicId, TopicName
+from headrace.ids import (
+    GROUPS_TOPIC,
+    REMOTE_METADATA_TOPIC,
+    UNTIERED_TOPICS,
+    BrokerId,
+    TopicId,
+    TopicName,
+)
 from headrace.log.disk import OwnedDisk
 from headrace.log.folder import LogFolder
 from headrace.log.ownership import check_node
@@ -530,6 +538,9 @@ class Node:
 
     async def _open_partitions(self, broker: Broker) -> None:
         """Lead and follow what the image says, and load the coordinators."""
+        if broker.image.topic(GROUPS_TOPIC) is not None:
+            # The loop would stand still for as long, in a node that may vote already.
+            await asyncio.get_running_loop().run_in_executor(None, load_machine)
         self._takes_roles = True
         broker.replicas.mark_all()
         await broker.replicas.settle()
