@@ -7,7 +7,7 @@ other nodes. It finds them at the addresses that it knew last.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -34,7 +34,7 @@ def format_address(host: str, port: int) -> str:
 
 class _Stored(msgspec.Struct):
     addresses: dict[int, str] = {}
-    folders: dict[int, str] = {}
+    folders: dict[int, Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{2})*$")]] = {}
 
 
 class AddressBook:
@@ -64,6 +64,16 @@ class AddressBook:
     def is_other_folder(self, node: BrokerId, folder: bytes) -> bool:
         """Return whether a node was last known with another data folder than this."""
         return self._folders.get(node, folder.hex()) != folder.hex()
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether any data folder is known."""
+        return bool(self._folders)
+
+    def folder(self, node: BrokerId) -> bytes | None:
+        """Return the data folder that a node was last known with."""
+        text = self._folders.get(node)
+        return None if text is None else bytes.fromhex(text)
 
     def put_folders(self, folders: Mapping[int, bytes]) -> None:
         """Replace all data folders that are known."""

@@ -44,6 +44,7 @@ from headrace.cluster.transport.calls import CallError, IncomingCall, InvalidPay
 from headrace.cluster.transport.hello import Identity
 from headrace.cluster.transport.links import Links, OnClient
 from headrace.cluster.transport.raft_transport import RaftTransport
+from headrace.cluster.transport.refusals import Reason
 from headrace.cluster.transport.settings import transport_settings
 from headrace.config import Settings
 from headrace.ids import BrokerId
@@ -120,13 +121,14 @@ class Cluster:
             identity,
             secret=secret,
             address_of=self.addresses.find,
-            folder_of=self._folder_of,
+            folder_of=self._last_folder_of,
             on_event=self._on_link_event,
             on_client=on_client,
             settings=transport_settings(settings),
             tls=tls,
         )
         self.links.may_act = self._may_act
+        self.links.knows_all = lambda: self.is_controller
         self.raft = RaftTransport(self.links, self._on_raft_message)
         self.forwarding = Forwarding(self.links)
         self.operator = Operator(
@@ -145,6 +147,8 @@ class Cluster:
         self._joining: Joining | None = None
         self._looking: Looking | None = None
         self._link_log = LinkLog()
+        self._refused_by: set[BrokerId] = set()
+        """The nodes that know a later life of this node."""
         self._is_entered = False
         self.leader_changes = 0
         """How often this node heard of another leader of the metadata log."""
@@ -479,8 +483,30 @@ class Cluster:
                     self._quorum.driver.note_gone(node)
                     if self.controller is not None:
                         self.controller.gone(node)
+            case link_events.ConnectionRefused(node, _, refused) if (
+                node is not None and refused.is_by_peer and refused.reason is Reason.OLD_LIFE
+            ):
+                self._refused_by.add(node)
+                self._note_old_life()
+            case link_events.Connected(peer, _, True):
+                self._refused_by.discard(peer.node)
             case _:
                 pass
+
+    def _note_old_life(self) -> None:
+        """Stop if too few voters take this process for the node: another one has started since.
+
+        It cannot hear of that in any other way, as nobody speaks to it any more.
+        """
+        if self._quorum is None or self._quorum.driver.failure is not None:
+            return
+        membership = self._quorum.driver.state.membership
+        if len(set(membership.voters) - self._refused_by) < membership.quorum:
+            self._on_superseded(
+                f"another process of node {self.node} was started after this one, from a copy of "
+                "this data folder: never run a copy; to go on with this one, stop the other and "
+                "start this one again"
+            )
 
     def _on_swim_event(self, event: swim_events.Event) -> None:
         match event:
@@ -576,6 +602,14 @@ class Cluster:
     def _folder_of(self, node: BrokerId) -> bytes | None:
         broker = None if self._quorum is None else self._quorum.image.broker(node)
         return broker.log_dirs[0] if broker is not None and broker.log_dirs else None
+
+    def _last_folder_of(self, node: BrokerId) -> bytes | None:
+        """Return the data folder that a node was last known with.
+
+        After a start the image is that of the last snapshot. Who has joined since under an id that
+        was free must not be refused: its vote may be what is missing.
+        """
+        return self.addresses.folder(node) if self.addresses.has_folders else self._folder_of(node)
 
     def _is_member(self, peer: Identity) -> bool:
         """Return whether a node is one that this one knows.

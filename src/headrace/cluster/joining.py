@@ -11,7 +11,7 @@ from headrace.cluster import forming, words
 from headrace.cluster.address_book import parse_address
 from headrace.cluster.transport.calls import CallError
 from headrace.cluster.transport.links import Links
-from headrace.cluster.transport.refusals import Reason
+from headrace.cluster.transport.refusals import Reason, Refused
 from headrace.errors import ErrorCode, HeadraceError
 from headrace.ids import BrokerId
 
@@ -20,6 +20,8 @@ REGISTER_TIMEOUT_MS: Final = 10_000
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
 REDIRECTS_MAX: Final = 5
+
+_TAKEN: Final = (Reason.DUPLICATE_NODE_ID, Reason.TAKEN_NODE_ID)
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class Joining:
             own, refused = self._links.identity, error.refused
             if refused is not None and refused.reason is Reason.SELF_CONNECTION:
                 return forming.Blank(own.node, own.folder_id, frozenset(self._seeds))
-            if refused is not None and refused.reason is Reason.DUPLICATE_NODE_ID:
+            if refused is not None and refused.reason in _TAKEN:
                 raise CannotJoin(
                     f"{seed} does not take this node: {refused}. If the data folder of node "
                     f"{own.node} is lost, remove it with `headrace cluster remove {own.node}` at "
@@ -168,8 +170,11 @@ async def ask_for_peers(
     addresses: Iterable[str],
     own_address: str,
     on_answer: Callable[[BrokerId, str, words.Response], None],
+    on_refused: Callable[[Refused], None] = lambda refused: None,
 ) -> None:
     """Ask who is at each address, and say where this node is; answers go to `on_answer`.
+
+    `on_refused` gets the refusals of nodes that do not even let this one ask.
 
     The leader is asked too if another node says where it is. It may be a node that came after this
     one went: this node gets what it sends, but cannot respond before it knows the address.
@@ -183,7 +188,11 @@ async def ask_for_peers(
                 parse_address(address), question, ASK_TIMEOUT_MS, kind=words.ASK
             )
             response = words.decode_response(payload)
-        except (CallError, ValueError):  # msgspec's are ValueErrors
+        except CallError as error:
+            if error.refused is not None and error.refused.is_by_peer:
+                on_refused(error.refused)
+            return
+        except ValueError:  # msgspec's are ValueErrors
             return
         on_answer(peer.node, address, response)
         if isinstance(response, words.Member) and response.leader not in {"", own_address, *asked}:

@@ -9,6 +9,7 @@ from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
 from headrace.cluster.joining import CannotJoin, ask_for_peers
 from headrace.cluster.transport.links import Links
+from headrace.cluster.transport.refusals import Reason, Refused
 from headrace.ids import BrokerId
 from headrace.loop.tasks import Tasks
 from headrace.metadata.quorum import MetadataQuorum
@@ -47,6 +48,8 @@ class Looking:
         self._learn = learn
         self._denials = 0
         """How often a controller has said that it does not know this node."""
+        self._is_taken = False
+        """Whether it knows another one with this id."""
         self._tasks = Tasks()
 
     async def wait_for_leader(self) -> None:
@@ -119,12 +122,19 @@ class Looking:
         """Announce this node at every known address, and learn which nodes are there."""
         known = {self._addresses.text(node) for node in self._addresses.nodes}
         wanted = sorted({*known, *self._seeds} - {"", self._own_address})
-        await ask_for_peers(self._links, wanted, self._own_address, self._on_answer)
+        await ask_for_peers(
+            self._links, wanted, self._own_address, self._on_answer, self._on_refused
+        )
 
     def _on_answer(self, node: BrokerId, address: str, response: words.Response) -> None:
         if isinstance(response, words.Member) and response.is_stranger:
             self._denials += 1
         self._learn(node, address)
+
+    def _on_refused(self, refused: Refused) -> None:
+        if refused.reason is Reason.TAKEN_NODE_ID:
+            self._denials += 1
+            self._is_taken = True
 
     async def _explain(self) -> None:
         """Log from time to time why there is no leader."""
@@ -133,7 +143,14 @@ class Looking:
             logger.warning("waiting for a leader: %s", " ".join(self._quorum.explain()))
 
     def _removed_text(self) -> str:
+        node = self._quorum.driver.node
+        if self._is_taken:
+            return (
+                f"node {node} was removed from the cluster, and a node with another data folder "
+                "has its id now: to let this one join again, start it with an empty data folder "
+                "and another node.id"
+            )
         return (
-            f"node {self._quorum.driver.node} was removed from the cluster: to let it join again, "
+            f"node {node} was removed from the cluster: to let it join again, "
             "start it with an empty data folder"
         )

@@ -355,7 +355,14 @@ def _identity_refusal(local: Local, hello: Hello) -> Refused | None:
             f"node {own.node} has connected to itself",
             "remove its own address from those of its peers",
         )
-    return duplicate_node(own.node)
+    refused = duplicate_node(own.node)
+    if hello.folder_id == own.folder_id:
+        return refused._replace(
+            sentence=f"two processes call themselves node {own.node}, and the data folder of one "
+            "is a copy of the other's",
+            remedy="stop one of them, and never run a copy of a data folder",
+        )
+    return refused
 
 
 def _name_refusal(name: NodeName | None, hello: Hello) -> Refused | None:

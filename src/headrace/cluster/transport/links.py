@@ -90,6 +90,8 @@ class Links:
         """The kinds of calls that a node with a certificate may make before it is registered."""
         self.may_act: Callable[[Identity], bool] = lambda peer: True
         """Says of every message and most calls whether their sender is of the cluster."""
+        self.knows_all: Callable[[], bool] = lambda: False
+        """Says whether what this node knows of others is what the cluster has decided."""
         self.refusals: Counter[Reason] = Counter()
         """Refusals of all connections, by this side or the other."""
         self.stranger_refusals: Counter[Reason] = Counter()
@@ -334,7 +336,8 @@ class Links:
             return CLOSING
         folder = self._folder_of(peer.node)
         if folder is not None and folder != peer.folder_id:
-            return duplicate_node(peer.node)
+            refused = duplicate_node(peer.node)
+            return refused._replace(reason=Reason.TAKEN_NODE_ID) if self.knows_all() else refused
         newest = self._lives.get((peer.node, peer.folder_id), 0)
         if peer.boot_epoch < newest:
             return Refused(

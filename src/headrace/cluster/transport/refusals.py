@@ -40,6 +40,8 @@ class Reason(IntEnum):
     WRONG_CERTIFICATE = 21
     """A certificate for another node, or of another authority."""
     TLS_FAILED = 22
+    TAKEN_NODE_ID = 23
+    """DUPLICATE_NODE_ID by the word of the controller, which has all that is committed."""
 
 
 class Refused(NamedTuple):
