@@ -555,6 +555,14 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         reason="The topic exists within milliseconds; this saves a round trip and the backoff.",
     ),
     FoundOtherwise(
+        what="OffsetFetch without RequireStable, DescribeGroups and ListGroups while the last "
+        "records of a coordinator cannot be committed, for want of replicas in sync",
+        kafka="what was committed before",
+        headrace="wait for offsets.commit.timeout.ms, then COORDINATOR_NOT_AVAILABLE, as "
+        "OffsetFetch with RequireStable does in both",
+        reason="Nothing is shown that may be undone, and a group has one state, not two.",
+    ),
+    FoundOtherwise(
         what="A group that never had members, once its last offset is deleted",
         kafka="listed as empty until the next expiration check",
         headrace="no longer listed",
