@@ -75,6 +75,18 @@ _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""One of two nodes hears first of a new topic or leader."""
+FAILURES_UNTOLD: Final = 3
+"""How often in a row that is not worth a line in the log: it takes 140 ms."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -493,7 +505,7 @@ class Fetcher:
         follower = followed.follower
         self._around.counters.replica_errors += 1
         self._session.forget(followed.key)
-        if follower.failures == 0:
+        if follower.failures == (FAILURES_UNTOLD if why.code in _PASSING else 0):
             self._complaints.add(_code_name(why.code), why.reason, followed.partition.name)
         pause_ms = follower.pause_ms(self._around.settings[config.REPLICA_FETCH_BACKOFF_MS])
         self._resume_after(followed, pause_ms / 1000)

@@ -397,6 +397,34 @@ def test_a_partition_with_an_error_is_tried_again_and_the_others_go_on(
     in_virtual_time(main())
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ],
+)
+def test_a_leader_that_hears_a_little_later_of_a_topic_is_not_worth_a_line(
+    code: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        node = Node()
+        led = node.leader.lead()
+        led.append(b"a")
+        led.error = code
+        node.follow()
+        await until(lambda: len(named(node)) == 2)
+        led.error = ErrorCode.NONE
+        await until(lambda: node.log().end_offset == 1)
+        await node.fetchers.stop()
+
+    caplog.set_level(logging.WARNING)
+    in_virtual_time(main())
+    assert caplog.text == ""
+
+
 def test_another_leader_epoch_ends_a_pause_at_once() -> None:
     async def main() -> None:
         node = Node(replica_fetch_backoff_ms="30000")
