@@ -130,6 +130,14 @@ class PartitionSegments:
         if known is not None:
             if not may_follow(known.state, update.state):
                 raise _not_after(known, known.state, update.state)
+            if (
+                update.state == SegmentState.COPY_FINISHED != known.state
+                and update.broker_id != known.broker_id
+            ):
+                raise InvalidTransition(
+                    f"segment {known.text} cannot be finished by node {update.broker_id}: node "
+                    f"{known.broker_id} has announced it since"
+                )
         elif update.state != SegmentState.DELETE_FINISHED:  # that may be repeated
             raise SegmentNotFound(
                 f"there is no segment {update.id.hex()} of {update.partition.text}"

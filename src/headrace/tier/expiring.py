@@ -9,8 +9,17 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
+from msgspec.structs import replace
+
+from headrace.ids import BrokerId
 from headrace.log.cutting import delete_records
-from headrace.remote.segments import PartitionKey, RemoteSegment, SegmentId, SegmentState
+from headrace.remote.segments import (
+    InvalidTransition,
+    PartitionKey,
+    RemoteSegment,
+    SegmentId,
+    SegmentState,
+)
 from headrace.tier.life import Deletion, Expiry, ExpiryPlan, Reason, Terms
 from headrace.tier.removing import Remover
 from headrace.tier.swappable import LedMetadata
@@ -33,6 +42,7 @@ class Expirer:
 
     def __init__(
         self,
+        node_id: BrokerId,
         metadata: LedMetadata,
         remover: Remover,
         *,
@@ -45,6 +55,7 @@ class Expirer:
         """How many segments were deleted for each reason."""
         self.look_seconds = 0.0
         """How long it took to look through the segments of partitions, in all."""
+        self._node_id = node_id
         self._metadata = metadata
         self._remover = remover
         self._now_ms = now_ms
@@ -182,6 +193,10 @@ class Expirer:
         try:
             if doomed:
                 await tiered.relearn_remote_end(self._metadata)
+            for segment in [each for each in reasons if reasons[each] is Reason.DANGLING]:
+                go_on()
+                if not await self._take_over(segment):
+                    del reasons[segment]
             gone = await self._remover.delete(list(reasons), go_on)
         finally:
             tiered.doomed = frozenset(in_doubt | (doomed & self._remover.in_doubt))
@@ -189,6 +204,21 @@ class Expirer:
         for segment in gone:
             self.counts[reasons[segment]] += 1
             logger.debug("deleted segment %s: %s", segment.text, reasons[segment].value)
+
+    async def _take_over(self, segment: RemoteSegment) -> bool:
+        """Let nobody finish a copy any more; return False if it is not one to delete after all.
+
+        A node may not know yet that it leads no more. That it finished the copy must not come
+        between this decision and its announcement: others would free their disks for a segment
+        that is about to be deleted. To announce a copy again is possible only while it is not
+        finished, and who announced it last alone may finish it: so either this is refused, or that.
+        """
+        announced = replace(segment, broker_id=self._node_id, event_timestamp_ms=self._now_ms())
+        try:
+            await self._metadata.add(announced)
+        except InvalidTransition:
+            return False
+        return True
 
     def _checker(self, tiered: TieredPartition, expiry: Expiry) -> Callable[[], None]:
         """Return what raises NotLeading if a plan is moot: what is not announced by then stays.

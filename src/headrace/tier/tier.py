@@ -103,6 +103,7 @@ class Tier:
             node_id, settings, metadata, objects, self.remover, now_ms=around.now_ms
         )
         self.expirer = Expirer(
+            node_id,
             metadata,
             self.remover,
             now_ms=around.now_ms,

@@ -56,9 +56,9 @@ def segment(
 def update(
     of: RemoteSegment, state: SegmentState, *, custom_metadata: bytes | None = None
 ) -> SegmentUpdate:
-    return SegmentUpdate(
-        of.partition, of.id, 456, state, BrokerId(2), custom_metadata=custom_metadata
-    )
+    """Return a step: a copy is finished by whoever began it, and deleted by another broker."""
+    broker = of.broker_id if state is SegmentState.COPY_FINISHED else BrokerId(2)
+    return SegmentUpdate(of.partition, of.id, 456, state, broker, custom_metadata=custom_metadata)
 
 
 def delete(of: TopicIdPartition, state: DeleteState) -> PartitionDelete:

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from headrace.ids import BrokerId
 from headrace.remote.cache import SegmentCache
 from headrace.remote.lineage import claims_of
 from headrace.remote.segments import (
@@ -148,6 +150,18 @@ def test_a_step_says_who_took_it_when_and_keeps_the_custom_metadata() -> None:
     cache.apply(update(one, DELETING))
     (found,) = cache.segments(KEY)
     assert (found.custom_metadata, found.broker_id, found.event_timestamp_ms) == (b"here", 2, 456)
+
+
+def test_a_copy_is_finished_by_whoever_announced_it_last_and_by_nobody_else() -> None:
+    cache, one = SegmentCache(), segment(1, 0, 99)
+    cache.apply(one)
+    cache.apply(replace(one, broker_id=BrokerId(7), event_timestamp_ms=400))
+    with pytest.raises(InvalidTransition, match="node 7 has announced it since"):
+        cache.apply(update(one, FINISHED))
+    assert cache.find(KEY, 0, 50) is None
+    cache.apply(update(one, FINISHED)._replace(broker_id=BrokerId(7)))
+    cache.apply(update(one, FINISHED))  # a repetition changes nothing
+    assert cache.find(KEY, 0, 50) is not None
 
 
 # The deletion of a partition

@@ -1,13 +1,16 @@
 """Deleting segments from the tier: retention, leftovers, readers' leases, topics that left."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
+from headrace.ids import BrokerId
 from headrace.log.cutting import apply_retention, delete_records
+from headrace.remote.events import decode_event, encode_event
 from headrace.remote.layout import ObjectKind, object_key
 from headrace.remote.leases import Lease, end_lease, whole_topic, write_lease
 from headrace.remote.segments import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
@@ -41,7 +44,13 @@ def change(node: TierNode, **changes: int) -> None:
 
 
 async def announce(
-    node: TierNode, start: int, end: int, *, epoch: int = 0, state: SegmentState = STARTED
+    node: TierNode,
+    start: int,
+    end: int,
+    *,
+    epoch: int = 0,
+    state: SegmentState = STARTED,
+    broker: int | None = None,
 ) -> RemoteSegment:
     """Announce a segment as another attempt or another leader would, without objects."""
     segment = RemoteSegment(
@@ -50,7 +59,7 @@ async def announce(
         start_offset=start,
         end_offset=end,
         max_timestamp_ms=node.world.now_ms,
-        broker_id=node.id,
+        broker_id=node.id if broker is None else BrokerId(broker),
         event_timestamp_ms=node.world.now_ms,
         size_bytes=100,
         epochs=(SegmentEpoch(epoch, start),),
@@ -632,7 +641,7 @@ async def _die_after(node: TierNode, steps: int) -> None:
 def test_nothing_leaves_the_disk_for_a_copy_that_is_finished_while_it_is_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its former leader did not know that it was one."""
+    """What an earlier life of this node sent arrives late."""
 
     async def main() -> None:
         world = World()
@@ -654,5 +663,72 @@ def test_nothing_leaves_the_disk_for_a_copy_that_is_finished_while_it_is_deleted
             await node.tier.expirer.expire(node.tiered)
             assert segment.id not in [each.id for each in node.segments]
             assert learned == [0]
+
+    run_tier(main())
+
+
+class Deposed(NamedTuple):
+    """Two nodes, after the leader dealt with a copy that node 3 finished late."""
+
+    leader: TierNode
+    follower: TierNode
+    segment: RemoteSegment
+    learned: set[int]
+    """Up to where the follower took its log for copied, at any time."""
+
+
+@asynccontextmanager
+async def finishing_late(patch: pytest.MonkeyPatch, at: SegmentState) -> AsyncIterator[Deposed]:
+    """Have a copy deleted that a deposed leader finishes as the new one announces a state."""
+    world = World()
+    async with running(world, 1) as leader, running(world, 2) as follower:
+        for node in (leader, follower):
+            node.produce(20)
+            await node.log.flush()
+            node.become(epoch=1, leader=1)
+        segment = await announce(leader, *leader.sealed[0], broker=3)
+        finish = SegmentUpdate(ORDERS, segment.id, world.now_ms, FINISHED, BrokerId(3))
+        learned, publish = set[int](), world.events.publish
+
+        async def publish_after(partition: int, data: bytes) -> int:
+            event = decode_event(data)
+            if isinstance(event, RemoteSegment | SegmentUpdate) and event.state is at:
+                patch.setattr(world.events, "publish", publish)
+                await publish(partition, encode_event(finish))
+                await until(lambda: bool(follower.metadata.refused_count or follower.finished))
+            return await publish(partition, data)
+
+        await until(lambda: bool(follower.segments))
+        follower.metadata.on_changed.append(lambda _: learned.add(follower.log.remote_end_offset))
+        patch.setattr(world.events, "publish", publish_after)
+        await leader.tier.expirer.expire(leader.tiered)
+        await until(lambda: follower.segments == leader.segments)
+        yield Deposed(leader, follower, segment, learned)
+
+
+def test_no_follower_frees_its_disk_for_a_copy_that_is_finished_while_a_new_leader_deletes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The deposed leader has not heard yet that it is one: its event is there, and refused."""
+
+    async def main() -> None:
+        async with finishing_late(monkeypatch, DELETING) as (leader, follower, _, learned):
+            assert learned == {0}
+            assert not leader.segments
+            assert leader.metadata.refused_count == follower.metadata.refused_count == 1
+
+    run_tier(main())
+
+
+def test_a_copy_that_a_deposed_leader_finishes_just_before_its_deletion_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        async with finishing_late(monkeypatch, STARTED) as (leader, follower, segment, learned):
+            for node in (leader, follower):
+                assert node.finished == [(segment.start_offset, segment.end_offset)]
+            leader.tiered.learn_remote_end(leader.metadata)
+            assert leader.log.remote_end_offset == follower.log.remote_end_offset
+            assert max(learned) == segment.next_offset
 
     run_tier(main())
