@@ -50,6 +50,11 @@ async def list_segments(store: ObjectStore, topics: Iterable[TopicName] | None =
                 ):
                     kinds = found.setdefault((key.partition.key, key.id), {})
                     kinds[key.kind] = stored, key
+    return complete_ones(found)
+
+
+def complete_ones(found: Found) -> Found:
+    """Return those of some segments whose objects are all there."""
     return {
         segment: kinds
         for segment, kinds in found.items()

@@ -20,6 +20,8 @@ from headrace.remote.segments import (
     SegmentId,
     SegmentState,
 )
+from headrace.remote.store import ObjectStore
+from headrace.tier.forgotten import ForgottenSegments, find_forgotten
 from headrace.tier.life import Deletion, Expiry, ExpiryPlan, Reason, Terms
 from headrace.tier.removing import Remover
 from headrace.tier.swappable import LedMetadata
@@ -45,6 +47,7 @@ class Expirer:
         node_id: BrokerId,
         metadata: LedMetadata,
         remover: Remover,
+        store: ObjectStore,
         *,
         now_ms: Callable[[], int],
         checkpoint: Callable[[], Awaitable[None]],
@@ -58,6 +61,7 @@ class Expirer:
         self._node_id = node_id
         self._metadata = metadata
         self._remover = remover
+        self._store = store
         self._now_ms = now_ms
         self._checkpoint = checkpoint
         self._copies = copies
@@ -88,6 +92,8 @@ class Expirer:
             if expiry is None:
                 return
             go_on = self._checker(tiered, expiry)
+            go_on()
+            await self._check_forgotten(tiered, expiry)
             go_on()
             self._report_lost(tiered, expiry)
             if expiry.start_offset is not None:
@@ -150,6 +156,18 @@ class Expirer:
         """Return whether this node writes a copy; then it is looked at again."""
         tiered.has_changed |= segment_id in self._copies
         return segment_id in self._copies
+
+    async def _check_forgotten(self, tiered: TieredPartition, expiry: Expiry) -> None:
+        """Raise ForgottenSegments if the store has what the log is about to give up for lost."""
+        gap = expiry.lost
+        if gap is None or expiry.start_offset is None or expiry.start_offset <= gap.start:
+            return
+        known = {each.id for each in self._metadata.segments(tiered.key)}
+        found = await find_forgotten(
+            self._store, tiered.id, known, tiered.partition.log.epochs, gap.end
+        )
+        if found is not None:
+            raise ForgottenSegments(tiered.name, gap, found)
 
     def _report_lost(self, tiered: TieredPartition, expiry: Expiry) -> None:
         if expiry.lost != self._lost.get(tiered.key):

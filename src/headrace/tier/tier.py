@@ -106,6 +106,7 @@ class Tier:
             node_id,
             metadata,
             self.remover,
+            objects.store,
             now_ms=around.now_ms,
             checkpoint=around.checkpoint,
             copies=self.copier.under_way,

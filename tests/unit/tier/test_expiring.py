@@ -380,6 +380,38 @@ def test_a_log_that_forgot_its_start_passes_over_what_is_gone() -> None:
     run_tier(main())
 
 
+def test_what_the_store_has_is_not_given_up_although_no_event_names_it_any_more() -> None:
+    """The events were deleted, as with their topic, and what is copied since has new ones."""
+
+    async def main() -> None:
+        world = World()
+        async with running(world) as node:
+            node.produce(30)
+            await node.run()
+            forgotten = segment_objects(world)
+            for segment in list(node.log.segments[:-1]):  # local retention
+                segment.close()
+                node.log.segments.remove(segment)
+        world.events.partitions = [[] for _ in world.events.partitions]
+        async with running(world, disk=node.disk, epoch=1) as again:
+            again.log.epochs.assign(0, 0)
+            again.log.segments[:] = again.log.segments[-1:]
+            again.produce(30)
+            for _ in range(3):
+                world.now_ms += HOUR_MS
+                await asyncio.sleep(100)
+                await again.run()
+            assert len(again.finished) > 1
+            assert again.log.start_offset == 0
+            assert forgotten.items() <= segment_objects(world).items()
+            delete_records(again.log, again.finished[0][0])  # the way out
+            await asyncio.sleep(100)
+            await again.run()
+            assert not again.tier.expirers.error_of(again.tiered)
+
+    run_tier(main())
+
+
 def test_without_any_trace_of_them_records_are_not_given_up() -> None:
     async def main() -> None:
         async with running(World()) as node:
