@@ -84,6 +84,35 @@ def test_another_leader_goes_on_copying_where_the_last_one_stopped(
     assert all(a < b for a, b in pairwise(starts)), "a segment was copied twice"
 
 
+def test_a_leader_that_dies_within_a_copy_costs_no_record_and_leaves_no_object(
+    cluster: TestCluster, store: SimulatedStore
+) -> None:
+    cluster.create_topic(TOPIC, configs=TIERED, replicas=3)
+    store.slow_down(100)
+    fill(cluster)
+    cluster.wait_for(lambda: bool(unfinished(store)), "a copy under way")
+    died = leader_of(cluster)
+    cluster.kill(died)
+    assert unfinished(store)
+    store.heal()
+    cluster.wait_for(lambda: leader_of(cluster) not in (died, -1), "another leader")
+    cluster.restart(died)
+    all_moved(cluster)
+    cluster.wait_for(lambda: not unfinished(store), "the deletion of what was left")
+    assert [record.value for record in cluster.consume(TOPIC)] == VALUES
+    starts = segments_of(store)
+    assert all(a < b for a, b in pairwise(starts)), "a segment was copied twice"
+
+
+def unfinished(store: SimulatedStore) -> set[str]:
+    """Return the copies that have a log and no leader epochs, which are written last."""
+    logs, epochs = (
+        {key.removesuffix(kind) for key in store.objects if key.endswith(kind)}
+        for kind in (".log", ".leader_epoch_checkpoint")
+    )
+    return logs - epochs
+
+
 def test_an_empty_follower_is_rebuilt_from_the_tier(cluster: TestCluster, tmp_path: Path) -> None:
     cluster.create_topic(TOPIC, configs=TIERED, replicas=3)
     fill(cluster)
