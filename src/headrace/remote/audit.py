@@ -7,7 +7,7 @@ Partitions do not depend on each other: a Spark job audits each one on its own.
 `inventory` gathers the facts, `repair` says what may be done about them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -176,6 +176,8 @@ class PartitionFacts(msgspec.Struct, kw_only=True):
     """What reading the objects showed, if they were read."""
     confirmed: Mapping[SegmentId, frozenset[ObjectKind]] = msgspec.field(default_factory=dict)
     """Objects that are there although the listing does not have them."""
+    unreferenced: Collection[SegmentId] | None = None
+    """Finished segments that answer for no offset; None if all may that others make superfluous."""
 
 
 class Ages(msgspec.Struct, frozen=True):
@@ -278,8 +280,11 @@ def _judge_finished(
             sound.append(segment)
     coverage = cover(sound, check.own_stop)
     for segment in coverage.superseded:
-        overlap = Class.OVERLAP, "other segments have its offsets"
-        verdicts[segment.id] = overlap if check.holds(segment) else _foreign(segment)
+        if not check.holds(segment):
+            verdicts[segment.id] = _foreign(segment)
+        elif facts.unreferenced is None or segment.id in facts.unreferenced:
+            verdicts[segment.id] = Class.OVERLAP, "other segments have its offsets"
+        # Else brokers read it: of overlapping copies the one that was finished last answers.
     # What only a damaged segment has is no gap: it is reported as damaged. Nor is what was finished
     # while the store was listed: leaders may have freed their disks for it.
     everything = cover(

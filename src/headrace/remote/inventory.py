@@ -194,6 +194,7 @@ def gather_facts(
             log_start_offset=leader.log_start_offset,
             damaged={},
             confirmed={},
+            unreferenced={each.id for each in inventory.after.cache.unreferenced(key)},
         )
 
 

@@ -16,6 +16,7 @@ from headrace.remote.segments import (
     MetadataEvent,
     PartitionDelete,
     RemoteSegment,
+    SegmentEpoch,
     SegmentState,
     SegmentUpdate,
 )
@@ -159,6 +160,28 @@ def test_objects_stay_that_may_be_all_that_is_left_of_offsets_that_are_nowhere_e
             await judge(store, inventory, AGES), await read_leases(store, NOW), AGES
         )
         assert len(plan.repairs) == 2
+
+    run(scenario)
+
+
+def test_a_copy_that_answers_where_two_others_meet_is_no_overlap() -> None:
+    """The one that was finished last answers: brokers read it, and delete none of the three."""
+
+    async def scenario(store: SimulatedStore, events: EventList) -> None:
+        log = TieredLog()
+        for values in (7, 3, 10):
+            log.append([b"v"] * values)
+            log.roll()
+        first, between, last = await log.upload(store)
+        longer = msgspec.structs.replace(first, end_offset=7)
+        earlier = msgspec.structs.replace(last, start_offset=8, epochs=(SegmentEpoch(0, 8),))
+        for key in [each for each in store.objects if f"{last.start_offset:020d}" in each]:
+            store.write(key.replace(f"{last.start_offset:020d}", f"{8:020d}"), store.objects[key])
+            store.remove(key)
+        events.add(longer, earlier, between)
+        report = await fsck(store, events)
+        assert [each.verdict for each in report.segments] == [Class.OK] * 3
+        assert report.is_clean
 
     run(scenario)
 
