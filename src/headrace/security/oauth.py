@@ -98,7 +98,10 @@ class TokenKeys:
                 "verified, and none is taken unverified"
             )
         _check_url(url, name)
-        self._keys[url] = read_keys(url, name)
+        keys = read_keys(url, name)
+        if not keys:
+            raise InvalidSetting(_no_keys(url, name))
+        self._keys[url] = keys
         self._refresh_ms[url] = value(config.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS)
         accepted = Accepted(
             url,
@@ -132,12 +135,18 @@ class TokenKeys:
         return key
 
     async def refresh(self) -> None:
-        """Read all keys again; where that fails, the former ones stay in use."""
+        """Read all keys again; where that fails, the former ones stay in use.
+
+        A list that can be read and has none is no failure: they were revoked.
+        """
         loop = asyncio.get_running_loop()
         name = config.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name
         for url in tuple(self._keys):
             try:
-                self._keys[url] = await loop.run_in_executor(None, read_keys, url, name)
+                keys = await loop.run_in_executor(None, read_keys, url, name)
+                if not keys and self._keys[url]:
+                    logger.error("no token is accepted any more: %s", _no_keys(url, name))
+                self._keys[url] = keys
             except InvalidSetting as error:
                 logger.error("the former keys of tokens stay in use: %s", error)
             except Exception:  # nobody awaits this, and keys that were revoked must go some day
@@ -195,7 +204,8 @@ class TokenExchange:
             header = jwt.get_unverified_header(text)
             key_id = header.get("kid")
             key = self._keys.find(accepted.url, key_id if isinstance(key_id, str) else "")
-            if key is None or header.get("alg") not in ALGORITHMS:
+            is_strange = header.get("alg") not in ALGORITHMS or "crit" in header
+            if key is None or is_strange:
                 raise AuthenticationFailed(_WRONG)
             claims = jwt.decode(
                 text,
@@ -265,7 +275,7 @@ def _check_url(url: str, name: str) -> None:
 
 
 def read_keys(url: str, name: str) -> Mapping[str, Any]:
-    """Return the public keys of a JWKS by their ids; InvalidSetting if there are none."""
+    """Return the public keys of a JWKS by their ids; InvalidSetting if it cannot be read."""
     import jwt  # noqa: PLC0415  an extra, see `TokenKeys.exchanges`
 
     try:
@@ -286,11 +296,13 @@ def read_keys(url: str, name: str) -> Mapping[str, Any]:
         try:
             if row.get("kty") != "oct" and row.get("use", "sig") == "sig":
                 keys[str(row.get("kid", ""))] = jwt.PyJWK.from_dict(row)
-        except (jwt.PyJWTError, AttributeError, ValueError, TypeError):
+        except Exception:  # whatever the library makes of it
             continue  # of a kind that we do not know
-    if not keys:
-        raise InvalidSetting(f"{name}={url[:100]}: has no public key that signs tokens")
     return keys
+
+
+def _no_keys(url: str, name: str) -> str:
+    return f"{name}={url[:100]}: has no public key that signs tokens"
 
 
 def _read(response: Any) -> bytes:

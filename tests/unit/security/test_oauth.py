@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hmac
 import json
 import socket
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from headrace.config import InvalidSetting, Settings, load_settings
@@ -146,6 +148,25 @@ def test_unsigned_and_foreign_tokens_are_refused(begin: Callable[[], Exchange]) 
     assert refuses(begin, token().rsplit(".", 1)[0] + ".")
     assert refuses(begin, "a.b.c")
     assert refuses(begin, "x")
+    assert refuses(begin, token(crit=["x"], x=1))
+    assert refuses(begin, token(claims(more="x" * 40_000), key=stranger))
+
+
+@pytest.mark.parametrize("alg", ["HS256", "HS512", "none", "None", "", "ES256"])
+@pytest.mark.parametrize("kid", ["rsa", "ec", "oct", ""])
+def test_a_public_key_is_no_secret_that_signs(
+    begin: Callable[[], Exchange], alg: str, kid: str
+) -> None:
+    """Anybody has the public keys, and could make an HMAC with one (key confusion)."""
+    form = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+    for key in (RSA.public_key(), EC.public_key()):
+        header = jwt.utils.base64url_encode(json.dumps({"alg": alg, "kid": kid}).encode())
+        body = jwt.utils.base64url_encode(json.dumps(claims()).encode())
+        data = header + b"." + body
+        signature = hmac.digest(key.public_bytes(*form), data, "sha256")
+        text = b".".join((data, jwt.utils.base64url_encode(signature))).decode()
+        assert refuses(begin, text)
+        assert refuses(begin, data.decode() + ".")
 
 
 @pytest.mark.parametrize("data", [b"", b"n,,", b"\x01", b"n,,\x01auth=Basic x\x01\x01", b"\xff"])
@@ -197,6 +218,32 @@ def test_keys_are_read_again(tmp_path: Path) -> None:
     asyncio.run(keys.refresh())
     assert accept(begin, token(kid="new")).principal == "User:alice"
     assert refuses(begin, token(kid="old"))
+
+
+def test_a_key_of_no_known_kind_does_not_hide_the_others(tmp_path: Path) -> None:
+    odd: list[Any] = [{**public("odd"), "alg": alg} for alg in ("none", "HS256", 5, None)]
+    url = write_keys(tmp_path / "keys.json", *odd, None, [], public("new"))  # type: ignore[arg-type]
+    keys = TokenKeys(settings(url), lambda: NOW * 1000)
+    begin = keys.exchanges("SASL_PLAINTEXT")
+    assert accept(begin, token(kid="new")).principal == "User:alice"
+    assert refuses(begin, token(key=None, alg="none", kid="odd"))
+    asyncio.run(keys.refresh())
+    assert accept(begin, token(kid="new")).principal == "User:alice"
+
+
+def test_keys_that_are_all_revoked_are_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = write_keys(tmp_path / "keys.json", public("old"))
+    keys = TokenKeys(settings(url), lambda: NOW * 1000)
+    begin = keys.exchanges("SASL_PLAINTEXT")
+    write_keys(tmp_path / "keys.json")
+    asyncio.run(keys.refresh())
+    assert refuses(begin, token(kid="old"))
+    assert "no token is accepted any more" in caplog.text
+    write_keys(tmp_path / "keys.json", public("new"))
+    asyncio.run(keys.refresh())
+    assert accept(begin, token(kid="new")).principal == "User:alice"
 
 
 class Server:
