@@ -8,6 +8,7 @@ import re
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +29,12 @@ DEAD_LETTERS: Final = "_dead_letters"
 FILE_BYTES: Final = 128 * 1024 * 1024
 BATCH_RECORDS: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRETS: Final = re.compile(r"token|secret|password|credential|access-key|session", re.IGNORECASE)
+_SECRETS: Final = re.compile(
+    r"token|secret|passw|pwd|credential|(?:access|account|private|api)[-_.]?key|session"
+    r"|authorization|connection-string|^sig(?:nature)?$",
+    re.IGNORECASE,
+)
+NO_SECRETS: Final = "a definition is readable for everybody in the cluster, so it holds no secrets"
 
 
 class InvalidTable(HeadraceError, ValueError):
@@ -170,6 +176,7 @@ def check(definition: Definition) -> Definition:
     given = definition.given_fields()
     _check_columns(given)
     _check_format(definition, given)
+    _check_urls(definition)
     if definition.catalog:
         if definition.to is not Target.ICEBERG:
             raise InvalidTable("--catalog is for --to iceberg")
@@ -221,13 +228,36 @@ def _check_columns(given: list[AnyField]) -> None:
         raise InvalidTable(f"a table has at most {COLUMNS_MAX} columns")
 
 
+def _check_urls(definition: Definition) -> None:
+    """Refuse passwords in URLs, without repeating them."""
+    urls = {
+        "the endpoint of the store": definition.store_endpoint,
+        **{f"--catalog {name}": text for name, text in definition.catalog.items()},
+    }
+    for what, text in urls.items():
+        if _has_password(text):
+            raise InvalidTable(
+                f"{what} has a password: {NO_SECRETS}; leave it to the environment (PGPASSWORD, "
+                "AWS_SECRET_ACCESS_KEY and others)"
+            )
+
+
+def _has_password(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return bool(parts.password) or any(
+            _SECRETS.search(name) for name, _ in parse_qsl(parts.query)
+        )
+    except ValueError:
+        return "@" in text  # a URL that cannot be taken apart
+
+
 def _check_catalog(properties: dict[str, str]) -> None:
     for name in properties:
         if _SECRETS.search(name):
             raise InvalidTable(
-                f"--catalog {name}: a definition is readable for everybody in the cluster, so it "
-                "holds no secrets; pyiceberg reads PYICEBERG_CATALOG__HEADRACE__... from the "
-                "environment"
+                f"--catalog {name}: {NO_SECRETS}; pyiceberg reads "
+                "PYICEBERG_CATALOG__HEADRACE__... from the environment"
             )
     if "uri" not in properties:
         raise InvalidTable("--catalog needs uri=..., and type=rest unless pyiceberg knows it")
