@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from headrace.cli.program import headrace
 from headrace.client import Admin
+from headrace.client.acls import AccessRule, AclOperation, AclResource
 from headrace.client.errors import NotReachable
 from headrace.client.node_inspection import METADATA_PATH, VIEW_PATH
 from headrace.client.node_pages import NoPage, get_page, login_header, pages_at
@@ -151,6 +152,36 @@ def test_a_right_opens_pages_and_another_the_metadata(
     allow("describe-configs")
     status, text = status_of(port, METADATA_PATH, folder, login=login)
     assert (status, CANARY in text) == (200, False)
+
+
+def test_a_rule_about_a_host_holds_on_a_socket_of_both_families(tmp_path: Path) -> None:
+    """There a client of IPv4 has an address like ::ffff:10.0.0.7, which no ACL has."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    listening = {"http.listen": "[::ffff:127.0.0.1]:0"}
+    with (
+        secured_broker(tmp_path, **{**WITH_LOGIN, **listening}) as broker,
+        served(broker) as port,
+    ):
+
+        async def add_rules() -> None:
+            rules = [
+                AccessRule(
+                    principal=f"User:{USER}",
+                    operation=AclOperation.DESCRIBE,
+                    resource=AclResource.CLUSTER,
+                    name="kafka-cluster",
+                    is_denied=host != "*",
+                    host=host,
+                )
+                for host in ("*", "127.0.0.1")
+            ]
+            async with Admin(broker.bootstrap, security=security(tmp_path)) as admin:
+                await admin.create_acls(rules)
+
+        broker.run(add_rules())
+        login = f"{USER}:{PASSWORD}"
+        assert status_of(port, "/metrics", tmp_path, login=login)[0] == 403
 
 
 def test_a_password_that_was_changed_is_no_longer_right(

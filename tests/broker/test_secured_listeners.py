@@ -327,16 +327,23 @@ def hello() -> tuple[bytes, bytes]:
     return record, record[5:]
 
 
-def test_connections_count_from_the_moment_they_are_accepted(tmp_path: Path) -> None:
-    with broker(tmp_path, "SSL", max_connections_per_ip="3") as running:
-        silent = [Wire(running.bootstrap) for _ in range(3)]
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::ffff:127.0.0.1]"])
+def test_connections_count_from_the_moment_they_are_accepted(tmp_path: Path, host: str) -> None:
+    """And by one name of their host, also where the socket is of both families of addresses."""
+    if host != "127.0.0.1" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    given = {"listeners": f"SSL://{host}:0", "max_connections_per_ip": "3"}
+    with broker(tmp_path, "SSL", **given) as running:
+        address = f"127.0.0.1:{running.node.listeners[0].port}"
+        silent = [Wire(address) for _ in range(3)]
         wait_until(lambda: running.node.traffic._reserved == 3, "they are counted")
+        assert running.node.traffic._per_host == {"127.0.0.1": 3}
         with pytest.raises((ConnectionError, ssl.SSLError)):
-            Wire(running.bootstrap, trusting())
+            Wire(address, trusting())
         for each in silent:
             each.socket.close()
         wait_until(lambda: running.node.traffic._reserved == 0, "they are forgotten")
-        with Wire(running.bootstrap, trusting()) as client:
+        with Wire(address, trusting()) as client:
             assert client.is_served
 
 

@@ -104,7 +104,7 @@ class TlsAcceptor:
                     self._pause = loop.call_later(PAUSE_SECONDS, self._listen, True)
                 return  # nothing is left, or the client is gone already
             accepted.setblocking(False)
-            host = str(address[0])
+            host = plain_host(str(address[0]))
             if self._waits(accepted, host):
                 return
             self._begin(accepted, host)
@@ -135,7 +135,7 @@ class TlsAcceptor:
 
     def _begin(self, accepted: socket.socket, host: str) -> None:
         pace = self._traffic.pace
-        if pace is not None and pace.refuse(self._security.name, plain_host(host), accepted):
+        if pace is not None and pace.refuse(self._security.name, host, accepted):
             return
         if (refusal := self._traffic.reserve(host)) is not None:
             logger.warning("connection from %s refused: %s", host, refusal)

@@ -27,6 +27,7 @@ from headrace.config.security_checks import ClientListener, pages_listener
 from headrace.security.certificate_names import NoRuleApplies, parse_rules, principal_of
 from headrace.security.certificates import Certificates
 from headrace.security.principals import ANONYMOUS
+from headrace.server.connection import plain_host
 from headrace.server.listeners import Address, CannotListen, Listener
 from headrace.server.secured import ListenerSecurity
 from headrace.server.traffic import Traffic
@@ -213,7 +214,7 @@ class _Doorstep(asyncio.Protocol):
         self.release()
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.address = f"{peer[0]}:{peer[1]}" if peer else ""
+        self.address = f"{plain_host(peer[0])}:{peer[1]}" if peer else ""
         loop = asyncio.get_running_loop()
         self._since = loop.time()
         self._server.admit(self)
