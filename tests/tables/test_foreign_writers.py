@@ -164,3 +164,25 @@ def test_files_that_others_name_as_hadoop_does_are_not_removed_as_orphans(
     assert path.exists(), done.orphans
     assert ids(joined_rows(headrace)) == [1, 2]
     assert verify_table(headrace.bootstrap, "orders_t", Here()).is_equal
+
+
+def test_columns_that_others_have_renamed_or_replaced_keep_their_values(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake")
+    for number in range(2):
+        produce(headrace, "orders", {"id": number, "price": 5, "s": {"a": 1, "b": 2}, "gone": "x"})
+        run_once(headrace)
+    with opened(tmp_path / "lake") as table, table.update_schema() as update:
+        update.rename_column("price", "amount")
+        update.rename_column("s.a", "c")
+        update.delete_column("gone")
+    produce(headrace, "orders", {"id": 2, "gone": "y"})
+    run_once(headrace)
+    before = iceberg_rows(tmp_path / "lake")
+    assert [(row["amount"], row["gone"]) for row in before] == [(5, None), (5, None), (None, "y")]
+    assert sorted(joined_rows(headrace), key=lambda row: int(row["_offset"])) == before
+    assert maintain_table(headrace.bootstrap, "orders_t", Here(), Limits()).pieces == 1
+    assert iceberg_rows(tmp_path / "lake") == before
+    assert before[0]["s"] == {"c": 1, "b": 2}

@@ -128,6 +128,10 @@ def _unwritable(definition: Definition, known: pa.Schema, grown: pa.Schema) -> s
                     f"column {each.name!r} would get new fields inside, or another type, which "
                     "deltalake cannot do: give the whole column with --column, or use Iceberg"
                 )
+    for field in partition_fields(definition):
+        name = field.column
+        if name in known.names and not known.field(name).type.equals(grown.field(name).type):
+            return f"column {name!r} partitions the table, and cannot get another type"
     try:
         pq.ParquetWriter(io.BytesIO(), grown).close()
     except (pa.ArrowException, OSError, ValueError) as error:

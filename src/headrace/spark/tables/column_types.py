@@ -115,7 +115,7 @@ def unify(first: pa.DataType, second: pa.DataType) -> pa.DataType:
         return first
     if {first, second} == {pa.int64(), pa.float64()}:
         return pa.float64()
-    return _combine(first, second, unify)
+    return _more_digits(first, second) or _combine(first, second, unify)
 
 
 def widen(known: pa.DataType, seen: pa.DataType) -> pa.DataType:
@@ -124,9 +124,7 @@ def widen(known: pa.DataType, seen: pa.DataType) -> pa.DataType:
         return known
     if (seen, known) in _NARROWER:
         return seen
-    if pa.types.is_decimal(known) and pa.types.is_decimal(seen) and _scale(known) == _scale(seen):
-        return max(known, seen, key=lambda each: each.precision)
-    return _combine(known, seen, widen)
+    return _more_digits(known, seen) or _combine(known, seen, widen)
 
 
 def unify_fields(seen: Iterable[pa.Schema]) -> pa.Schema:
@@ -181,6 +179,14 @@ def count_columns(kinds: Iterable[pa.DataType]) -> int:
     return total
 
 
+def _more_digits(first: Any, second: Any) -> pa.DataType | None:
+    """Return the larger one of two decimals; None if neither can become the other."""
+    if pa.types.is_decimal(first) and pa.types.is_decimal(second) and first.scale == second.scale:
+        larger: pa.DataType = max(first, second, key=lambda each: int(each.precision))
+        return larger
+    return None
+
+
 def _combine(first: pa.DataType, second: pa.DataType, merge: Any) -> pa.DataType:
     if pa.types.is_struct(first) and pa.types.is_struct(second):
         fields = {each.name: each for each in _fields(first)}
@@ -201,10 +207,6 @@ def _combine(first: pa.DataType, second: pa.DataType, merge: Any) -> pa.DataType
 
 def _fields(kind: pa.DataType) -> Sequence[AnyField]:
     return [kind.field(index) for index in range(kind.num_fields)]
-
-
-def _scale(kind: Any) -> int:
-    return int(kind.scale)
 
 
 def _split(text: str) -> Iterator[str]:

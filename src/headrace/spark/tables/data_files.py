@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from headrace.remote.store import NoSuchObject
 from headrace.spark.tables.commits import FilesGone
-from headrace.spark.tables.fitting import fit
+from headrace.spark.tables.fitting import fit, place_of
 from headrace.spark.tables.partitioning import PartitionField, folder_name, split_rows
 from headrace.spark.tables.writer_lease import Blocking
 from headrace.surroundings import new_uuid
@@ -214,10 +214,13 @@ def read_rows(
 def fit_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows of an older file in the columns that the table has now."""
     arrays = []
+    stored = list(rows.schema)
     for each in schema:
-        if each.name in rows.schema.names:
-            column = rows.column(each.name)
-            arrays.append(column if column.type.equals(each.type) else fit(column, each.type))
+        index = place_of(stored, each)
+        if index is not None:
+            column = rows.column(index)
+            is_same = column.type.equals(each.type, check_metadata=True)
+            arrays.append(column if is_same else fit(column, each.type))
         else:
             arrays.append(pa.nulls(rows.num_rows, each.type))
     return pa.Table.from_arrays(arrays, schema=schema)

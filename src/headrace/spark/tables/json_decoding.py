@@ -16,7 +16,7 @@ import pyarrow.json as pj
 from headrace.spark.tables.column_types import DEPTH_MAX, settled, unify_fields
 from headrace.spark.tables.decoding import BadValue, BinaryArray, Decoded, short_reason
 from headrace.spark.tables.definition import METADATA
-from headrace.spark.tables.fitting import fit
+from headrace.spark.tables.fitting import fit, widened, widest
 from headrace.spark.tables.json_depth import rows_deeper_than
 
 _NOT_AN_OBJECT: Final = "not a JSON object"
@@ -31,7 +31,9 @@ class JsonDecoder:
     def __init__(self, columns: pa.Schema, *, evolves: bool) -> None:
         self._columns = columns
         self._evolves = evolves
-        self._read = pa.schema([pa.field(each.name, _read_type(each.type)) for each in columns])
+        self._read = pa.schema(
+            [pa.field(each.name, _read_type(each.type, is_wide=evolves)) for each in columns]
+        )
         self._lower = {name.lower() for name in columns.names}
 
     def decode(self, values: BinaryArray) -> Decoded:
@@ -45,7 +47,8 @@ class JsonDecoder:
             start, stop = waiting.pop()
             try:
                 found = self._read_block(values.slice(start, stop - start))
-                table = self._cast(found)
+                wide = self._widened(found) if self._evolves else []
+                table = self._cast(found, {each.name for each in wide})
             except (pa.ArrowException, ValueError) as error:
                 if stop - start == 1:
                     bad.append(BadValue(start, short_reason(error)))
@@ -58,7 +61,7 @@ class JsonDecoder:
             for row, reason in refused.items():
                 bad.append(BadValue(start + row, reason))
             wanted = [each for each in extra if each.name.lower() not in self._lower]
-            if self._evolves and (wanted := wanted + self._grown(found)):
+            if self._evolves and (wanted := wanted + self._grown(found) + wide):
                 seen.append(pa.schema(wanted))
             rows = range(start, stop)
             if refused:
@@ -101,12 +104,14 @@ class JsonDecoder:
             raise ValueError("more than one JSON object in a value")
         return table
 
-    def _cast(self, found: pa.Table) -> pa.Table:
-        """Return the table's own columns, in its types."""
+    def _cast(self, found: pa.Table, wide: set[str]) -> pa.Table:
+        """Return the table's own columns, in its types; those that are too narrow are null."""
         arrays = []
         for each in self._columns:
-            column = found.column(each.name)
-            if not column.type.equals(each.type):
+            column: Any = found.column(each.name)
+            if each.name in wide:
+                column = pa.nulls(found.num_rows, each.type)
+            elif not column.type.equals(each.type):
                 column = fit(column, each.type)
             arrays.append(column)
         if not arrays:
@@ -136,6 +141,14 @@ class JsonDecoder:
             for row in rows:
                 refused[row] = reason
         return refused
+
+    def _widened(self, found: pa.Table) -> list["pa.Field[Any]"]:
+        """Return the columns that are too narrow, in the types that hold what they have."""
+        return [
+            pa.field(each.name, kind)
+            for each in self._columns
+            if (kind := widened(found.column(each.name), each.type)) is not None
+        ]
 
     def _grown(self, found: pa.Table) -> list["pa.Field[Any]"]:
         """Return what nested columns have and the table's lack, and nothing else of them."""
@@ -176,10 +189,11 @@ def _joined(seen: list[pa.Schema]) -> pa.Schema:
     return pa.schema([each for each in wanted if each.name not in METADATA.names])
 
 
-def _read_type(kind: pa.DataType) -> pa.DataType:
+def _read_type(kind: pa.DataType, *, is_wide: bool) -> pa.DataType:
     """Return what Arrow is to read for a type: dates are text in JSON.
 
-    Of numbers that are too large for a float Arrow would make infinite ones.
+    Of numbers that are too large for a float Arrow would make infinite ones. Types that can become
+    wider are read as the widest, to see what they would have to be.
     """
     if pa.types.is_date(kind):
         return pa.string()
@@ -187,11 +201,13 @@ def _read_type(kind: pa.DataType) -> pa.DataType:
         return pa.float64()
     if pa.types.is_list(kind):
         inside = kind.value_field
-        return pa.list_(pa.field(inside.name, _read_type(inside.type)))
+        return pa.list_(pa.field(inside.name, _read_type(inside.type, is_wide=is_wide)))
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
-        return pa.struct([pa.field(each.name, _read_type(each.type)) for each in fields])
-    return kind
+        return pa.struct(
+            [pa.field(each.name, _read_type(each.type, is_wide=is_wide)) for each in fields]
+        )
+    return widest(kind) if is_wide else kind
 
 
 def _more(found: pa.DataType, known: pa.DataType) -> pa.DataType | None:

@@ -10,7 +10,7 @@ from headrace.spark.planning import Range
 from headrace.spark.tables.administration import find_table, read_options_of, store_options
 from headrace.spark.tables.admission import admit
 from headrace.spark.tables.data_files import fit_rows
-from headrace.spark.tables.definition import Mode, OnViolation
+from headrace.spark.tables.definition import METADATA, Mode, OnViolation
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.opened import SCHEMA_PASSES_MAX, OpenTable, UnstableSchema
 from headrace.spark.tables.planning import check_topic, plan_batch
@@ -90,11 +90,28 @@ def _decoded(work: RangeTask, job: Job, records: pa.Table) -> pa.Table:
     for _ in range(SCHEMA_PASSES_MAX):
         rows, _, seen = work.decode(records)
         if not len(seen):
-            return fit_rows(rows, schema)
+            return _planned(job, rows, schema)
         grown = admit(job.definition, job.table_schema(), seen)
         job = msgspec.structs.replace(job, schema=schema_bytes(grown))
         work = RangeTask(job)
     raise UnstableSchema("records show new columns again and again")
+
+
+def _planned(job: Job, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in the columns that the read was planned with; UnstableSchema if they are wider.
+
+    Leaving them out would be a gap.
+    """
+    try:
+        return fit_rows(rows, schema)
+    except (pa.ArrowException, ValueError) as error:
+        place = rows.slice(0, 1).select(METADATA.names[:2]).to_pylist()[0]
+        name = job.definition.name
+        raise UnstableSchema(
+            f"records of {job.definition.topic}-{place['_partition']} from offset "
+            f"{place['_offset']} on need wider columns than table {name!r} has yet ({error}): "
+            f"`headrace table run {name}` widens them; then read again"
+        ) from None
 
 
 def rows_of(job: Job, files: list[LiveFile], tail: Range | None) -> Iterator[pa.Table]:
