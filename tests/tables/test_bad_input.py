@@ -157,3 +157,16 @@ def test_retention_that_is_about_to_pass_the_table_is_an_alarm(
     assert "records of orders-0 from offset 0 on are older than 80% of retention.ms" in alarm
     run_once(headrace)
     assert state_of(headrace.bootstrap, "orders_t").alarms == []
+
+
+def test_records_before_the_beginning_of_a_table_are_no_lag_and_no_alarm(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    headrace.create_topic("orders", configs={"retention.ms": "100000000"})
+    old_ms = int(time.time() * 1000) - 90_000_000
+    headrace.produce("orders", '{"id": 1}', timestamp_ms=old_ms)
+    create(headrace, tmp_path / "lake", start="latest")
+    produce(headrace, "orders", {"id": 2})
+    state = state_of(headrace.bootstrap, "orders_t")
+    assert state.alarms == []
+    assert [each.lag for each in state.partitions] == [1]

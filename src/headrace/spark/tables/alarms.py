@@ -37,7 +37,7 @@ async def _alarms(
     configs = await topic_configs(cluster, definition.topic)
     earliest = await ends(cluster, found.partitions, EARLIEST, options)
     latest = await ends(cluster, found.partitions, LATEST, options)
-    places = {each: head.offsets.get(each.partition, earliest[each]) for each in found.partitions}
+    places = {each: next_offset(definition, head, each, earliest) for each in found.partitions}
     waiting = {each: place for each, place in places.items() if place < latest[each]}
     if "delete" not in configs.get("cleanup.policy", "delete") or not waiting:
         return []
@@ -55,6 +55,17 @@ async def _alarms(
     if int(configs.get("retention.bytes") or -1) > 0:
         alarms += crowded(waiting, earliest, latest)
     return alarms
+
+
+def next_offset(
+    definition: Definition,
+    head: Head,
+    partition: TopicPartition,
+    earliest: Mapping[TopicPartition, int],
+) -> int:
+    """Return the offset that a table needs next, also of a partition that was not begun."""
+    given = definition.start_offsets.get(str(partition.partition), earliest[partition])
+    return head.offsets.get(partition.partition, given)
 
 
 def overtaken(

@@ -117,7 +117,7 @@ def _pending(
                 f"are there up to {stop - 1}: the log was cut off, as after an unclean election. "
                 "What comes now would overlap; drop the table and create it again"
             )
-    return {each: stop for each, stop in found.items() if stop > start[each]}
+    return {each: stop for each, stop in found.items() if stop > start.get(each, stop)}
 
 
 def check_topic(definition: Definition, state: TopicState, head: Head) -> None:
@@ -153,6 +153,8 @@ def _starts(
             if given is None:
                 # A partition that was added later begins at its beginning, whatever `start` says.
                 given = earliest
+            if given > latest:
+                continue  # it begins later: at an offset to come, or behind open transactions
             known = given
         if known < earliest:
             gaps.append(

@@ -7,7 +7,7 @@ from headrace.spark.lookup import ends, find_topics
 from headrace.spark.offsets import EARLIEST, LATEST
 from headrace.spark.read_options import ReadOptions
 from headrace.spark.tables.administration import Where, find_table, read_options_of, store_options
-from headrace.spark.tables.alarms import alarms_of
+from headrace.spark.tables.alarms import alarms_of, next_offset
 from headrace.spark.tables.column_types import type_text
 from headrace.spark.tables.commits import Head
 from headrace.spark.tables.definition import Definition
@@ -86,7 +86,7 @@ def state_of(bootstrap: Where, name: str) -> TableState:
                     earliest[each],
                     latest[each],
                     head.offsets.get(each.partition),
-                    max(0, latest[each] - head.offsets.get(each.partition, earliest[each])),
+                    max(0, latest[each] - next_offset(definition, head, each, earliest)),
                 )
                 for each in partitions
             ],
