@@ -1,7 +1,11 @@
 """`headrace table run`: write what the topic has, once or for as long as it runs."""
 
+import math
+import re
 import signal
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
 import click
 
@@ -15,6 +19,10 @@ from headrace.cli.table_modules import (
     spark_engine,
     tables_module,
 )
+from headrace.errors import HeadraceError
+
+ALARM_SECONDS: Final = 60.0
+"""How often a run looks whether retention is about to pass the table."""
 
 
 @click.command()
@@ -58,25 +66,58 @@ def run(
         spark_engine(master),
         accepts_loss=accept_loss,
     )
+    find = tables_module("alarms").alarms_of
+    alarms = Alarms(lambda: find(definition, options, work.table.rows.head()))
+
+    def show(batch: Any) -> None:
+        _print(batch, as_json=as_json)
+        alarms.look()
+
     work.begin()
-    for alarm in tables_module("alarms").alarms_of(definition, options, work.table.rows.head()):
-        tell(f"headrace: {alarm}")
     stops: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: stops.append(number))
     try:
+        alarms.look()
         if once:
-            done = work.run_available(lambda batch: _print(batch, as_json=as_json))
+            done = work.run_available(show)
             if not as_json:
                 rows = sum(each.rows for each in done)
                 letters = sum(each.dead_letters for each in done)
                 say(f"table {name} is up to date: {rows} rows, {letters} dead letters")
         else:
-            work.run_forever(
-                lambda batch: _print(batch, as_json=as_json), lambda: bool(stops), interval
-            )
+            work.run_forever(show, lambda: bool(stops), interval)
     finally:
         signal.signal(signal.SIGTERM, before)
         work.end()
+
+
+class Alarms:
+    """Says what threatens a table, each thing once until it is over."""
+
+    def __init__(self, find: Callable[[], list[str]]) -> None:
+        self._find = find
+        self._looked_at = -math.inf
+        self._told: set[str] = set()
+
+    def look(self) -> None:
+        """Ask, at most once in a while, and tell what is new."""
+        now = time.monotonic()
+        if now - self._looked_at < ALARM_SECONDS:
+            return
+        self._looked_at = now
+        try:
+            found = self._find()
+        except HeadraceError as error:  # a run does not end because it cannot look
+            found = [f"whether retention is about to pass the table is unknown: {error}"]
+        for alarm in found:
+            if _kind(alarm) not in self._told:
+                tell(f"headrace: {alarm}")
+        self._told = {_kind(each) for each in found}
+
+
+def _kind(alarm: str) -> str:
+    """Return an alarm without its numbers, which are others each time."""
+    return re.sub(r"\d+", "0", alarm)
 
 
 def _print(batch: Any, *, as_json: bool) -> None:
