@@ -68,6 +68,33 @@ def test_avro_values_become_columns(headrace: TestBroker, tmp_path: Path) -> Non
     assert equals_topic(headrace)
 
 
+def test_times_of_avro_that_no_column_has_are_numbers(headrace: TestBroker, tmp_path: Path) -> None:
+    kinds = {
+        "a": ("int", "time-millis"),
+        "b": ("long", "time-micros"),
+        "c": ("long", "local-timestamp-millis"),
+        "d": ("long", "local-timestamp-micros"),
+    }
+    fields = [
+        {"name": name, "type": ["null", {"type": kind, "logicalType": logical}]}
+        for name, (kind, logical) in kinds.items()
+    ]
+    inside = {"type": "record", "name": "In", "fields": fields}
+    schema = {"type": "record", "name": "Out", "fields": [{"name": "n", "type": inside}, *fields]}
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", format="avro", schema_text=json.dumps(schema), to="parquet")
+    plain = {"a": 1, "b": -2, "c": 1_700_000_000_000, "d": 2**62}
+    for each in fields:
+        each["type"][1].pop("logicalType")  # type: ignore[attr-defined]
+    sink = io.BytesIO()
+    fastavro.schemaless_writer(sink, fastavro.parse_schema(schema), {"n": plain, **plain})
+    produce(headrace, "orders", sink.getvalue())
+    run_once(headrace)
+    (row,) = stored_rows(tmp_path / "lake", "parquet")
+    assert row["n"] == plain
+    assert {name: row[name] for name in plain} == plain
+
+
 def test_protobuf_values_become_columns(headrace: TestBroker, tmp_path: Path) -> None:
     path = tmp_path / "order.proto"
     path.write_text(PROTO)
@@ -87,6 +114,22 @@ def test_protobuf_values_become_columns(headrace: TestBroker, tmp_path: Path) ->
     assert (row["id"], row["state"], row["note"]) == (5, "PAID", None)
     assert row["items"] == [{"name": "tea", "count": 2}]
     assert row["at"] == datetime.datetime(1970, 1, 1, 0, 0, 10, tzinfo=datetime.UTC)
+    assert equals_topic(headrace)
+
+
+def test_a_message_without_what_it_requires_is_a_dead_letter(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "order.proto"
+    path.write_text('syntax = "proto2"; message Order { required int64 id = 1; }')
+    headrace.create_topic("orders")
+    compiled = compile_proto(path)
+    create(headrace, tmp_path / "lake", format="protobuf", schema_text=compiled, message="Order")
+    produce(headrace, "orders", b"\x08\x05", b"")
+    (done,) = run_once(headrace)
+    assert (done.rows, done.dead_letters) == (1, 1)
+    (letter,) = iceberg_rows(tmp_path / "lake", "orders_t_dead_letters")
+    assert letter["reason"] == "not of the message type: required fields are missing: id"
     assert equals_topic(headrace)
 
 

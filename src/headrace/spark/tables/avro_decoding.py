@@ -48,7 +48,8 @@ class AvroDecoder:
 
     def __init__(self, definition: Definition, columns: pa.Schema) -> None:
         self._read = import_extra("fastavro").schemaless_reader
-        self._schema = import_extra("fastavro").parse_schema(json.loads(definition.schema_text))
+        schema = _without_others(json.loads(definition.schema_text))
+        self._schema = import_extra("fastavro").parse_schema(schema)
         self._skip = REGISTRY_BYTES if definition.has_registry_header else 0
         self._columns = columns
 
@@ -72,6 +73,22 @@ class AvroDecoder:
         if stream.tell() != len(value):
             raise ValueError(f"{len(value) - stream.tell()} bytes are left over")
         return {each.name: _plain(row.get(each.name), each.type) for each in self._columns}
+
+
+def _without_others(schema: Any) -> Any:
+    """Return a schema without the logical types that no column has: their values are numbers then.
+
+    fastavro would make times of a day, and local times, of them.
+    """
+    if isinstance(schema, list):
+        return [_without_others(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _without_others(value) if name in ("type", "items", "values", "fields") else value
+        for name, value in schema.items()
+        if name != "logicalType" or value in (*_LOGICAL, "decimal")
+    }
 
 
 def avro_columns(definition: Definition) -> pa.Schema:

@@ -65,6 +65,9 @@ class ProtobufDecoder:
         for index, value in enumerate(found):
             try:
                 message = self._message.FromString(self._body(value))
+                if not message.IsInitialized():
+                    missing = ", ".join(message.FindInitializationErrors())
+                    raise ValueError(f"required fields are missing: {missing}")
                 rows.append((index, _row(message)))
             except (self._error, ValueError, OverflowError) as error:
                 bad.append(BadValue(index, f"not of the message type: {short_reason(error)}"))
