@@ -1,5 +1,7 @@
 """Jobs beside the writer: verify, replay, backfill, compact, drop; and upserts."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from headrace.spark.tables.state import state_of
 from headrace.spark.tables.table_store import TableExists, open_table
 from headrace.spark.tables.verifying import verify_table
 from headrace.spark.tables.writer_lease import Role
+from headrace.surroundings import clocks
 from headrace.testing.broker import TestBroker
 from tests.tables.worlds import create, produce, run_once, stored_rows
 
@@ -162,6 +165,71 @@ def test_compaction_merges_files_of_dead_letters_unless_a_replay_has_them(
     alter_table(headrace.bootstrap, "orders_t", rules=())
     assert replay_table(headrace.bootstrap, "orders_t", Here()).rows == 4
     assert len(stored_rows(tmp_path / "lake", to, "orders_t_dead_letters")) == 4
+    assert verify(headrace).is_equal
+
+
+def test_threads_of_a_program_work_on_a_table_at_once(headrace: TestBroker, tmp_path: Path) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to="parquet")
+
+    def compact() -> None:
+        for _ in range(5):
+            maintain_table(headrace.bootstrap, "orders_t", Here(), Limits())
+
+    with ThreadPoolExecutor(1) as pool:
+        compacted = pool.submit(compact)
+        for number in range(5):
+            produce(headrace, "orders", {"id": number})
+            run_once(headrace)
+        compacted.result()
+    assert verify(headrace).is_equal
+    assert len(stored_rows(tmp_path / "lake", "parquet")) == 5
+
+
+def test_old_entries_of_the_log_of_delta_are_removed_behind_a_checkpoint(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to="delta")
+    for number in range(3):
+        produce(headrace, "orders", {"id": number})
+        run_once(headrace)
+    folder = tmp_path / "lake" / "headrace" / "orders_t"
+    DeltaTable(str(folder)).create_checkpoint()
+    old = clocks().time_ns() // 1_000_000_000 - 2 * 86_400
+    for each in (folder / "_delta_log").iterdir():
+        os.utime(each, (old, old))
+    before = len(list((folder / "_delta_log").glob("*.json")))
+    maintain_table(headrace.bootstrap, "orders_t", Here(), Limits(is_dry=True))
+    assert len(list((folder / "_delta_log").glob("*.json"))) == before
+    maintain_table(headrace.bootstrap, "orders_t", Here(), Limits(pieces_max=0))
+    assert len(list((folder / "_delta_log").glob("*.json"))) < before
+    produce(headrace, "orders", {"id": 3})
+    run_once(headrace)
+    assert len(stored_rows(tmp_path / "lake", "delta")) == 4
+    assert verify(headrace).is_equal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", TARGETS)
+def test_files_and_snapshots_stay_few_with_maintenance_beside_small_batches(
+    headrace: TestBroker, tmp_path: Path, to: str
+) -> None:
+    """A day of batches in small: what is there stays the same from one maintenance to the next."""
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to=to)
+    limits = Limits(snapshots_kept=3, orphan_age_ms=0)
+    counts = []
+    for _ in range(10):
+        for number in range(4):
+            produce(headrace, "orders", {"id": number}, b"bad")
+            run_once(headrace)
+        maintain_table(headrace.bootstrap, "orders_t", Here(), limits)
+        files = [each for each in (tmp_path / "lake" / "headrace").rglob("*") if each.is_file()]
+        counts.append(len(files))
+    assert state_of(headrace.bootstrap, "orders_t").files == 1
+    if to != "delta":  # whose entries and files are removed after a day, and an hour
+        assert max(counts[5:]) <= max(counts[:5]) + 1
     assert verify(headrace).is_equal
 
 

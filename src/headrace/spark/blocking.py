@@ -1,25 +1,25 @@
 """A blocking interface to the asyncio client.
 
 Spark calls sources from its own processes: a planner per query, a worker per concurrent task. They
-are reused, so a process keeps its clusters: the next task reuses connections and leaders. One
-thread of a process uses them, as Spark's workers have one.
+are reused, so a process keeps its clusters: the next task reuses connections and leaders. Each
+thread has its own.
 """
 
 import asyncio
 import atexit
-import os
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import NotReachable
 from headrace.client.retrying import Retries
+from headrace.spark.kept import Kept
 from headrace.spark.options import Connecting
 
 T = TypeVar("T")
 
 CLUSTERS_MAX: Final = 4
-"""How many clusters a process keeps connections to."""
+"""How many clusters a thread keeps connections to."""
 
 
 class BlockingCluster:
@@ -49,6 +49,11 @@ class BlockingCluster:
             raise
         return self.loop.run_until_complete(work)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is running now."""
+        return self.loop.is_running()
+
     def close(self) -> None:
         """Hang up."""
         self.loop.run_until_complete(self.cluster.close())
@@ -66,25 +71,14 @@ class BlockingCluster:
 
 
 def cluster_of(connecting: Connecting) -> BlockingCluster:
-    """Return this process's connections to a cluster."""
-    key = (os.getpid(), connecting)  # what a parent opened is not a fork's to use
-    known = _CLUSTERS.pop(key, None) or BlockingCluster(connecting)
-    _CLUSTERS[key] = known
-    while len(_CLUSTERS) > CLUSTERS_MAX:
-        (pid, _), oldest = next(iter(_CLUSTERS.items()))
-        del _CLUSTERS[next(iter(_CLUSTERS))]
-        if pid == os.getpid():
-            oldest.close()
-    return known
+    """Return this thread's connections to a cluster."""
+    return _CLUSTERS.get(connecting, lambda: BlockingCluster(connecting))
 
 
 def close_clusters() -> None:
-    """Hang up on every cluster of this process."""
-    while _CLUSTERS:
-        (pid, _), known = _CLUSTERS.popitem()
-        if pid == os.getpid():
-            known.close()
+    """Hang up on the clusters of this process, but for those that a thread is using."""
+    _CLUSTERS.close()
 
 
-_CLUSTERS: dict[tuple[int, Connecting], BlockingCluster] = {}
+_CLUSTERS: Final[Kept[Connecting, BlockingCluster]] = Kept(CLUSTERS_MAX)
 atexit.register(close_clusters)

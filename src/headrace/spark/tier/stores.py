@@ -2,18 +2,18 @@
 
 import asyncio
 import atexit
-import os
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from headrace.remote.object_store import open_store
 from headrace.remote.segment_objects import SegmentObjects
 from headrace.remote.store_options import StoreOptions
+from headrace.spark.kept import Kept
 
 T = TypeVar("T")
 
 STORES_MAX: Final = 4
-"""How many stores a process keeps connections to."""
+"""How many stores a thread keeps connections to."""
 
 
 class BlockingStore:
@@ -28,6 +28,11 @@ class BlockingStore:
         """Run a coroutine and return its result."""
         return self.loop.run_until_complete(work)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is running now."""
+        return self.loop.is_running()
+
     def close(self) -> None:
         """Release its resources."""
         self.loop.run_until_complete(self.store.close())
@@ -36,25 +41,14 @@ class BlockingStore:
 
 
 def store_of(url: str, options: StoreOptions) -> BlockingStore:
-    """Return this process's connections to a store."""
-    key = (os.getpid(), url, options)  # what a parent opened is not a fork's to use
-    known = _STORES.pop(key, None) or BlockingStore(url, options)
-    _STORES[key] = known
-    while len(_STORES) > STORES_MAX:
-        first = next(iter(_STORES))
-        oldest = _STORES.pop(first)
-        if first[0] == os.getpid():
-            oldest.close()
-    return known
+    """Return this thread's connections to a store."""
+    return _STORES.get((url, options), lambda: BlockingStore(url, options))
 
 
 def close_stores() -> None:
-    """Release every store of this process."""
-    while _STORES:
-        (pid, _, _), known = _STORES.popitem()
-        if pid == os.getpid():
-            known.close()
+    """Release the stores of this process, but for those that a thread is using."""
+    _STORES.close()
 
 
-_STORES: dict[tuple[int, str, StoreOptions], BlockingStore] = {}
+_STORES: Final[Kept[tuple[str, StoreOptions], BlockingStore]] = Kept(STORES_MAX)
 atexit.register(close_stores)
