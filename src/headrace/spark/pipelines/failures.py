@@ -8,6 +8,9 @@ from headrace.errors import HeadraceError
 TEXT_MAX: Final = 600
 VALUE_MAX: Final = 200
 _JVM: Final = re.compile(r"^\s*(at |\.\.\. \d+ more|Caused by:|JVM stacktrace)")
+_BRIDGE: Final = "An error occurred while calling "
+"""How Python's bridge to the JVM begins; the error itself is in the next line, behind a colon."""
+_CAUSE: Final = ": "
 _TRACE: Final = "Traceback (most recent call last):"
 _RAISED: Final = re.compile(
     r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Invalid\w*|\w+)): .+"
@@ -35,7 +38,11 @@ def reason_of(text: str) -> str:
         found = _raised(text.rpartition(_TRACE)[2])
         if found is not None:
             return _shorten(found)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not _JVM.match(line)]
+    lines = [
+        line.strip().removeprefix(_CAUSE)
+        for line in text.splitlines()
+        if line.strip() and not _JVM.match(line) and not line.startswith(_BRIDGE)
+    ]
     telling = [line for line in lines if line.startswith("[")] or lines
     return _shorten(telling[0] if telling else "Spark does not say why")
 

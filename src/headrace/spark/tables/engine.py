@@ -7,11 +7,16 @@ from typing import Any, Final, Protocol, TypeVar
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
+from headrace.spark.pipelines.failures import reason_of
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _SCHEMA: Final = "number long, result binary"
+
+
+class TaskFailed(HeadraceError):
+    """A task ended with an error that is none of ours, such as a worker that was killed."""
 
 
 class Engine(Protocol):
@@ -79,8 +84,14 @@ class OnSpark:
                     )
 
         count = len(inputs)
-        frame = self._spark.range(0, count, 1, count).mapInArrow(task, _SCHEMA)
-        rows = {row.number: pickle.loads(bytes(row.result)) for row in frame.collect()}
+        try:
+            found = self._spark.range(0, count, 1, count).mapInArrow(task, _SCHEMA).collect()
+        except Exception as error:  # Spark's, and of the bridge to its JVM
+            raise TaskFailed(
+                f"a task failed on Spark: {reason_of(str(error))}. Nothing of it was committed; "
+                "run it again"
+            ) from error
+        rows = {row.number: pickle.loads(bytes(row.result)) for row in found}
         results = [rows[number] for number in range(count)]
         for each in results:
             if isinstance(each, HeadraceError):
