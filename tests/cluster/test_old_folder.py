@@ -79,7 +79,9 @@ def test_a_voter_with_an_old_snapshot_hears_the_one_that_took_an_id_over(tmp_pat
     snapshots = config.RAFT_SNAPSHOT_TRIGGER_BYTES
     with TestCluster(nodes=3, folder=tmp_path, settings={snapshots.name: "1024"}) as cluster:
         for number in range(10):
-            cluster.configure_group("g" * 200, {"consumer.session.timeout.ms": f"{50_000 + number}"})
+            cluster.configure_group(
+                "g" * 200, {"consumer.session.timeout.ms": f"{50_000 + number}"}
+            )
         for number in cluster.nodes:
             cluster.nodes[number].set(snapshots.name, str(snapshots.default))
         cluster.restart(2)
