@@ -7,6 +7,7 @@ The work is in `txn.partitions`.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -44,6 +45,8 @@ FIRST_OF_BROKERS: Final = 4
 PLACES_AT_ONCE: Final = 200
 """More partitions of a transaction are looked at in slices."""
 
+logger = logging.getLogger(__name__)
+
 Codes: TypeAlias = Mapping[Place, ErrorCode]
 Rows: TypeAlias = list[AddPartitionsToTxnTopicResult]
 Topics: TypeAlias = Sequence[AddPartitionsToTxnTopic]
@@ -57,7 +60,9 @@ def handle(broker: Broker, request: Request) -> Answer | Coroutine[Any, Any, Mes
         return _add_for_client(broker, request)
 
     def row(asked: AddPartitionsToTxnTransaction, rows: Rows | KafkaError) -> Any:
-        assert isinstance(rows, list), "errors are in the rows"
+        if isinstance(rows, KafkaError):  # else errors are in the rows
+            codes = dict.fromkeys(run_whole(places_of(asked.topics)), rows.code)
+            rows = run_whole(rows_of(asked.topics, codes))
         return AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=rows)
 
     return answer_each(
@@ -130,7 +135,13 @@ def _add_for_broker(
 
 
 async def _respond_large(adding: "_Adding", respond: Reply[Rows]) -> None:
-    respond(await adding.do_in_slices())
+    try:
+        rows = await adding.do_in_slices()
+    except Exception:  # whoever asked must not wait for ever
+        logger.exception("partitions of transaction %r", adding.producer.transactional_id)
+        respond(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; see its log"))
+    else:
+        respond(rows)
 
 
 class _Adding(NamedTuple):

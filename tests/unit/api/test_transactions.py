@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from headrace.api import add_partitions_to_txn
+from headrace.api.add_partitions_to_txn import PLACES_AT_ONCE
 from headrace.coordinator.machine import Outcome, told
 from headrace.errors import ErrorCode, KafkaError
 from headrace.metadata.ddl import DeleteTopic
@@ -25,6 +27,7 @@ from headrace.wire.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.growth.slices import finish_measured
 from tests.unit.api.transactional_producer import (
     NAME,
     TIMEOUT_MS,
@@ -291,6 +294,42 @@ def test_brokers_ask_for_many_transactions_at_once(harness: Harness) -> None:
     assert (second.transactional_id, codes) == ("other", [OK])
     assert other.describe().transaction_state == "Ongoing"
     assert harness.ask(AddPartitionsToTxnRequest(), 5).results_by_transaction == []
+
+
+def test_very_many_partitions_are_added_in_slices_with_the_same_answers(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(add_partitions_to_txn, "finish", finish_measured)
+    count = PLACES_AT_ONCE + 20
+    producer = begin(harness)
+    harness.create_topic("many", count)
+    assert producer.add("many", *range(count)) == [OK] * count
+    assert [len(each.partitions) for each in producer.describe().topics] == [count]
+    left, missing = ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert producer.add("many", *range(count + 1)) == [left] * count + [missing]
+
+    def verify(by: TransactionalProducer, topic: str) -> AddPartitionsToTxnTransaction:
+        return AddPartitionsToTxnTransaction(
+            transactional_id=by.name,
+            producer_id=by.id,
+            producer_epoch=by.epoch,
+            verify_only=True,
+            topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(range(count)))],
+        )
+
+    asked = AddPartitionsToTxnRequest([verify(producer, "many"), verify(producer, "nowhere")])
+    answered = harness.ask(asked, 5).results_by_transaction
+    codes = [
+        {row.partition_error_code for row in each.topic_results[0].results_by_partition}
+        for each in answered
+    ]
+    assert codes == [{OK}, {missing}]
+    monkeypatch.setattr(add_partitions_to_txn, "refused_of", lambda *_, **__: 1 / 0)
+    assert {
+        row.partition_error_code
+        for each in harness.ask(asked, 5).results_by_transaction
+        for row in each.topic_results[0].results_by_partition
+    } == {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 def commit_offset(
