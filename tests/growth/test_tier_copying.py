@@ -1,5 +1,9 @@
 """What the leader of a partition in the tier costs, whatever the tier has of it."""
 
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
 from headrace.ids import BrokerId
 from headrace.log.epochs import EpochStart
 from headrace.remote.cache import SegmentCache
@@ -109,3 +113,39 @@ def test_a_slice_of_a_look_up_from_scratch_does_not_depend_on_what_is_in_the_tie
         return steps(lambda: lineage.copied_up_to(5, find, 50))
 
     assert_stays_flat(learn, 100)
+
+
+class Other:
+    """Another partition in the tier."""
+
+    partition = SimpleNamespace(log=object())
+
+
+def test_deleting_a_log_costs_the_same_however_many_partitions_wait_for_the_store() -> None:
+    """While the store cannot be reached, there is work for all of them."""
+
+    def abandon(count: int) -> int:
+        async def main() -> int:
+            async with running(World()) as node:
+                tier = node.tier
+                for crew in (tier.copiers, tier.expirers, tier.adopters):
+                    for _ in range(count):
+                        crew._waiting[cast(Any, Other())] = None
+                tier.copiers._waiting[node.tiered] = None
+                abandoning = tier.abandon(node.log)
+
+                def run() -> None:
+                    with suppress(StopIteration):
+                        abandoning.send(None)
+                        raise AssertionError("nothing runs, so there is nothing to wait for")
+
+                spent = steps(run)
+                assert node.tiered not in tier.copiers.partitions()
+                assert node.tiered.is_stopped
+                for crew in (tier.copiers, tier.expirers, tier.adopters):
+                    crew._waiting.clear()
+                return spent
+
+        return run_tier(main())
+
+    assert_stays_flat(abandon, 50)

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Final
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
@@ -81,6 +82,8 @@ class Tier:
         self._partitions: dict[PartitionKey, Partition] = {}
         """All partitions of this node: any topic may enter the tier."""
         self.tiered: dict[PartitionKey, TieredPartition] = {}
+        self._of_logs: WeakKeyDictionary[Log, list[ref[TieredPartition]]] = WeakKeyDictionary()
+        """The partitions that there may be work for, one for each role that a log's has had."""
         self._led_metadata: set[int] = set()
         """The partitions of the metadata topic that this node leads."""
         self.store_problem: str | None = None
@@ -219,10 +222,10 @@ class Tier:
 
     async def abandon(self, log: Log) -> None:
         """Return when nobody reads a log's files any more: they are about to be deleted."""
-        for crew in (self.copiers, self.expirers, self.adopters):
-            for tiered in crew.partitions():
-                if tiered.partition.log is log:
-                    tiered.is_stopped = True
+        for each in self._of_logs.pop(log, ()):
+            if (tiered := each()) is not None:
+                tiered.is_stopped = True
+                for crew in (self.copiers, self.expirers, self.adopters):
                     await crew.dismiss(tiered)
 
     def _take(self, partition: Partition) -> None:
@@ -236,6 +239,8 @@ class Tier:
     def _enter(self, key: PartitionKey, partition: Partition) -> None:
         if _concerns_tier(partition):
             tiered = self.tiered[key] = TieredPartition(partition)
+            known = self._of_logs.get(partition.log, ())
+            self._of_logs[partition.log] = [*(each for each in known if each()), ref(tiered)]
             if self.adopter.holds(tiered, is_start=self.is_starting):
                 self._held[key] = tiered
                 self._has_held.set()
