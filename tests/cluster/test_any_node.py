@@ -10,6 +10,7 @@ from headrace.client.configs import Resource, ResourceType
 from headrace.client.outcomes import values_of
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
+from headrace.ids import BrokerId
 from headrace.testing.broker import TestBroker
 from headrace.testing.cluster import TestCluster
 from headrace.wire.messages.describe_cluster_request import DescribeClusterRequest
@@ -156,6 +157,16 @@ def test_changes_get_through_while_the_controller_is_lost() -> None:
                 assert name in {topic.name for topic in await admin.list_topics()}
 
         async def create_many() -> None:
+            async with Admin(asked[0].bootstrap) as admin:
+                await admin.create_topic("early")
+                view = admin.cluster.view
+                await create_others()
+                assert lost in view.nodes, "it has not looked again"
+                view.controller_id = BrokerId(lost)
+                await admin.delete_topic("early")
+                assert "early" not in {topic.name for topic in await admin.list_topics()}
+
+        async def create_others() -> None:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(30):
                     for node in asked:

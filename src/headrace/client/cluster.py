@@ -154,6 +154,21 @@ class Cluster:
             raise NotReachable(f"node {node_id} is not part of the cluster now")
         return await self._connect_to(node.address)
 
+    async def reach(self, node_id: int) -> Connection:
+        """Return the connection to a node, retrying while it cannot be reached.
+
+        Up to the API timeout. Another node may be the controller by then.
+        """
+        retries = Retries(self.settings)
+        while True:
+            try:
+                return await self.connection(node_id)
+            except NotReachable:
+                if self._is_closed or not await retries.pause():
+                    raise
+            self.doubt()
+            await self.refresh()
+
     async def ask(
         self,
         body: Message,

@@ -85,7 +85,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> Outcomes[str,
     """Delete topics with everything in them."""
     body = DeleteTopicsRequest(timeout_ms=cluster.settings.request_timeout_ms)
     body.topics = [DeleteTopicState(name=name) for name in names]
-    connection = await cluster.connection(CONTROLLER)
+    connection = await cluster.reach(CONTROLLER)
     if connection.version_of(ApiKey.DELETE_TOPICS) < _DELETES_BY_STATE_FROM:
         body.topics, body.topic_names = [], list(names)
     answer = await cluster.ask(
