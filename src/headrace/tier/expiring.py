@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from headrace.ids import BrokerId
 from headrace.log.cutting import delete_records
+from headrace.remote.repair import is_being_restored
 from headrace.remote.segments import (
     InvalidTransition,
     PartitionKey,
@@ -241,13 +242,20 @@ class Expirer:
     def _checker(self, tiered: TieredPartition, expiry: Expiry) -> Callable[[], None]:
         """Return what raises NotLeading if a plan is moot: what is not announced by then stays.
 
-        That is so if this node leads no more, or if the topic came back to the tier.
+        That is so if this node leads no more, if the topic came back to the tier, or if a tool has
+        begun to restore it: then the log is empty, and is to begin behind what is announced.
         """
+        log = tiered.partition.log
         is_leaving = any(each.reason is Reason.NOT_TIERED for each in expiry.deletions)
+        restored_to = max(
+            (each.next_offset for each, _ in expiry.deletions if is_being_restored(each)), default=0
+        )
 
         def check() -> None:
             tiered.check_leading()
-            if is_leaving and tiered.partition.log.settings.is_tiered:
+            if restored_to > log.end_offset and log.is_empty:
+                raise NotLeading(f"{tiered.name} is being restored")
+            if is_leaving and log.settings.is_tiered:
                 raise NotLeading(f"the topic of {tiered.name} is in the tier again")
 
         return check

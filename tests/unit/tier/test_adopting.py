@@ -9,7 +9,7 @@ from headrace.log.errors import ReadOnlyLog
 from headrace.log.truncating import Cut
 from headrace.remote.layout import ObjectKind, object_key
 from headrace.remote.repair import TOOL_ID
-from headrace.remote.segments import SegmentEpoch, SegmentState
+from headrace.remote.segments import PartitionKey, SegmentEpoch, SegmentState
 from headrace.replication.partition import Partition
 from headrace.tier.segment_files import new_segment_id
 from tests.unit.log.logs import append
@@ -89,6 +89,25 @@ def test_nothing_is_taken_over_or_deleted_while_a_restore_is_not_finished() -> N
             await look(node)
             assert node.log.end_offset == 0
             assert node.segments == before
+
+    run_tier(main())
+
+
+def test_a_restore_that_begins_while_a_new_topic_is_looked_at_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        async with running(World()) as node:
+            catch_up = node.metadata.catch_up
+
+            async def restore_meanwhile(key: PartitionKey) -> None:
+                await catch_up(key)
+                for first in (0, 10):
+                    await announce(node, first, first + 9, broker=TOOL_ID)
+
+            monkeypatch.setattr(node.metadata, "catch_up", restore_meanwhile)
+            await node.tier.expirer.expire(node.tiered)
+            assert [each.state for each in node.segments] == [SegmentState.COPY_STARTED] * 2
 
     run_tier(main())
 
