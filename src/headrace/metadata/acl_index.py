@@ -5,6 +5,7 @@ is decided by the few ACLs that name its user and host, or everybody.
 """
 
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address, ip_address
 from typing import Final, TypeAlias
 
 from headrace.metadata.state import Acl, AclPattern
@@ -16,7 +17,7 @@ ANY_NAME: Final = "*"
 _NOTHING: Final[Mapping[AclPattern, tuple[Acl, ...]]] = {}
 
 Whom: TypeAlias = tuple[str, str]
-"""A principal and a host, as an ACL has them."""
+"""A principal and a host as `address_of` returns it."""
 
 
 class AclIndex:
@@ -40,7 +41,7 @@ class AclIndex:
                 self._put(acl)
 
     def has(self, acl: Acl) -> bool:
-        return acl in self._of(acl.principal, acl.host).get(acl.pattern, ())
+        return acl in self._of(acl.principal, address_of(acl.host)).get(acl.pattern, ())
 
     def add(self, pattern: AclPattern, new: tuple[Acl, ...]) -> None:
         """Add ACLs of a pattern that are not there."""
@@ -66,7 +67,7 @@ class AclIndex:
             self._acls.pop(pattern, None)
             self._count_prefix(pattern, -1)
         for acl in gone:
-            whom = acl.principal, acl.host
+            whom = acl.principal, address_of(acl.host)
             same = tuple(each for each in self._by_whom[whom][pattern] if each != acl)
             if same:
                 self._by_whom[whom][pattern] = same
@@ -106,7 +107,7 @@ class AclIndex:
         return self._by_whom.get((principal, host), _NOTHING)
 
     def _put(self, acl: Acl) -> None:
-        same = self._by_whom.setdefault((acl.principal, acl.host), {})
+        same = self._by_whom.setdefault((acl.principal, address_of(acl.host)), {})
         same[acl.pattern] = (*same.get(acl.pattern, ()), acl)
 
     def _count_prefix(self, pattern: AclPattern, change: int) -> None:
@@ -117,3 +118,18 @@ class AclIndex:
         lengths[length] = lengths.get(length, 0) + change
         if not lengths[length]:
             del lengths[length]
+
+
+def address_of(host: str) -> str:
+    """Return the host of an ACL or a client in the one form that an address has here.
+
+    IPv6 has many: Kafka's ACLs have Java's, `2001:db8:0:0:0:0:0:7`, which would match nobody.
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)

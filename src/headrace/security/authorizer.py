@@ -13,7 +13,7 @@ Decisions are kept until ACLs change, and `generation` counts changes.
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from headrace.metadata.acl_index import Whom
+from headrace.metadata.acl_index import Whom, address_of
 from headrace.metadata.image import Image
 from headrace.metadata.state import Acl
 from headrace.security.acls import (
@@ -141,10 +141,9 @@ class Authorizer:
 
 def _whom(principal: str, host: str) -> list[Whom]:
     """Return how ACLs name a client: it, or everybody, from its host or any."""
+    hosts = dict.fromkeys((address_of(host), WILDCARD))
     return [
-        (name, where)
-        for name in dict.fromkeys((principal, WILDCARD_PRINCIPAL))
-        for where in dict.fromkeys((host, WILDCARD))
+        (name, where) for name in dict.fromkeys((principal, WILDCARD_PRINCIPAL)) for where in hosts
     ]
 
 

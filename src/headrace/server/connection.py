@@ -125,8 +125,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.address = f"{peer[0]}:{peer[1]}" if peer else "(unknown)"
         self.host = plain_host(peer[0]) if peer else ""
+        self.address = f"{self.host}:{peer[1]}" if peer else "(unknown)"
         if (refusal := self._traffic.admit(self)) is not None:
             logger.warning("connection from %s refused: %s", self.address, refusal)
             self.is_closed = True

@@ -76,6 +76,29 @@ def test_a_request_is_allowed_if_a_rule_allows_it_and_none_denies_it(
 
 
 @pytest.mark.parametrize(
+    ("written", "client"),
+    [
+        ("2001:db8:0:0:0:0:0:7", "2001:db8::7"),  # as Java writes it, so as Kafka's ACLs have it
+        ("2001:DB8::7", "2001:db8::7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("fe80:0:0:0:0:0:0:7%eth0", "fe80::7%eth0"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+    ],
+)
+def test_an_address_is_the_same_however_an_acl_writes_it(written: str, client: str) -> None:
+    for rules, is_allowed in (
+        ([acl("orders", host=written)], True),
+        ([acl("orders"), acl("orders", permission=DENY, host=written)], False),
+    ):
+        made = authorizer(*rules)
+        for host in (client, written):
+            assert made.allows(ALICE, host, Operation.READ, Resource.TOPIC, "orders") == is_allowed
+        assert made.allows(ALICE, "2001:db8::8", Operation.READ, Resource.TOPIC, "orders") != (
+            is_allowed
+        )
+
+
+@pytest.mark.parametrize(
     "operation", [Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER]
 )
 def test_whoever_may_do_something_may_describe(operation: Operation) -> None:
