@@ -1,4 +1,4 @@
-"""Other programs write the same Iceberg table: what they have deleted or added stays so."""
+"""Other programs write the same table: what they have deleted or added stays so."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, TableFeatures
 from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import (
     DataFile,
@@ -17,10 +18,13 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 
+from headrace.spark.tables.administration import drop_table
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.maintenance import Limits, maintain_table
+from headrace.spark.tables.table_store import CatalogFailed
 from headrace.spark.tables.verifying import verify_table
 from headrace.testing.broker import TestBroker
 from tests.tables.worlds import create, iceberg_rows, joined_rows, produce, run_once
@@ -186,3 +190,47 @@ def test_columns_that_others_have_renamed_or_replaced_keep_their_values(
     assert maintain_table(headrace.bootstrap, "orders_t", Here(), Limits()).pieces == 1
     assert iceberg_rows(tmp_path / "lake") == before
     assert before[0]["s"] == {"c": 1, "b": 2}
+
+
+@pytest.mark.parametrize("by", [(), ("day(_timestamp)", "bucket(4, id)", "country")])
+def test_a_table_whose_partitions_others_have_changed_is_refused(
+    headrace: TestBroker, tmp_path: Path, by: tuple[str, ...]
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", columns=("id:long", "country:string"), partition_by=by)
+    produce(headrace, "orders", {"id": 1, "country": "de"})
+    run_once(headrace)
+    with opened(tmp_path / "lake") as table, table.update_spec() as update:
+        update.add_field("_offset", BucketTransform(2), "more")
+    produce(headrace, "orders", {"id": 2, "country": "fr"}, b"bad")
+    with pytest.raises(CatalogFailed, match="was created to be partitioned by"):
+        run_once(headrace)
+    with opened(tmp_path / "lake") as table, table.update_spec() as update:
+        update.remove_field("more")
+    run_once(headrace)
+    assert ids(iceberg_rows(tmp_path / "lake")) == [1, 2]
+    assert verify_table(headrace.bootstrap, "orders_t", Here()).is_equal
+
+
+@pytest.mark.parametrize(
+    ("feature", "said"),
+    [
+        (TableFeatures.DeletionVectors, "deletionVectors"),
+        (TableFeatures.ColumnMapping, "columnMapping"),
+    ],
+)
+def test_a_delta_table_whose_files_do_not_say_all_is_refused(
+    headrace: TestBroker, tmp_path: Path, feature: TableFeatures, said: str
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to="delta")
+    produce(headrace, "orders", {"id": 1})
+    run_once(headrace)
+    table = DeltaTable(str(tmp_path / "lake" / "headrace" / "orders_t"))
+    table.alter.add_feature(feature, allow_protocol_versions_increase=True)
+    for work in (run_once, joined_rows):
+        with pytest.raises(CatalogFailed, match=f"others have switched on {said}"):
+            work(headrace)
+    with pytest.raises(CatalogFailed, match=said):
+        maintain_table(headrace.bootstrap, "orders_t", Here(), Limits())
+    drop_table(headrace.bootstrap, "orders_t", purges=True)

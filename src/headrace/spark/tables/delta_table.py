@@ -47,6 +47,9 @@ CONFIGURATION: Final[dict[str, str | None]] = {
 older ones, behind a checkpoint."""
 
 
+FOREIGN_FEATURES: Final = frozenset({"columnMapping", "deletionVectors"})
+
+
 class DeltaLakeTable:
     """One table of Delta."""
 
@@ -91,6 +94,7 @@ class DeltaLakeTable:
             raise self._failed(error) from error
         if table.metadata().description != self._description():
             raise TableExists(f"the Delta table in {self.uri} belongs to another definition")
+        self._check_features(table)
         return Head(
             offsets=self._numbers(OFFSET),
             begins=self._numbers(BEGIN),
@@ -100,6 +104,18 @@ class DeltaLakeTable:
             topic_id=self._topic_id(),
             version=str(table.version()),
         )
+
+    def _check_features(self, table: DeltaTable) -> None:
+        """Raise CatalogFailed if files do not say any more which rows and columns there are."""
+        found = FOREIGN_FEATURES.intersection(table.protocol().reader_features or ())
+        if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+            found |= {"columnMapping"}
+        if found:
+            raise CatalogFailed(
+                f"others have switched on {' and '.join(sorted(found))} for the Delta table "
+                f"{self.uri}, so its files alone do not say any more which rows and columns it "
+                "has: drop that feature there, or create the table again"
+            )
 
     def schema(self) -> pa.Schema:
         generated = {each.name for each in self._fields if each.transform != "identity"}

@@ -52,7 +52,7 @@ from headrace.spark.tables.data_files import DataFile, read_footer
 from headrace.spark.tables.decoding import short_reason
 from headrace.spark.tables.definition import NAMESPACE, Definition
 from headrace.spark.tables.iceberg_types import arrow_schema
-from headrace.spark.tables.partitioning import partition_fields, plain_value
+from headrace.spark.tables.partitioning import PartitionField, partition_fields, plain_value
 from headrace.spark.tables.sqlite_catalog import CATALOG, catalog_properties, share_names
 from headrace.spark.tables.table_store import (
     CatalogFailed,
@@ -171,7 +171,30 @@ class IcebergTable:
                 f"({type(error).__name__}: {short_reason(error)}): nothing was committed"
             ) from error
 
+    def _check_partitions(self, table: Table) -> None:
+        """Raise CatalogFailed if others have changed what the table is partitioned by.
+
+        Files would be in partitions that they are not in, and filtered reads would miss rows.
+        """
+        fields = partition_fields(self._definition) if self.is_main else []
+        wanted = [(each.column, str(_transform(each))) for each in fields]
+        found = [
+            (table.schema().find_column_name(each.source_id), str(each.transform))
+            for each in table.spec().fields
+        ]
+        if found != wanted:
+            then, now = (
+                " and ".join(f"{how} of {name}" for name, how in each) or "nothing"
+                for each in (wanted, found)
+            )
+            raise CatalogFailed(
+                f"table {'.'.join(self._identifier)} was created to be partitioned by {then}, and "
+                f"is by {now} now: change that back, or create the table again"
+            )
+
     def _updates(self, table: Table, change: Change) -> tuple[Any, Any]:
+        if change.added:
+            self._check_partitions(table)
         transaction = table.transaction()
         # For the day when the last snapshot that says so is expired.
         transaction.set_properties(
@@ -253,9 +276,8 @@ class IcebergTable:
         if fields:
             with table.update_spec() as spec:
                 for each in fields:
-                    transform = _TRANSFORMS.get(each.transform) or BucketTransform(each.buckets)
                     name = each.name if each.transform != "identity" else f"{each.column}_identity"
-                    spec.add_field(each.column, transform, name)
+                    spec.add_field(each.column, _transform(each), name)
         if self._definition.sort_by:
             with table.update_sort_order() as order:
                 for name in self._definition.sort_by:
@@ -338,6 +360,10 @@ class IcebergTable:
             f"table {name} exists in the catalog of {self._url}, with the columns {columns}: "
             "choose another name, or drop it there"
         )
+
+
+def _transform(field: PartitionField) -> Transform[Any, Any]:
+    return _TRANSFORMS.get(field.transform) or BucketTransform(field.buckets)
 
 
 def _statistics(table: Table, written: DataFile) -> dict[str, Any]:
