@@ -21,6 +21,7 @@ from tests.tables.worlds import (
     produce,
     run_once,
     stored_rows,
+    table_run,
 )
 
 
@@ -172,3 +173,17 @@ def test_a_table_may_begin_at_an_offset_that_cannot_be_read_yet(
     rows = stored_rows(tmp_path / "lake", "parquet")
     assert sorted(row["id"] for row in rows) == [3, 4, 7]
     assert verify_table(headrace.bootstrap, "orders_t", Here()).is_equal
+
+
+def test_a_run_to_the_end_stops_between_batches_when_it_is_told_to(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to="parquet", batch_records=1)
+    produce(headrace, "orders", *({"id": number} for number in range(3)))
+    run = table_run(headrace)
+    run.begin()
+    stops: list[Any] = []
+    assert len(run.run_available(stops.append, lambda: bool(stops))) == 1
+    run.end()
+    assert len(run_once(headrace)) == 2

@@ -79,11 +79,12 @@ def run(
     try:
         alarms.look()
         if once:
-            done = work.run_available(show)
+            done = work.run_available(show, lambda: bool(stops))
             if not as_json:
                 rows = sum(each.rows for each in done)
                 letters = sum(each.dead_letters for each in done)
-                say(f"table {name} is up to date: {rows} rows, {letters} dead letters")
+                how = "stopped before it was up to date" if stops else "is up to date"
+                say(f"table {name} {how}: {rows} rows, {letters} dead letters")
         else:
             work.run_forever(show, lambda: bool(stops), interval)
     finally:

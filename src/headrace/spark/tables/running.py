@@ -116,12 +116,14 @@ class TableRun:
             self.table.close()
 
     def run_available(
-        self, on_batch: Callable[[BatchDone], None] = lambda _: None
+        self,
+        on_batch: Callable[[BatchDone], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> list[BatchDone]:
-        """Write what the topic has now, in batches; return what they did."""
+        """Write what the topic has now, in batches, until told to stop; return what they did."""
         done: list[BatchDone] = []
         target: dict[int, int] | None = None
-        while True:
+        while not should_stop():
             state = self.table.topic.state()
             target = dict(state.latest) if target is None else target
             state = msgspec.structs.replace(
@@ -133,9 +135,10 @@ class TableRun:
             )
             batch = self.run_batch(state)
             if batch is None:
-                return done
+                break
             done.append(batch)
             on_batch(batch)
+        return done
 
     def run_forever(
         self,
