@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.client import Admin
+from headrace.spark.tables.administration import alter_table
 from headrace.spark.tables.backfilling import backfill_table
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.planning import Gap
@@ -152,3 +153,25 @@ def test_records_that_compaction_has_removed_are_no_difference(
     assert (report.log_rows, report.compacted) == (0, 8 if mode == "append" else 5)
     run_once(headrace)
     assert verify(headrace).is_equal
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_rows_that_were_judged_by_other_rules_are_no_difference(
+    headrace: TestBroker, tmp_path: Path, mode: str
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to="parquet", mode=mode, columns=("p:long",))
+
+    def put(*prices: int) -> None:
+        headrace.produce("orders", *((f"k{each % 2}", f'{{"p": {each}}}') for each in prices))
+        run_once(headrace)
+
+    put(4, 5, -2, -3)
+    alter_table(headrace.bootstrap, "orders_t", rules=("p >= 0",))
+    put(-6)
+    assert verify(headrace).is_equal
+    put(8)
+    assert verify(headrace).is_equal
+    (path, *_) = (tmp_path / "lake" / "headrace" / "orders_t").rglob("*.parquet")
+    pq.write_table(changed("p", 0, -77)(pq.ParquetFile(path).read()), path)
+    assert not verify(headrace).is_equal

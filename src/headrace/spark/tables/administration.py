@@ -186,6 +186,8 @@ def _alter(blocking: BlockingCluster, name: str, changes: dict[str, Any]) -> Def
             "with"
         )
     definition = check(_converted({**msgspec.structs.asdict(old), **changes}))
+    if (definition.rules, definition.on_violation) != (old.rules, old.on_violation):
+        definition = msgspec.structs.replace(definition, has_changed_rules=True)
     columns = first_columns(definition)
     _check_rules(definition, pa.schema([*METADATA, *columns]))
     if "schema_text" in changes:

@@ -106,6 +106,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sort_by: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     on_violation: OnViolation = OnViolation.DEAD_LETTER
+    has_changed_rules: bool = False
+    """Whether the table has, or may have, rows that were judged by other rules."""
     fails_on_bad_record: bool = False
     """Whether a record that cannot be decoded stops the table instead of being a dead letter."""
     start: Start = Start.EARLIEST
