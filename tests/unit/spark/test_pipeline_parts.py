@@ -16,6 +16,7 @@ from headrace.spark.pipelines.failures import describe_record, reason_of
 from headrace.spark.pipelines.headers import parse_sql
 from headrace.spark.pipelines.model import InvalidPipeline
 from headrace.spark.pipelines.progress import StepProgress, left_of
+from headrace.spark.pipelines.sink import Sink
 from headrace.spark.pipelines.state import (
     ForeignCheckpoint,
     PipelineBusy,
@@ -255,3 +256,37 @@ def test_the_status_of_the_last_run_is_kept(example: Path) -> None:
     found = read_status(defined)
     assert found is not None
     assert (found.state, found.steps) == ("done", ({"step": "totals"},))
+
+
+class Recorder:
+    """Notes what is called on a frame's writer, or a session's reader."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Any] = {}
+        self.write = self.read = self
+
+    def __getattr__(self, name: str) -> Any:
+        def note(*given: Any, **named: Any) -> "Recorder":
+            self.calls[name] = given or named
+            return self
+
+        return note
+
+
+def test_a_function_that_writes_each_batch_writes_it_as_the_sink_is_defined() -> None:
+    frame: Any = Recorder()
+    Sink("out", "parquet", {"path": "out"}, ("day", "hour")).write(frame)
+    assert frame.calls == {
+        "format": ("parquet",),
+        "options": {"path": "out"},
+        "mode": ("append",),
+        "partitionBy": ("day", "hour"),
+        "save": {},
+    }
+
+
+def test_a_function_that_writes_each_batch_can_read_a_topic_that_it_writes() -> None:
+    spark: Any = Recorder()
+    options = {"topic": "out", "kafka.bootstrap.servers": "b:1", "kafka.compression.type": "zstd"}
+    Sink("out", "headrace", options).read(spark)
+    assert spark.calls["options"] == {"subscribe": "out", "kafka.bootstrap.servers": "b:1"}

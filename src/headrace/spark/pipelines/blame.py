@@ -10,11 +10,12 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.spark.pipelines.building import LOG_FORMAT, Frames
+from headrace.spark.pipelines.building import Frames
 from headrace.spark.pipelines.culprit import Places, batch_of, find_culprit
 from headrace.spark.pipelines.definition import Defined
 from headrace.spark.pipelines.failures import StepFailed, describe_record
 from headrace.spark.pipelines.model import Place, Query, Step
+from headrace.spark.pipelines.sink import LOG_FORMAT
 from headrace.spark.pipelines.state import checkpoint_of, local_folder
 
 

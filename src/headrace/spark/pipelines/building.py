@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.spark.pipelines.definition import Defined
 from headrace.spark.pipelines.failures import StepFailed, reason_of
 from headrace.spark.pipelines.model import Place, Step, kind_of
+from headrace.spark.pipelines.sink import LOG_FORMAT, as_source
 
-LOG_FORMAT: Final = "headrace"
 FILE_FORMATS: Final = ("parquet", "orc", "json", "csv", "text", "avro")
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
@@ -93,7 +93,7 @@ class Frames:
     def _read(self, place: Place, *, is_sink: bool) -> DataFrame:
         options = dict(place.options)
         if is_sink and place.format == LOG_FORMAT:
-            options = _as_source(options)
+            options = as_source(options)
         if self._ranges is not None and place.name in self._ranges:
             return self._load(self._spark.read, place, {**options, **self._ranges[place.name]})
         if not place.is_stream or self._ranges is not None:
@@ -118,15 +118,3 @@ class Frames:
             name = place.name
             raise StepFailed(name, "pipeline.toml", reason_of(str(error))) from error
         return frame
-
-
-def _as_source(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with which a topic is read that a sink writes."""
-    known = {name: value for name, value in options.items() if name.startswith("kafka.")}
-    known = {
-        name: value
-        for name, value in known.items()
-        if not name.startswith(("kafka.compression", "kafka.batch", "kafka.transaction"))
-        and name not in ("kafka.max.request.size", "kafka.delivery.timeout.ms")
-    }
-    return {**known, "subscribe": options.get("topic", "")}

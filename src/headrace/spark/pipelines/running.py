@@ -88,7 +88,7 @@ class Run:
         elif step.trigger is not None:
             writer = writer.trigger(processingTime=step.trigger)
         if step.is_per_batch:
-            handle = Sink(sink.name, sink.format, dict(sink.options))
+            handle = Sink(sink.name, sink.format, dict(sink.options), sink.partition_by)
             given = {"sink": handle, "parameters": dict(self._defined.parameters)}
             writer = writer.foreachBatch(per_batch(step, self._defined.functions[step.name], given))
         else:
