@@ -70,7 +70,7 @@ def read_schemas(jars: Path) -> list[Schema]:
 
 
 def generate(schemas: list[Schema]) -> dict[str, str]:
-    """Give the text of each file of the package."""
+    """Return the text of each file of the package."""
     files = {f"{snake_case(schema['name'])}.py": message_module(schema) for schema in schemas}
     files["__init__.py"] = index_module(schemas)
     return files
@@ -238,7 +238,7 @@ def _annotation(kind: str) -> str:
 
 
 def _default(field: Schema) -> object:
-    """Give the value that the schema says or implies; a struct's is an empty dict here."""
+    """Return the value that the schema states or implies; a struct's is an empty dict here."""
     kind = field["type"]
     text = "" if field.get("default") is None else field["default"]  # a JSON null says nothing
     if text == "null" or kind == "records":
