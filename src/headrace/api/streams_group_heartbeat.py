@@ -20,14 +20,16 @@ from headrace.groups.heartbeats import Sender
 from headrace.groups.streams.heartbeat import heartbeat, note_topic_creation
 from headrace.groups.streams.responses import HeartbeatAnswer
 from headrace.groups.streams.topology import InternalTopic
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import CreateTopic
 from headrace.server.broker import Broker
 from headrace.server.proposals import propose_each
 from headrace.server.request import LATER, Answer, Request
-from headrace.topics.creation import DEFAULT_COUNT, NewTopic, plan_topic
+from headrace.topics.creation import DEFAULT_COUNT, NewTopic, planning
 from headrace.topics.validation import (
     INTERNAL_TOPICS,
     Collisions,
+    check_partitions_of_request,
     explain_illegal_name,
 )
 from headrace.wire.messages.streams_group_heartbeat_request import (
@@ -98,14 +100,8 @@ def _begin_creation(broker: Broker, request: Request, topics: Iterable[InternalT
 async def _create(broker: Broker, request: Request, topics: list[InternalTopic]) -> None:
     group_id = request.body.group_id
     failures: dict[str, str] = {}
-    changes: list[CreateTopic] = []
     try:
-        collisions = Collisions(broker.image)
-        for topic in topics:
-            try:
-                changes.append(plan_topic(broker, _new_topic(topic), collisions))
-            except KafkaError as error:
-                _note(failures, topic.name, error)
+        changes = await finish(plan_each(broker, topics, failures))
         answers = await propose_each(broker, changes, CREATION_TIMEOUT_MS, request)
         for change, refused in zip(changes, answers, strict=True):
             if refused is not None:
@@ -121,6 +117,30 @@ async def _create(broker: Broker, request: Request, topics: list[InternalTopic])
         lambda machine, now_ms: note_topic_creation(machine.state, group_id, failures),
         lambda _: None,
     )
+
+
+def plan_each(
+    broker: Broker, topics: Iterable[InternalTopic], failures: dict[str, str]
+) -> Slices[list[CreateTopic]]:
+    """Return the changes that create topics, as many partitions in all as one request may create.
+
+    `failures` gets why others are not created. A member says how many partitions there are to be.
+    """
+    collisions, current = Collisions(broker.image), Slice()
+    changes: list[CreateTopic] = []
+    count = 0
+    for topic in topics:
+        try:
+            check_partitions_of_request(count + max(topic.partitions, 1))
+            change = yield from planning(broker, _new_topic(topic), collisions, current)
+        except KafkaError as error:
+            _note(failures, topic.name, error)
+        else:
+            changes.append(change)
+            count += len(change.partitions)
+        if current.spend():
+            yield
+    return changes
 
 
 def _new_topic(topic: InternalTopic) -> NewTopic:

@@ -27,6 +27,7 @@ from headrace.topics.validation import (
     check_assignments,
     check_counts,
     check_name,
+    check_partitions_of_request,
     ordered_assignments,
 )
 
@@ -71,6 +72,7 @@ def planning(
     else:
         check_counts(asked.partitions, asked.replication_factor)
         count, replication_factor = with_defaults(broker, asked)
+        check_partitions_of_request(count)
         place = Placement(
             candidates(image), replication_factor, start=new_random().randrange(2**16)
         ).place

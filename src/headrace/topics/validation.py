@@ -79,6 +79,15 @@ def check_counts(partitions: int, replication_factor: int) -> None:
         )
 
 
+def check_partitions_of_request(count: int) -> None:
+    """Refuse to create more partitions than one request may."""
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{count} partitions in one request, {PARTITIONS_PER_REQUEST_MAX} are allowed",
+        )
+
+
 def ordered_assignments(assignments: Iterable[tuple[int, list[int]]]) -> list[list[int]]:
     """Return the replicas that a client chose, by partition; partitions must be 0, 1, 2..."""
     chosen: dict[int, list[int]] = {}

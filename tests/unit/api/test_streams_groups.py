@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from headrace.api.streams_group_heartbeat import plan_each
 from headrace.config import LiveSettings, load_settings
 from headrace.errors import ErrorCode
-from headrace.groups.streams.topology import StatusCode
+from headrace.groups.streams.topology import InternalTopic, StatusCode
 from headrace.ids import TopicName
 from headrace.metadata.state import ResourceType
 from headrace.server.operations import GROUP_OPERATIONS
@@ -20,6 +21,7 @@ from headrace.wire.messages.streams_group_heartbeat_request import (
     TopicInfo,
     Topology,
 )
+from tests.growth.slices import assert_slices_are_short
 from tests.unit.harness import Harness
 
 SETTINGS = {
@@ -44,14 +46,21 @@ async def _load(harness: Harness) -> None:
         await shard.loaded()
 
 
-def join(node: Harness, *changelogs: TopicInfo, source: str = "in") -> Any:
+def join(
+    node: Harness,
+    *changelogs: TopicInfo,
+    source: str = "in",
+    more: tuple[Subtopology, ...] = (),
+) -> Any:
     part = Subtopology("0", source_topics=[source], state_changelog_topics=list(changelogs))
+    if more:
+        part.repartition_sink_topics = [each.name for each in more[0].repartition_source_topics]
     return node.ask(
         StreamsGroupHeartbeatRequest(
             group_id="g",
             member_id="m",
             rebalance_timeout_ms=1000,
-            topology=Topology(0, [part]),
+            topology=Topology(0, [part, *more]),
             active_tasks=[],
             standby_tasks=[],
             warmup_tasks=[],
@@ -105,6 +114,27 @@ def test_topic_that_cannot_be_created_is_named_with_the_reason(node: Harness) ->
     assert status.status_code == StatusCode.MISSING_INTERNAL_TOPICS
     assert "log (" in status.status_detail
     assert "9" in status.status_detail
+
+
+@pytest.mark.parametrize("partitions", [10_001, 2**31 - 1])
+def test_a_member_cannot_have_any_number_of_partitions_created(
+    node: Harness, partitions: int
+) -> None:
+    """It says how many an internal topic has: the node was busy for ever with two billions."""
+    again = TopicInfo("again", partitions=partitions)
+    answer = join(node, more=(Subtopology("1", repartition_source_topics=[again]),))
+    assert [each.status_code for each in answer.status] == [StatusCode.MISSING_INTERNAL_TOPICS]
+    node.run(_creations(node))
+    (status,) = beat(node, answer.member_epoch).status
+    assert f"again ({partitions} partitions in one request" in status.status_detail
+    assert not node.has_topic("again")
+
+
+def test_no_creation_of_very_many_topics_holds_the_loop(node: Harness) -> None:
+    topics = [InternalTopic(f"log-{number}", 9, 1, ()) for number in range(1200)]
+    failures: dict[str, str] = {}
+    changes = assert_slices_are_short(plan_each(node.broker, topics, failures))
+    assert (len(changes), len(failures)) == (1111, 89)
 
 
 @pytest.mark.parametrize("source", ["no name", "__consumer_offsets"])
