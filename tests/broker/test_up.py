@@ -23,8 +23,8 @@ def node(tmp_path: Path) -> Iterator[HeadraceProcess]:
     process.kill()
 
 
-def refused(*arguments: str) -> str:
-    """Give what a start that fails says; it is one line, and the status is not zero."""
+def refused(*arguments: str, status: int = 1) -> str:
+    """Give what a start that fails says, in one line, and with this status."""
     done = subprocess.run(
         [sys.executable, "-m", "headrace", "up", "--set", "http.listen=", *arguments],
         capture_output=True,
@@ -32,7 +32,7 @@ def refused(*arguments: str) -> str:
         timeout=SECONDS_MAX,
         check=False,
     )
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == status, done.stderr
     (line,) = done.stderr.splitlines()
     return line
 
@@ -46,6 +46,12 @@ def test_a_stop_leaves_the_mark_of_a_clean_shutdown(node: HeadraceProcess, tmp_p
 def test_a_used_folder_names_its_holder(node: HeadraceProcess, tmp_path: Path) -> None:
     line = refused("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
     assert f"process {node.pid}" in line
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    line = refused("--data", str(tmp_path / "file" / "data"), "--listen", "127.0.0.1:0")
+    assert line == f"headrace: {tmp_path}/file/data: Not a directory"
 
 
 def test_a_used_port_names_its_holder(node: HeadraceProcess, tmp_path: Path) -> None:
@@ -66,7 +72,7 @@ def test_a_used_port_names_its_holder(node: HeadraceProcess, tmp_path: Path) -> 
 def test_a_setting_that_cannot_be_is_named_with_what_can(
     tmp_path: Path, pair: str, said: str
 ) -> None:
-    line = refused("--data", str(tmp_path / "data"), "--set", pair)
+    line = refused("--data", str(tmp_path / "data"), "--set", pair, status=2)
     assert said in line
     assert pair.partition("=")[0] in line
 
@@ -77,7 +83,7 @@ def test_settings_that_would_protect_are_refused_all_in_one_line(tmp_path: Path)
     pairs = [
         each for name, value in zip(names, values, strict=True) for each in ("--set", name + value)
     ]
-    line = refused("--data", str(tmp_path / "data"), *pairs)
+    line = refused("--data", str(tmp_path / "data"), *pairs, status=2)
     assert all(name in line for name in names)
     assert not (tmp_path / "data").exists()
 

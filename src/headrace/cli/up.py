@@ -15,6 +15,7 @@ from headrace import config
 from headrace.cli.log_lines import write_log_lines
 from headrace.cli.memory import keep_large_blocks, settle_collector
 from headrace.cli.options import FilePath
+from headrace.cli.running import usage_error
 from headrace.cli.streams import discard_output, tell
 from headrace.config import InvalidSetting, Settings, load_settings
 from headrace.errors import HeadraceError
@@ -78,8 +79,10 @@ def up(  # noqa: PLR0917  one for each option
     }
     try:
         settings = load_settings(config_file, os.environ, _overrides(given, pairs))
-    except (InvalidSetting, OSError) as error:
-        _give_up(str(error))
+    except InvalidSetting as error:
+        usage_error(str(error))
+    except OSError as error:
+        _give_up(_described(error))
     if nodes is not None:
         _run_several(settings, nodes, config_file, pairs)
         return
@@ -92,8 +95,10 @@ def up(  # noqa: PLR0917  one for each option
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))
-    except (HeadraceError, OSError) as error:
+    except HeadraceError as error:
         _give_up(str(error))
+    except OSError as error:
+        _give_up(_described(error))
 
 
 def _run_several(
@@ -105,7 +110,7 @@ def _run_several(
     try:
         plans = plan_nodes(settings, count)
     except InvalidSetting as error:
-        _give_up(str(error))
+        usage_error(str(error))
     arguments = [] if config_file is None else ["--config", str(config_file)]
     arguments += [word for pair in pairs for word in ("--set", pair)]
     if not asyncio.run(SeveralNodes(plans, arguments).run()):
@@ -228,6 +233,11 @@ def _overrides(given: Mapping[str, str | None], pairs: Iterable[str]) -> dict[st
         overrides[name.strip()] = value.strip()
     overrides |= {name: text for name, text in given.items() if text is not None}
     return overrides
+
+
+def _described(error: OSError) -> str:
+    """Return the message of an error; of one about a file, without the number."""
+    return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def _give_up(message: str) -> NoReturn:
