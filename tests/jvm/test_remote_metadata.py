@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.client import Admin, Consumer
 from headrace.ids import REMOTE_METADATA_TOPIC as TOPIC
@@ -205,6 +206,8 @@ def test_kafka_reads_what_we_write(broker: TestBroker, kafka: RemoteMetadataOrac
             await metadata.update(update(gone, SegmentState.DELETE_STARTED))
             await metadata.update(update(gone, SegmentState.DELETE_FINISHED))
             await metadata.add(gone)  # under the same id, which is free again
+            # By the leader that is about to delete it: Kafka takes a repeated announcement.
+            await metadata.add(replace(fourth, broker_id=BrokerId(2), event_timestamp_ms=400))
             found = list(metadata.segments(known.key))
             for epoch, offset in ((0, 10), (3, 60), (3, 150), (3, 250), (4, 300), (0, 60)):
                 assert metadata.find(known.key, epoch, offset) == kafka_finds(epoch, offset)
