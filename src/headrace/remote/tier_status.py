@@ -45,7 +45,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What was deleted here without a copy (headrace.tier.drop.uncopied)."""
     is_copying: bool
     problem: str | None = None
-    """Why copying or deleting rests."""
+    """Why copying, deleting or taking over what is there rests."""
 
 
 class TierStatus(msgspec.Struct, frozen=True, kw_only=True):

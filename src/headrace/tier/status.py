@@ -70,7 +70,9 @@ def describe_partition(tier: Tier, tiered: TieredPartition) -> PartitionStatus:
         delete_bytes=tiered.delete_lag[1],
         dropped_bytes=log.uncopied_bytes_dropped,
         is_copying=tiered.copying is not None,
-        problem=tier.copiers.error_of(tiered) or tier.expirers.error_of(tiered),
+        problem=tier.adopters.error_of(tiered)
+        or tier.copiers.error_of(tiered)
+        or tier.expirers.error_of(tiered),
     )
 
 

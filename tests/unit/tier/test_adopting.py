@@ -12,6 +12,7 @@ from headrace.remote.repair import TOOL_ID
 from headrace.remote.segments import PartitionKey, SegmentEpoch, SegmentState
 from headrace.replication.partition import Partition
 from headrace.tier.segment_files import new_segment_id
+from headrace.tier.status import describe_partition
 from tests.unit.log.logs import append
 from tests.unit.tier.test_expiring import announce
 from tests.unit.tier.tier_nodes import TierNode, World, run_tier, running
@@ -123,7 +124,7 @@ def test_a_tier_with_a_gap_is_not_taken_over_and_nothing_is_deleted() -> None:
             await look(node)
             assert node.log.end_offset == 0
             assert node.segments == before
-            assert "lacks offsets" in str(node.tier.adopters.error_of(node.tiered))
+            assert "lacks offsets" in str(describe_partition(node.tier, node.tiered).problem)
 
     run_tier(main())
 
