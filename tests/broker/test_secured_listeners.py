@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.client import Admin
+from headrace.client.errors import TlsFailed
 from headrace.errors import ErrorCode
 from headrace.node.apis import SERVED
 from headrace.node.first_users import write_first_user
@@ -427,9 +428,9 @@ def principals(running: TestBroker) -> set[str]:
     return {each.principal for each in running.node.traffic.connections}
 
 
-def identified(name: str, folder: Path) -> ssl.SSLContext:
+def identified(name: str, folder: Path, days: float = 365) -> ssl.SSLContext:
     """Return the context of a client with a certificate of the tests' authority."""
-    signed = sign(name, authority())
+    signed = sign(name, authority(), days=days)
     path = folder / f"{name}.pem"
     path.write_text(signed.key_pem + signed.certificate_pem)
     context = trusting()
@@ -499,6 +500,40 @@ def test_certificates_are_signed_by_somebody_between(tmp_path: Path, trusts: str
             context.load_cert_chain(write(name, by))
             is_trusted = (name, trusts) == ("bob", "the root")
             assert gets_in(running.bootstrap, context) == is_trusted
+
+
+def test_a_certificate_that_has_expired_proves_nothing(tmp_path: Path) -> None:
+    more = {
+        "ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+    }
+    with broker(tmp_path, "SSL", **more) as running:
+        for days in (1, -1):
+            assert gets_in(running.bootstrap, identified("ann", tmp_path, days)) == (days > 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "days", "said"),
+    [("localhost", 1, ""), ("127.0.0.2", 1, "another host"), ("localhost", -1, "expired")],
+)
+def test_our_own_client_says_what_is_wrong_with_the_certificate_of_a_node(
+    tmp_path: Path, host: str, days: int, said: str
+) -> None:
+    settings = write_node(tmp_path, sign("localhost", authority(), days=days))
+    listening = {"listeners": f"SSL://{host}:0", **settings}
+    how = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
+
+    async def connect(address: str) -> None:
+        async with Admin(address, security=how):
+            pass
+
+    with TestBroker(tmp_path / "data", listening) as running:
+        if not said:
+            asyncio.run(connect(running.bootstrap))
+            return
+        with pytest.raises(TlsFailed, match=said):
+            asyncio.run(connect(running.bootstrap))
 
 
 def test_a_new_certificate_is_used_by_new_connections_and_old_ones_stay(tmp_path: Path) -> None:
