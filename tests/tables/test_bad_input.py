@@ -10,9 +10,15 @@ import pytest
 from headrace.client import Admin
 from headrace.client.topics import TopicPartition
 from headrace.errors import HeadraceError
-from headrace.spark.tables.administration import create_table, find_table
+from headrace.spark.tables.administration import (
+    create_table,
+    drop_table,
+    find_table,
+    list_tables,
+)
 from headrace.spark.tables.column_types import parse_type
 from headrace.spark.tables.planning import Gap
+from headrace.spark.tables.registry import UnknownTable, UnreadableDefinition
 from headrace.spark.tables.state import state_of
 from headrace.spark.tables.table_store import TableExists
 from headrace.spark.tables.task import BadRecord
@@ -170,3 +176,22 @@ def test_records_before_the_beginning_of_a_table_are_no_lag_and_no_alarm(
     state = state_of(headrace.bootstrap, "orders_t")
     assert state.alarms == []
     assert [each.lag for each in state.partitions] == [1]
+
+
+def test_a_definition_that_cannot_be_read_is_in_nobodys_way(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake")
+    headrace.produce("__headrace_tables", ("later", '{"to": "a format to come"}'), (b"\xff", "{}"))
+    produce(headrace, "orders", {"id": 1})
+    assert run_once(headrace)[0].rows == 1
+    assert [each.name for each in list_tables(headrace.bootstrap)] == ["orders_t"]
+    with pytest.raises(UnreadableDefinition, match="`headrace table drop` removes it"):
+        find_table(headrace.bootstrap, "later")
+    with pytest.raises(UnreadableDefinition):
+        create_table(headrace.bootstrap, "later", topic="orders", location=str(tmp_path / "lake"))
+    assert drop_table(headrace.bootstrap, "later", purges=True) is None
+    with pytest.raises(UnknownTable):
+        find_table(headrace.bootstrap, "later")
+    create_table(headrace.bootstrap, "later", topic="orders", location=str(tmp_path / "lake"))

@@ -66,4 +66,7 @@ def drop(name: str, *, purge: bool, yes: bool, bootstrap: str) -> None:
     what = "and delete its files" if purge else "and keep its files"
     make_sure(f"Drop table {name} {what}?", is_sure=yes)
     definition = tables_module("administration").drop_table(place_of(bootstrap), name, purges=purge)
+    if definition is None:
+        say(f"dropped the definition of {name}, which could not be read; whatever it has stays")
+        return
     say(f"dropped {name}" + ("" if purge else f"; its files are still in {definition.location}"))

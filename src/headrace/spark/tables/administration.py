@@ -121,7 +121,7 @@ def create_table(
 def _create(blocking: BlockingCluster, definition: Definition, schema: pa.Schema) -> None:
     """Define a table and make it. Whatever dies in between leaves a definition, to be dropped."""
     cluster, name, options = blocking.cluster, definition.name, store_options(definition)
-    _check_unknown(definition, blocking.run(registry.read_all(cluster)))
+    _check_unknown(definition, blocking.run(registry.find(cluster, name)))
     blocking.run(registry.write(cluster, name, definition))
     made: list[str] = []
     try:
@@ -138,11 +138,11 @@ def _create(blocking: BlockingCluster, definition: Definition, schema: pa.Schema
         raise
 
 
-def _check_unknown(definition: Definition, known: Mapping[str, Definition]) -> None:
-    if definition.name in known:
+def _check_unknown(definition: Definition, known: Definition | None) -> None:
+    if known is not None:
         raise TableExists(
-            f"table {definition.name!r} exists, for topic {known[definition.name].topic!r} in "
-            f"{known[definition.name].location}: `headrace table drop` removes it"
+            f"table {known.name!r} exists, for topic {known.topic!r} in {known.location}: "
+            "`headrace table drop` removes it"
         )
 
 
@@ -223,15 +223,21 @@ def unfinished_job(definition: Definition) -> str:
     return ""
 
 
-def drop_table(bootstrap: Where, name: str, *, purges: bool) -> Definition:
+def drop_table(bootstrap: Where, name: str, *, purges: bool) -> Definition | None:
     """Remove a table's definition and its catalog entries; with `purges` also its files.
+
+    None if the definition could not be read, and is all that was removed.
 
     HeldByAnother while it is written, replayed, backfilled or compacted; none of these begins
     before the definition is gone. The claims stay, released: a process that was paused all along
     finds them when it comes back, and stops.
     """
     blocking = cluster_of(connecting_of(bootstrap))
-    definition = blocking.run(registry.read_one(blocking.cluster, name))
+    try:
+        definition = blocking.run(registry.read_one(blocking.cluster, name))
+    except registry.UnreadableDefinition:
+        blocking.run(registry.write(blocking.cluster, name, None))
+        return None
     with ExitStack() as claims:
         for role in Role:
             claims.enter_context(held(definition, store_options(definition), role))
@@ -343,7 +349,7 @@ async def _ask(
     cluster: Cluster, definition: Definition, given: Mapping[int, int], time_ms: int | None
 ) -> Definition:
     """Check the topic and the name; fix where the table begins."""
-    _check_unknown(definition, await registry.read_all(cluster))
+    _check_unknown(definition, await registry.find(cluster, definition.name))
     try:
         topic = await cluster.topic(definition.topic)
     except KafkaError as error:

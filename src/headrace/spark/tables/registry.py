@@ -5,6 +5,7 @@ but the bootstrap address. A definition is a record, its key the table's name; d
 writes a tombstone.
 """
 
+import logging
 from typing import Final
 
 import msgspec
@@ -16,6 +17,8 @@ from headrace.client.topics import NewTopic, TopicPartition, create_topics
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 from headrace.spark.tables.definition import Definition, suggest
 from headrace.spark.topic_tail import TopicTail
+
+LOG = logging.getLogger("headrace.spark.tables")
 
 TOPIC: Final = "__headrace_tables"
 CONFIGS: Final = {"cleanup.policy": "compact"}
@@ -34,11 +37,40 @@ class UnreadableDefinition(HeadraceError):
 
 
 async def read_all(cluster: Cluster) -> dict[str, Definition]:
-    """Return every table of a cluster."""
+    """Return every table of a cluster whose definition can be read."""
+    found = {}
+    for name, value in (await _stored(cluster)).items():
+        try:
+            found[name] = _decoded(name, value)
+        except UnreadableDefinition as error:
+            LOG.warning("%s", error)
+    return found
+
+
+async def find(cluster: Cluster, name: str) -> Definition | None:
+    """Return the definition of a table; UnreadableDefinition if there is one that cannot be."""
+    value = (await _stored(cluster)).get(name)
+    return None if value is None else _decoded(name, value)
+
+
+async def read_one(cluster: Cluster, name: str) -> Definition:
+    """Return the definition of a table; UnknownTable with a suggestion."""
+    stored = await _stored(cluster)
+    if name in stored:
+        return _decoded(name, stored[name])
+    there = f"there are {', '.join(sorted(stored))}" if stored else "there is none yet"
+    raise UnknownTable(
+        f"no table {name!r}{suggest(name, sorted(stored))} ({there}; `headrace table create` makes "
+        "one)"
+    )
+
+
+async def _stored(cluster: Cluster) -> dict[str, bytes]:
+    """Return the definitions by the names of tables, as they are stored."""
     stored: dict[str, bytes] = {}
 
     def take(record: ConsumedRecord) -> None:
-        name = (record.key or b"").decode()
+        name = (record.key or b"").decode(errors="backslashreplace")
         if record.value is None:
             stored.pop(name, None)
         else:
@@ -49,28 +81,17 @@ async def read_all(cluster: Cluster) -> dict[str, Definition]:
     except KafkaError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-    found = {}
-    for name, value in stored.items():
-        try:
-            found[name] = msgspec.json.decode(value, type=Definition)
-        except msgspec.DecodeError as error:
-            raise UnreadableDefinition(
-                f"the definition of table {name!r} in topic {TOPIC!r} cannot be read ({error}): it "
-                "was written by another version; `headrace table drop` removes it"
-            ) from None
-    return found
+    return stored
 
 
-async def read_one(cluster: Cluster, name: str) -> Definition:
-    """Return the definition of a table; UnknownTable with a suggestion."""
-    known = await read_all(cluster)
-    if name in known:
-        return known[name]
-    there = f"there are {', '.join(sorted(known))}" if known else "there is none yet"
-    raise UnknownTable(
-        f"no table {name!r}{suggest(name, sorted(known))} ({there}; `headrace table create` makes "
-        "one)"
-    )
+def _decoded(name: str, value: bytes) -> Definition:
+    try:
+        return msgspec.json.decode(value, type=Definition)
+    except msgspec.DecodeError as error:
+        raise UnreadableDefinition(
+            f"the definition of table {name!r} in topic {TOPIC!r} cannot be read ({error}): it was "
+            "written by another version; `headrace table drop` removes it"
+        ) from None
 
 
 async def write(cluster: Cluster, name: str, definition: Definition | None) -> None:
