@@ -720,6 +720,13 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         headrace="TOPIC_AUTHORIZATION_FAILED",
         reason="The error names what is missing: a right.",
     ),
+    FoundOtherwise(
+        what="CreatePartitions of `__remote_log_metadata`",
+        kafka="accepted; brokers then fail to start their tier, or look for its events in other "
+        "places",
+        headrace="INVALID_PARTITIONS",
+        reason="Which partition has the events of a user's partition depends on their number.",
+    ),
 )
 
 

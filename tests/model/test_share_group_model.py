@@ -214,7 +214,8 @@ class ShareGroupModel(RuleBasedStateMachine):
                 worker.beat(self.world)
             is_whole = not self.world.beginnings and not self._unheard()
             group = self._group()
-            is_known = group is None or len(group.members) == len(self.alive)
+            alive = {worker.member_id for worker in self.alive}
+            is_known = group is None or group.members.keys() == alive
             if written == len(self.world.log) and is_whole and is_known:
                 return
         raise AssertionError("the group does not come to rest")
