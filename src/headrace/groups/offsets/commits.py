@@ -64,7 +64,7 @@ def commit_offsets(
     units_max = state.settings[config.OFFSET_METADATA_MAX_BYTES]
     expires_ms = NO_EXPIRY
     if commit.retention_ms != DEFAULT_RETENTION:
-        expires_ms = now_ms + commit.retention_ms
+        expires_ms = min(now_ms + commit.retention_ms, config.INT64_MAX)
     refused: dict[tuple[str, int], ErrorCode] = {}
     records: list[CoordinatorRecord] = []
     for topic, topic_id, partitions in commit.topics:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.config import INT64_MAX
 from headrace.groups.administration import delete_group
 from headrace.groups.classic.group import ClassicGroup, ClassicState
 from headrace.groups.offsets.expiry import LOOKS_AT_ONCE, TOMBSTONES_AT_ONCE, forget_topic
@@ -56,6 +57,12 @@ def test_a_retention_that_the_client_asked_for_comes_before_the_brokers(groups: 
     assert groups.offset("g", "a", 0) is None
     pass_time(groups, RETENTION_MS)
     assert groups.offset("h", "a", 0) == 5
+
+
+def test_a_retention_for_ever_is_one(groups: Groups) -> None:
+    assert not groups.commit("g", topic("a", offset(0, 5)), retention_ms=INT64_MAX)
+    pass_time(groups, 2 * RETENTION_MS)
+    assert groups.offset("g", "a", 0) == 5
 
 
 def test_what_a_transaction_under_way_is_about_is_kept(groups: Groups) -> None:
