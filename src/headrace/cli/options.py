@@ -1,6 +1,7 @@
 """Options shared by commands, and command groups in source order."""
 
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,16 @@ class FilePath(click.Path):
         if not value:
             self.fail("must not be empty", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, and neither infinite nor `nan`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a number to count with.", param, ctx)
+        return number
 
 
 class CommandGroup(click.Group):

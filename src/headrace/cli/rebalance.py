@@ -20,7 +20,7 @@ from headrace.cli.node_calls import (
     read_secret_file,
     secret_option,
 )
-from headrace.cli.options import bootstrap_option, json_option, yes_option
+from headrace.cli.options import FiniteRange, bootstrap_option, json_option, yes_option
 from headrace.cli.output import print_json
 from headrace.cli.placement_facts import Facts, gather
 from headrace.cli.placement_hold import Hold, hold_placement
@@ -50,7 +50,7 @@ _LEAVING: Final = ("DRAINING", "DECOMMISSIONED")
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=INTERVAL_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -72,7 +72,7 @@ _LEAVING: Final = ("DRAINING", "DECOMMISSIONED")
 )
 @click.option(
     "--sample",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=SAMPLE_SECONDS,
     show_default=True,
     metavar="SECONDS",

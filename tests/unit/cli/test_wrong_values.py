@@ -63,6 +63,14 @@ def test_it_ends_with_a_message(
         assert_in_order([*path, *words], runner.invoke(headrace, [*path, *words], input=""))
 
 
+@pytest.mark.parametrize("option", ["--interval", "--sample"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400"])
+def test_a_time_without_an_end_is_wrong_usage(option: str, value: str) -> None:
+    done = CliRunner().invoke(headrace, ["cluster", "rebalance", f"{option}={value}"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert option in done.stderr
+
+
 @pytest.mark.parametrize("words", [["--no-such-option"], ["x"] * 30])
 def test_what_no_command_knows_is_wrong_usage(words: list[str]) -> None:
     for path, command in commands(headrace):
