@@ -11,11 +11,13 @@ import pytest
 
 from headrace import config
 from headrace.cluster.joining import CannotJoin
+from headrace.cluster.tokens import EXPIRES_AT_S_MAX, create_token
 from headrace.config import load_settings
 from headrace.ids import TopicName
 from headrace.node.node import Node
 from headrace.raft.errors import RaftStopped
 from headrace.testing.cluster import TestCluster
+from tests.cluster.encrypted import SECRET, encrypted
 from tests.cluster.test_node_removal import remove, wait_fenced
 
 LOST = 3
@@ -74,10 +76,14 @@ def test_a_node_whose_folder_was_copied_and_started_again_stops_and_says_so(tmp_
         cluster.nodes[LOST].create_topic(LATE)
 
 
-def test_a_voter_with_an_old_snapshot_hears_the_one_that_took_an_id_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_voter_with_an_old_snapshot_hears_the_one_that_took_an_id_over(
+    tmp_path: Path, has_tls: bool
+) -> None:
     """The snapshot has the node that was removed; together the two are a majority."""
     snapshots = config.RAFT_SNAPSHOT_TRIGGER_BYTES
-    with TestCluster(nodes=3, folder=tmp_path, settings={snapshots.name: "1024"}) as cluster:
+    settings = {snapshots.name: "1024"} | (encrypted(tmp_path) if has_tls else {})
+    with TestCluster(nodes=3, folder=tmp_path, settings=settings) as cluster:
         for number in range(10):
             cluster.configure_group(
                 "g" * 200, {"consumer.session.timeout.ms": f"{50_000 + number}"}
@@ -91,6 +97,9 @@ def test_a_voter_with_an_old_snapshot_hears_the_one_that_took_an_id_over(tmp_pat
         wait_fenced(cluster, LOST)
         shutil.rmtree(tmp_path / f"node-{LOST}")
         assert remove(cluster, LOST)[0] == 0
+        if (certificates := cluster.nodes[1].node.cluster.certificates) is not None:
+            token = create_token(SECRET, LOST, EXPIRES_AT_S_MAX)
+            (tmp_path / f"node-{LOST}.token").write_text("\n".join((token, *certificates.pins())))
         cluster.nodes[LOST].start()
         cluster.wait_for(partial(all_vote, cluster), "the new node to vote")
         cluster.nodes[LOST].create_topic(LATE)

@@ -617,7 +617,7 @@ class Cluster:
         After a start the image is empty until there is a leader, for which nodes must find each
         other: then the cluster that the peer is of counts.
         """
-        folder = self._folder_of(peer.node)
+        folder = self._last_folder_of(peer.node)
         if folder is None:
             own = self.links.identity.cluster_id
             return own != "" and peer.cluster_id == own and bool(self.addresses.text(peer.node))
@@ -638,7 +638,7 @@ class Cluster:
         """
         if self._quorum is None or self._is_registered(peer):
             return True
-        if self.is_controller or self._folder_of(peer.node) is not None:
+        if self.is_controller or self._last_folder_of(peer.node) not in (None, peer.folder_id):
             return False
         state = self._quorum.driver.state
         return state.leader in (None, peer.node) or peer.node in state.membership.members
