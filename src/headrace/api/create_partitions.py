@@ -5,9 +5,8 @@ the count that is asked for. Unless the request names brokers for the new partit
 many replicas as partition 0 has. The response has one row per name, also for a name that comes
 twice, which is refused. New partitions are served when the client hears of them.
 
-Different from Kafka: the topic with the events of the tier does not grow. Beyond the bound on
-partitions of one request the error is POLICY_VIOLATION, as for CreateTopics; Kafka's own is
-UNKNOWN_SERVER_ERROR.
+Different from Kafka: internal topics do not grow. Beyond the bound on partitions of one request the
+error is POLICY_VIOLATION, as for CreateTopics; Kafka's own is UNKNOWN_SERVER_ERROR.
 
 The work is in `topics.assignment` and `topics.creation`.
 """
@@ -18,7 +17,7 @@ from typing import Final
 
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import REMOTE_METADATA_TOPIC, BrokerId, TopicName
+from headrace.ids import BrokerId, TopicName
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import AddPartitions, Assignment
 from headrace.metadata.image import Image
@@ -30,6 +29,7 @@ from headrace.surroundings import new_random
 from headrace.topics.assignment import Placement
 from headrace.topics.creation import candidates, with_roles
 from headrace.topics.validation import (
+    INTERNAL_TOPICS,
     PARTITIONS_PER_REQUEST_MAX,
     check_assignments,
     duplicates,
@@ -102,11 +102,11 @@ def plan_growth(
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {shorten(asked.name)}"
         )
-    if topic.name == REMOTE_METADATA_TOPIC:
+    if topic.name in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{topic.name} keeps its number of partitions: where the events of a partition are "
-            "depends on it, and brokers would look for those of the tier in other places",
+            f"{topic.name} keeps its number of partitions: where its records are depends on it, "
+            "and brokers would look for those that are there in other places",
         )
     current = len(topic.partitions)
     if asked.count <= current:

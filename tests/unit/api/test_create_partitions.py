@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
-from headrace.ids import REMOTE_METADATA_TOPIC
+from headrace.topics.validation import INTERNAL_TOPICS
 from headrace.wire.messages.create_partitions_request import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -77,13 +77,14 @@ def test_what_cannot_grow_is_refused_as_kafka_does(
     assert count_of(harness) == 2
 
 
-def test_the_topic_with_the_events_of_the_tier_does_not_grow(harness: Harness) -> None:
-    """Brokers that start later would look for the events in other partitions than they are in."""
-    harness.create_topic(REMOTE_METADATA_TOPIC, partitions=3)
-    (row,) = grow(harness, topic(REMOTE_METADATA_TOPIC, 6))
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_internal_topics_do_not_grow(harness: Harness, name: str) -> None:
+    """Committed offsets, or the events of the tier, would be looked for where they are not."""
+    harness.create_topic(name, partitions=3)
+    (row,) = grow(harness, topic(name, 6))
     assert row.error_code == ErrorCode.INVALID_PARTITIONS
     assert "keeps its number of partitions" in row.error_message
-    assert count_of(harness, REMOTE_METADATA_TOPIC) == 3
+    assert count_of(harness, name) == 3
 
 
 def test_partitions_of_a_topic_have_as_many_replicas_each(harness: Harness, register: Any) -> None:
