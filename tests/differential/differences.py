@@ -505,6 +505,14 @@ KNOWN: Final[tuple[KnownDifference, ...]] = (
 
 OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
     FoundOtherwise(
+        what="CreatePartitions of an internal topic",
+        kafka="accepted; brokers that start later look for its records in other places, and "
+        "committed offsets are lost",
+        headrace="INVALID_PARTITIONS",
+        reason="Which partition has a group, a transactional id, a share partition or the events "
+        "of a tiered partition depends on their number.",
+    ),
+    FoundOtherwise(
         what="A max timestamp in a compressed batch's header that does not match its records",
         kafka="corrected",
         headrace="corrected if the batch is decompressed, else kept",
