@@ -26,6 +26,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from headrace import config
 from headrace.client.node_inspection import METADATA_PATH
+from headrace.cluster.transport.crowd import network_of
 from headrace.config.pages import ANY_HOST, LOGIN_NONE, LOGIN_PASSWORD
 from headrace.config.security_checks import has_authorizer, pages_listener
 from headrace.metadata.credential_shapes import Shape
@@ -157,7 +158,7 @@ class Access:
         if self._remembered.get(digest) == credentials:
             self._remembered.move_to_end(digest)
             return user(login.name)
-        host = host_of(visitor.address)
+        host = network_of(host_of(visitor.address))
         if self._proving.total() >= PROVING_MAX or self._proving[host] >= PROVING_PER_HOST_MAX:
             raise TooManyProving
         self._proving[host] += 1

@@ -6,14 +6,28 @@
 
 Whoever opens many connections drives out its own: room is made by the host that has the most, and
 that host's oldest goes. So a host that says nothing on its connections keeps out no other one, and
-one that shares its address with others has to be faster than their handshakes.
+one that shares its address with others has to be faster than their handshakes. A host of IPv6 may
+take any address of its network, so networks are compared first, and their hosts then.
 """
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from ipaddress import IPv6Address
+from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+_NETWORK_BITS: Final = 64
+"""How many bits of an address of IPv6 name the network; a host may take any of the others."""
+
+
+class _Place(NamedTuple):
+    """Where a connection is from."""
+
+    address: str
+    host: str
+    network: str
 
 
 class Crowd(Generic[T]):
@@ -21,41 +35,56 @@ class Crowd(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._addresses: dict[T, str] = {}
-        self._counts: Counter[str] = Counter()
-        """By host; none is zero."""
+        self._places: dict[T, _Place] = {}
+        self._of_hosts: Counter[str] = Counter()
+        self._of_networks: Counter[str] = Counter()
+        """How many there are of each; none is zero."""
 
     def __len__(self) -> int:
-        return len(self._addresses)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(tuple(self._addresses))
+        return iter(tuple(self._places))
 
     def add(self, one: T, address: str) -> tuple[T, str] | None:
         """Take in a connection from HOST:PORT; return who has to go for it and from where.
 
         That one is out already. It is never the one that has just come.
         """
-        self._addresses[one] = address
-        self._counts[_host(address)] += 1
+        host = address.rpartition(":")[0]
+        place = self._places[one] = _Place(address, host, network_of(host))
+        self._of_hosts[host] += 1
+        self._of_networks[place.network] += 1
         if len(self) <= self._most:
             return None
-        most = max(self._counts.values())
-        found = (each for each in self._addresses.items() if self._counts[_host(each[1])] == most)
-        leaving = next(found)
-        self.discard(leaving[0])
-        return leaving
+        leaving, found = max(self._places.items(), key=self._rank)  # the first of those alike
+        self.discard(leaving)
+        return leaving, found.address
 
     def discard(self, one: T) -> None:
         """Forget a connection that has ended, or is no longer of this kind."""
-        address = self._addresses.pop(one, None)
-        if address is None:
+        place = self._places.pop(one, None)
+        if place is None:
             return
-        host = _host(address)
-        self._counts[host] -= 1
-        if not self._counts[host]:
-            del self._counts[host]
+        for counts, key in ((self._of_hosts, place.host), (self._of_networks, place.network)):
+            counts[key] -= 1
+            if not counts[key]:
+                del counts[key]
+
+    def _rank(self, item: tuple[T, _Place]) -> tuple[int, int]:
+        place = item[1]
+        return self._of_networks[place.network], self._of_hosts[place.host]
 
 
-def _host(address: str) -> str:
-    return address.rpartition(":")[0]
+def network_of(host: str) -> str:
+    """Return what a host's connections are counted by, as a host of IPv6 has many addresses."""
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    spare = 128 - _NETWORK_BITS
+    return str(IPv6Address(int(address) >> spare << spare))
