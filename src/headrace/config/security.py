@@ -247,7 +247,7 @@ HANDSHAKES_MAX: Final = int32(
     "headrace.handshakes.max",
     1000,
     "How many connections may be in the handshake of TLS or authenticate at once; beyond that, the "
-    "oldest of them is closed.",
+    "oldest one of the host that has the most is closed.",
     at_least=1,
 )
 DELEGATION_TOKENS_MAX: Final = int32(

@@ -175,11 +175,11 @@ class _Handshake:
         self._security = security
         self._traffic = traffic
         self._connect = connect
-        self._host = host
+        self.host = host
         self._is_reserved = True
 
     def close(self, reason: str) -> None:
-        logger.info("connection from %s closed: %s", self._host, reason)
+        logger.info("connection from %s closed: %s", self.host, reason)
         if self.task is not None:
             self.task.cancel()
 
@@ -204,7 +204,7 @@ class _Handshake:
         except (OSError, ssl.SSLError, asyncio.CancelledError) as error:
             self._traffic.counters.handshakes_failed += 1
             if not isinstance(error, asyncio.CancelledError):
-                logger.info("connection from %s closed: %s", self._host, _explain(error))
+                logger.info("connection from %s closed: %s", self.host, _explain(error))
             with contextlib.suppress(OSError):
                 accepted.close()
         except BaseException:  # a loop that ends in the middle
@@ -217,7 +217,7 @@ class _Handshake:
         """Count this no more: from here on the connection is counted, or there is none."""
         if self._is_reserved:
             self._is_reserved = False
-            self._traffic.release(self._host)
+            self._traffic.release(self.host)
             self._traffic.end_handshake(self)
 
 

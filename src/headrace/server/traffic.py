@@ -12,6 +12,7 @@ from headrace.config import (
     UNSENT_RESPONSES_MAX_BYTES,
 )
 from headrace.loop.counters import Counters
+from headrace.server.handshakes import Handshakes
 
 if TYPE_CHECKING:
     from headrace.server.audit import Audit
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 class Unfinished(Protocol):
     """A connection in the handshake of TLS, or one that has not authenticated."""
+
+    @property
+    def host(self) -> str:
+        """Where its client is."""
 
     def close(self, reason: str) -> None:
         """Close it; one log line has the reason."""
@@ -82,8 +87,8 @@ class Traffic:
         self._reserved = 0
         """Connections that were accepted and are not through the handshake of TLS."""
         self.handshakes_max: int = HANDSHAKES_MAX.default
-        self.handshakes: dict[Unfinished, None] = {}
-        """Connections that have not authenticated yet, oldest first."""
+        self.handshakes: Handshakes[Unfinished] = Handshakes()
+        """Connections that have not authenticated yet."""
         self.pace: ConnectionPace | None = None
         """How fast connections may be made; None while nothing limits that."""
         self._is_feeding = False
@@ -113,19 +118,22 @@ class Traffic:
         self._uncount(host)
 
     def begin_handshake(self, unfinished: Unfinished) -> None:
-        """Track a connection that must authenticate; close the oldest one if there are too many."""
+        """Track a connection that must authenticate; close one if there are too many.
+
+        That is the oldest of the host that has the most, so that a host which opens ever new
+        connections closes its own, and nobody else's.
+        """
         while len(self.handshakes) >= self.handshakes_max:
-            oldest = next(iter(self.handshakes))
-            del self.handshakes[oldest]
+            leaving = self.handshakes.take_from_most()
             self.counters.handshakes_failed += 1
-            oldest.close(
+            leaving.close(
                 f"{self.handshakes_max} others have not authenticated either "
                 "(headrace.handshakes.max)"
             )
-        self.handshakes[unfinished] = None
+        self.handshakes.add(unfinished, unfinished.host)
 
     def end_handshake(self, unfinished: Unfinished) -> None:
-        self.handshakes.pop(unfinished, None)
+        self.handshakes.discard(unfinished)
 
     def gated_turn_ends_ns(self) -> int:
         """Return until when requests of those who have not authenticated are handled in this turn.

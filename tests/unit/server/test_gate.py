@@ -29,9 +29,9 @@ SECURITY = ListenerSecurity(
 class Stranger(Client):
     """A client that has not authenticated."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world, "10.0.0.1")
-        self.wire = Wire("10.0.0.1")
+    def __init__(self, world: World, host: str = "10.0.0.1") -> None:
+        super().__init__(world, host)
+        self.wire = Wire(host)
         self.connection = SecuredConnection(SECURITY, world.dispatcher, world.traffic)
         self.connection.connection_made(self.wire)
 
@@ -79,6 +79,23 @@ def test_a_stranger_may_ask_a_few_times_and_is_closed_then(
 
     assert asyncio.run(run()) == REQUESTS_MAX
     assert "that has not authenticated" in caplog.text
+
+
+def test_a_flood_of_one_host_closes_no_connection_of_another() -> None:
+    """However fast it opens them, and however long others take to authenticate."""
+
+    async def run() -> None:
+        world = World()
+        world.traffic.handshakes_max = 10
+        patient = Stranger(world, "10.0.0.1")
+        flood = [Stranger(world, "10.0.0.2") for _ in range(200)]
+        assert not patient.connection.is_closed
+        assert [each.connection.is_closed for each in flood] == [True] * 191 + [False] * 9
+        for each in (patient, *flood):
+            each.connection.connection_lost(None)
+        assert len(world.traffic.handshakes) == 0
+
+    asyncio.run(run())
 
 
 def test_little_is_read_at_once_of_a_stranger() -> None:
