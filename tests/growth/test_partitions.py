@@ -69,14 +69,15 @@ def test_deletion_of_records(harness: Harness) -> None:
 
 
 def test_partitions_of_a_transaction(harness: Harness) -> None:
-    topics = [AddPartitionsToTxnTopic("one", list(range(COUNT)))]
-    topics += [AddPartitionsToTxnTopic(f"topic-{number}", [0]) for number in range(COUNT)]
+    count = 2000
+    topics = [AddPartitionsToTxnTopic("one", list(range(count)))]
+    topics += [AddPartitionsToTxnTopic(f"topic-{number}", [0]) for number in range(count)]
     assert is_large(topics)
     places = assert_slices_are_short(places_of(topics))
     refused = assert_slices_are_short(refused_of(harness.broker.image, places, is_client=True))
     assert set(refused.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     rows = assert_slices_are_short(rows_of(topics, refused))
-    assert sum(len(row.results_by_partition) for row in rows) == 2 * COUNT
+    assert sum(len(row.results_by_partition) for row in rows) == 2 * count
 
 
 def test_markers_of_transactions() -> None:
@@ -88,12 +89,13 @@ def test_markers_of_transactions() -> None:
 
 
 def test_states_of_share_partitions() -> None:
+    count = 1500
     batches = [StateBatch(number, number) for number in range(10)]
-    rows = [PartitionData(index, state_batches=batches) for index in range(COUNT)]
+    rows = [PartitionData(index, state_batches=batches) for index in range(count)]
     asked = assert_slices_are_short(read_rows(WRITE, "g", [WriteStateData(bytes(16), rows)]))
-    answers: list[KafkaError | None] = [KafkaError(ErrorCode.NOT_COORDINATOR, "no")] * COUNT
+    answers: list[KafkaError | None] = [KafkaError(ErrorCode.NOT_COORDINATOR, "no")] * count
     response = assert_slices_are_short(make_response(WRITE, asked, answers))
-    assert len(response.results[0].partitions) == COUNT
+    assert len(response.results[0].partitions) == count
 
 
 def test_times_that_are_looked_up() -> None:
