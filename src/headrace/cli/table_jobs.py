@@ -2,7 +2,7 @@
 
 import click
 
-from headrace.cli.options import bootstrap_option, dry_run_option, json_option
+from headrace.cli.options import FiniteRange, bootstrap_option, dry_run_option, json_option
 from headrace.cli.output import print_json
 from headrace.cli.streams import say
 from headrace.cli.table_modules import (
@@ -56,7 +56,7 @@ def backfill(name: str, *, start: str, master: str, as_json: bool, bootstrap: st
 @click.option(
     "--orphans-older-than",
     "orphan_hours",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=72.0,
     metavar="HOURS",
     help="Files that nothing names and that are as old are removed.",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from headrace.cli.options import bootstrap_option, json_option
+from headrace.cli.options import FiniteRange, bootstrap_option, json_option
 from headrace.cli.output import print_json
 from headrace.cli.streams import say, tell
 from headrace.cli.table_modules import (
@@ -30,7 +30,7 @@ ALARM_SECONDS: Final = 60.0
 @click.option("--once", is_flag=True, help="Write what the topic has now, then end.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=10.0,
     metavar="SECONDS",
     help="How often a batch is written at most.",
