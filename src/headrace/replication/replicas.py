@@ -103,9 +103,9 @@ class Replicas:
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._marked: dict[TopicPartition, None] = {}
         self._is_all_due = False
+        """Whether to mark everything."""
         self._is_marking = False
         """Whether everything is being marked."""
-        """Whether to mark everything."""
         self._stopped: deque[tuple[Partition, bool]] = deque()
         """Partitions out of service whose listeners were not notified yet; whether deleted."""
         self._telling: asyncio.Handle | None = None
