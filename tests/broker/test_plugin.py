@@ -2,9 +2,11 @@
 
 import asyncio
 import re
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -292,6 +294,25 @@ def test_a_broker_that_is_gone_cannot_be_reached() -> None:
 
     with pytest.raises(NotReachable):
         asyncio.run(connect())
+
+
+@pytest.mark.parametrize("end", [TestBroker.stop, TestBroker.crash])
+def test_the_address_of_a_broker_that_is_down_is_given_to_nobody_else(
+    end: Callable[[TestBroker], None],
+) -> None:
+    with TestBroker() as broker:
+        address = ("127.0.0.1", broker.node.listeners[0].port)
+        end(broker)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(address)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        broker.start()
+        assert ("127.0.0.1", broker.node.listeners[0].port) == address
+        broker.create_topic("orders")
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(address)
 
 
 def test_the_plugin_is_installed_as_one() -> None:

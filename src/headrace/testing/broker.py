@@ -21,6 +21,7 @@ from headrace.node.node import Node
 from headrace.remote.store import ObjectStore
 from headrace.testing.conveniences import Conveniences
 from headrace.testing.faults import Faults
+from headrace.testing.held_ports import HeldPorts
 from headrace.testing.life import Life, crash
 
 DEFAULTS: Final = {
@@ -93,6 +94,9 @@ class TestBroker(Conveniences):
             "log.dirs": str(self.folder),
         }
         self._life: Life | None = None
+        self._addresses: list[tuple[str, int]] = []
+        """Where it listens, or did before it went down."""
+        self._held = HeldPorts()
 
     # Life
 
@@ -109,15 +113,23 @@ class TestBroker(Conveniences):
             raise
         self._life = life
         self.faults.attach(life.node.dispatcher)
-        names = (listener.name for listener in life.node.listeners)
-        ports = (f"{each.host}:{each.port}" for each in life.node.listeners)
-        self._settings["listeners"] = ",".join(map("{}://{}".format, names, ports))
+        listeners = life.node.listeners
+        self._settings["listeners"] = ",".join(
+            f"{each.name}://{each.host}:{each.port}" for each in listeners
+        )
         host = self._settings["headrace.node.listen"].rpartition(":")[0]
         self._settings["headrace.node.listen"] = f"{host}:{life.node.node_port}"
+        self._held.release()
+        self._addresses = [
+            *((each.host, each.port) for each in listeners),
+            (host.strip("[]"), life.node.node_port),
+        ]
 
     def stop(self) -> None:
         """Shut down cleanly: drain, flush, mark as clean. Do nothing if not running."""
-        self._end(Node.stop)
+        if self.is_running:
+            self._end(Node.stop)
+            self._held.hold(self._addresses)
 
     def restart(self) -> None:
         """Stop and start again on the same data, at the same address."""
@@ -136,6 +148,7 @@ class TestBroker(Conveniences):
         life.resume()
         life.run(crash(life.node))
         life.end()
+        self._held.hold(self._addresses)
 
     def pause(self) -> None:
         """Stop the broker until `resume`, as if by SIGSTOP."""
@@ -149,6 +162,7 @@ class TestBroker(Conveniences):
         try:
             self._end(_drain_and_crash if self._is_temporary else Node.stop)
         finally:
+            self._held.release()
             if self._is_temporary:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
