@@ -18,7 +18,6 @@ from bench.broker_servers import (
     ENVIRONMENT,
     SERVER_HEAP,
     Server,
-    free_port,
     java,
     wait_for_answer,
 )
@@ -39,6 +38,7 @@ from headrace.wire.messages.describe_quorum_response import DescribeQuorumRespon
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.metadata_response import MetadataResponse, MetadataResponsePartition
 from headrace.wire.schema import Message
+from tools.ports import free_port
 
 NODES: Final = (1, 2, 3)
 WAIT_SECONDS_MAX: Final = 120

@@ -17,6 +17,7 @@ from headrace.wire import ApiKey, request_parts
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.request_header import RequestHeader
 from tools.jvm.harness import jars
+from tools.ports import free_port
 
 START_SECONDS_MAX: Final = 60
 STOP_SECONDS_MAX: Final = 60
@@ -194,10 +195,3 @@ def connect(port: int, certified: Certified | None = None) -> socket.socket:
         return connection
     context = ssl.create_default_context(cafile=str(certified.authority))
     return context.wrap_socket(connection, server_hostname="127.0.0.1")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tools.ports import free_port
+
 START_SECONDS_MAX = 90
 STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.01
@@ -18,9 +20,9 @@ _LISTENING = re.compile(rb"listening on (\S+?:\d+)")
 class HeadraceProcess:
     """A node on `folder`. It serves when the constructor returns, unless it `is_awaited` later.
 
-    `port` 0 takes a free one; a node that is to come back under the same address names it. `within`
-    is a command that runs others, in a network of its own for example; `program` is the module, and
-    its first arguments, that takes the place of `headrace`.
+    `port` 0 takes a free one, which nobody else gets while the node is down. `within` is a command
+    that runs others, in a network of its own for example; `program` is the module, and its first
+    arguments, that takes the place of `headrace`.
     """
 
     bootstrap: str
@@ -40,7 +42,7 @@ class HeadraceProcess:
         self.output = folder.with_name(f"{folder.name}.out")
         sets = {"http.listen": "", "headrace.node.listen": "127.0.0.1:0", **(settings or {})}
         command = [*within, sys.executable, "-m", *program, "up", "--data", str(folder)]
-        command += ["--listen", f"{host}:{port}"]
+        command += ["--listen", f"{host}:{port or free_port()}"]
         for name, value in sets.items():
             command += ["--set", f"{name}={value}"]
         with self.output.open("wb") as file:

@@ -9,8 +9,6 @@ with ProcessCluster(folder) as cluster:
 
 import asyncio
 import hashlib
-import random
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -37,14 +35,12 @@ from headrace.wire.messages.metadata_request import MetadataRequest
 from headrace.wire.messages.metadata_response import MetadataResponse
 from headrace.wire.schema import Message
 from tests.headrace_process import HeadraceProcess
+from tools.ports import free_port
 
 M = TypeVar("M", bound=Message)
 
 DEADLINE_SECONDS = 60
 POLL_SECONDS = 0.01
-PORTS = (12_000, 32_000)
-_CHANCE = random.SystemRandom()
-"""Not the one with a seed: tests that run beside each other would choose the same ports."""
 QUICK = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
@@ -376,20 +372,3 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
     while not is_so():
         assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for {what}"
         time.sleep(POLL_SECONDS)  # polls, up to the deadline
-
-
-def free_port() -> int:
-    """Return a port that is free for TCP and UDP just now.
-
-    It is below those that the kernel gives to connections, one of which could take it while the
-    node that it is for is down.
-    """
-    while True:
-        port = _CHANCE.randrange(*PORTS)
-        with socket.socket() as found, socket.socket(type=socket.SOCK_DGRAM) as also:
-            try:
-                found.bind(("127.0.0.1", port))
-                also.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

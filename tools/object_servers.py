@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tools.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "object-servers"
 
@@ -35,7 +37,7 @@ def minio(folder: Path, user: str, password: str) -> Iterator[str]:
     """Run MinIO on a folder and give its URL."""
     path = BUILD / "bin" / "minio"
     _install(path, ("go", "install", MINIO), {"GOBIN": str(path.parent)})
-    port = _free_port()
+    port = free_port()
     with _running(
         (str(path), "server", "--quiet", "--address", f"127.0.0.1:{port}", str(folder)),
         {"MINIO_ROOT_USER": user, "MINIO_ROOT_PASSWORD": password, "MINIO_BROWSER": "off"},
@@ -50,7 +52,7 @@ def azurite() -> Iterator[str]:
     path = BUILD / "azurite" / "node_modules" / ".bin" / "azurite-blob"
     prefix = str(BUILD / "azurite")
     _install(path, ("npm", "install", "--no-audit", "--no-fund", "--prefix", prefix, AZURITE), {})
-    port = _free_port()
+    port = free_port()
     listen = ("--blobHost", "127.0.0.1", "--blobPort", str(port))
     options = ("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent")
     with _running((str(path), *listen, *options), {}, port):
@@ -107,10 +109,3 @@ def _listens(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

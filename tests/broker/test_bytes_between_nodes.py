@@ -17,6 +17,7 @@ from headrace.cli.program import headrace
 from headrace.client import Admin, Producer
 from tests.broker.peers import wait_until
 from tests.headrace_process import HeadraceProcess
+from tools.ports import free_ports
 
 SECRET = "canary-of-the-secret" * 2
 RECORD = b"canary-of-a-record"
@@ -63,12 +64,6 @@ class Wiretap:
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        bound = [stack.enter_context(socket.create_server(("127.0.0.2", 0))) for _ in range(count)]
-        return [int(each.getsockname()[1]) for each in bound]
 
 
 @contextmanager

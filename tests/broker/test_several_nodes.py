@@ -165,8 +165,11 @@ def test_nodes_of_two_machines_form_one_cluster_whose_replicas_are_on_both(
 
 
 def _free_ports() -> int:
-    """Return a port that is free, as is the one 100 behind it, on every loopback address."""
-    for port in range(23_001, 60_000, 211):
+    """Return a port that is free, as is the one 100 behind it, on every loopback address.
+
+    They are below those of `tools.ports`, which are taken by processes side by side.
+    """
+    for port in range(10_001, 11_800, 211):
         try:
             for each in (port, port + 100):
                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):

@@ -1,7 +1,6 @@
 """Who does not get into a cluster whose nodes speak TLS, and what it sees of it."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -48,6 +47,7 @@ from tests.cluster.encrypted import (
     now,
     stranger,
 )
+from tools.ports import free_ports
 
 LATE = 4_000_000_000
 FOLDER = b"f" * 16
@@ -495,12 +495,7 @@ def test_a_removed_node_with_its_certificate_is_a_stranger_at_once(tmp_path: Pat
 
 def test_a_seed_that_is_named_joins_with_the_secret_alone(tmp_path: Path) -> None:
     async def play() -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            second = f"127.0.0.1:{probe.getsockname()[1]}"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = f"127.0.0.1:{probe.getsockname()[1]}"
+        first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
         seeds = f"{first},{second}"
         one = make_node(tmp_path, 1, headrace_node_listen=first, headrace_seeds=seeds)
         two = make_node(tmp_path, 2, headrace_node_listen=second, headrace_seeds=seeds)

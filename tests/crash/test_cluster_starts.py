@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process_cluster import Place, ProcessCluster, free_port, wait_for
+from tests.process_cluster import Place, ProcessCluster, wait_for
+from tools.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.client import Admin, Consumer, Producer, TransactionAborted
 from tests.headrace_process import HeadraceProcess
-from tests.process_cluster import free_port
+from tools.ports import free_port
 
 PARTITIONS = 6
 SETTINGS = {

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools.jvm.harness import JVM_OPTIONS, jars
+from tools.ports import free_port
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 START_SECONDS_MAX = 120
@@ -38,8 +39,8 @@ def kafka(
     """
     settings = folder.with_name(f"{folder.name}.properties")
     more = "\n".join(f"{name}={value}" for name, value in (extra or {}).items())
-    free_port, controller_port = free_ports(2)
-    port = port or free_port
+    port = port or free_port()
+    controller_port = free_port()
     others = "".join(
         f",{name}://127.0.0.1:{number}" for name, number in (more_listeners or {}).items()
     )
@@ -115,15 +116,3 @@ def _wait_for(port: int, broker: "subprocess.Popen[bytes]", output: Path) -> Non
                 return
         time.sleep(POLL_SECONDS)  # polls, up to the deadline
     raise AssertionError(f"Kafka did not listen on port {port}:\n{output.read_text()[-4000:]}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for opened in sockets:
-            opened.bind(("127.0.0.1", 0))
-        return [opened.getsockname()[1] for opened in sockets]
-    finally:
-        for opened in sockets:
-            opened.close()

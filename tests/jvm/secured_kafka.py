@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.certificates import Identity, make_ca, make_identity, write
-from tests.jvm.kafka_broker import free_ports, kafka
+from tests.jvm.kafka_broker import kafka
+from tools.ports import free_ports
 
 USER = "ann"
 PASSWORD = "canary-5e1f = secret"

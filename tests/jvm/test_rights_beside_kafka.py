@@ -133,7 +133,8 @@ from headrace.wire.messages.write_txn_markers_request import (
 )
 from headrace.wire.schema import Message
 from tests.broker.test_secured_listeners import Wire
-from tests.jvm.kafka_broker import free_ports, kafka
+from tests.jvm.kafka_broker import kafka
+from tools.ports import free_port
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
 LITERAL, PREFIXED = 3, 4
@@ -235,7 +236,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, 
 
 
 def _kafka(stack: ExitStack, folder: Path) -> Broker:
-    (port,) = free_ports(1)
+    port = free_port()
     extra = {
         **SETTINGS,
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from tests.spark.queries import NOT_STARTED
 from tests.spark.share_queues import QUICK
 from tests.spark.sink_reads import committed_values, open_transactions
 from tests.spark.victims import executors, python_workers
+from tools.ports import free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,9 +40,6 @@ DEADLINE_SECONDS = 300
 POLL_SECONDS = 0.05
 OUTAGE_SECONDS = 60.0
 PARTITIONS = 2
-PORTS = range(15_000, 30_000)
-"""Below those that systems give to clients: one that asks for a port where nobody listens may be
-given that very port, and then has itself for a broker."""
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 LOCAL = "local[2]"
 
@@ -59,7 +56,7 @@ class Scene:
         self.folder = folder
         self._data = folder / "data"
         (folder / "out").mkdir()
-        self._port = _free_port()
+        self._port = free_port()
         self.broker = HeadraceProcess(self._data, QUICK, port=self._port)
         asyncio.run(_make(self.bootstrap))
         self.give()
@@ -181,14 +178,6 @@ async def _produce(bootstrap: str, numbers: range) -> None:
     async with Producer(bootstrap) as producer:
         for number in numbers:
             await producer.send(TOPIC, str(number), partition=number % PARTITIONS)
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from headrace.node.node_port import advertised_address, listen_address, read_sec
 from headrace.server.listeners import CannotListen
 from headrace.testing.broker import DEFAULTS, TestBroker
 from tests.unit.server.interchange.programs import Program
+from tools.ports import free_port
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
@@ -136,12 +137,6 @@ def test_every_start_is_a_later_life_of_the_same_node(tmp_path: Path) -> None:
     assert first.folder_id == second.folder_id == third.folder_id
     with pytest.raises(WrongDirectory, match="node 1"):
         begin_life(disk, BrokerId(2), 9000)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("0.0.0.0", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.slow
