@@ -613,12 +613,13 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         reason="Client input is bounded; all of Kafka's settings fit.",
     ),
     FoundOtherwise(
-        what="Settings for Kerberos, encryption between nodes, policies, quota "
+        what="Settings for Kerberos, Kafka's protocols between brokers, policies, quota "
         "callbacks and classes of plugins",
         kafka="protect the broker",
         headrace="refused by name, at startup and as dynamic configs, unless they are empty or "
         "the default",
-        reason="There is no such protection yet, and no user should believe that there is.",
+        reason="Nodes encrypt with certificates of the cluster's own. The other protection does not "
+        "exist here, and no user should believe that it does.",
     ),
     FoundOtherwise(
         what="A delegation token for an owner that is not of type User",
