@@ -618,8 +618,8 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         kafka="protect the broker",
         headrace="refused by name, at startup and as dynamic configs, unless they are empty or "
         "the default",
-        reason="Nodes encrypt with certificates of the cluster's own. The other protection does not "
-        "exist here, and no user should believe that it does.",
+        reason="Nodes encrypt with certificates of the cluster's own. The other protection does "
+        "not exist here, and no user should believe that it does.",
     ),
     FoundOtherwise(
         what="A delegation token for an owner that is not of type User",
