@@ -164,8 +164,7 @@ class Listening:
 
     def close(self, why: str) -> None:
         """End every connection at once."""
-        for connection in tuple(self.traffic.connections):
-            connection.close(why)
+        self.traffic.close(why)
         if self.dispatcher is not None:
             self.dispatcher.close()
 

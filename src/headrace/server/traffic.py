@@ -91,6 +91,7 @@ class Traffic:
         """Connections that have not authenticated yet."""
         self.pace: ConnectionPace | None = None
         """How fast connections may be made; None while nothing limits that."""
+        self._closed_why: str | None = None
         self._is_feeding = False
         self._gated_turn_ends_ns = 0
         """When the time is up of all who have not authenticated; 0 in a turn without any."""
@@ -101,10 +102,18 @@ class Traffic:
 
     def admit(self, connection: "Connection") -> str | None:
         """Admit a connection, or return why not."""
+        if self._closed_why is not None:
+            return self._closed_why
         if (refusal := self._count(connection.host)) is None:
             self.connections[connection] = None
             self.counters.connections_accepted += 1
         return refusal
+
+    def close(self, why: str) -> None:
+        """Close every connection; those that were accepted and come here later are refused."""
+        self._closed_why = why
+        for connection in tuple(self.connections):
+            connection.close(why)
 
     def reserve(self, host: str) -> str | None:
         """Count a connection before its handshake, or return why there may be none."""

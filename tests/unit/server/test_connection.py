@@ -701,6 +701,15 @@ def test_a_request_that_was_decoded_meanwhile_is_answered_by_a_draining_connecti
     assert asyncio.run(asyncio.wait_for(run(), 20)) == [1]
 
 
+def test_a_connection_that_comes_when_all_are_closed_is_closed_too() -> None:
+    """The system may have accepted it before the node stopped to listen."""
+    world = World()
+    former = world.connect()
+    world.traffic.close("the node stops")
+    assert former.wire.is_aborted
+    assert world.connect().wire.is_aborted
+
+
 def test_connections_over_the_limit_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     world = World(connections_max=2)
     clients = [world.connect() for _ in range(3)]
