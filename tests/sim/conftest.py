@@ -30,12 +30,12 @@ def raft_seeds(pytestconfig: pytest.Config) -> range:
 
 @pytest.fixture
 def cluster_seeds(pytestconfig: pytest.Config) -> range:
-    return _seeds(pytestconfig, default=24)
+    return _seeds(pytestconfig, default=300)
 
 
 @pytest.fixture
 def replication_seeds(pytestconfig: pytest.Config) -> range:
-    return _seeds(pytestconfig, default=50)
+    return _seeds(pytestconfig, default=100)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from tests.sim.cluster_world import World
 from tests.sim.node_checks import Violation
 
-SEEDS_MAX = 300
+SEEDS_MAX = 1000
 """How many `make test-slow` plays; `make test` plays the first of them."""
 CHECKSUM_PROGRAM = """
 from tests.sim.test_cluster import play
