@@ -1,10 +1,11 @@
 """What the controller does for partitions besides electing when brokers go and come.
 
 It journals reassignments and ends those whose replicas have caught up, lets preferred replicas lead
-again, lets others lead what a node leads that is to leave the cluster, elects unclean leaders where
-that is allowed, and raises internal topics to their configured replication factor when there are
-brokers for it. It puts its min.insync.replicas into the metadata log where there is none: only what
-all nodes agree on tells who is eligible to lead (KIP-966, as in Kafka).
+again, lets others lead what a node leads that is to leave the cluster, or that was fenced while
+partitions were created for it, elects unclean leaders where that is allowed, and raises internal
+topics to their configured replication factor when there are brokers for it. It puts its
+min.insync.replicas into the metadata log where there is none: only what all nodes agree on tells
+who is eligible to lead (KIP-966, as in Kafka).
 
 Most of it is caused by an entry of the metadata log: `note` says of each what is due then, so that
 the cost is that of what changed. The rest has its interval. A new controller looks at everything
@@ -33,13 +34,21 @@ from headrace.metadata.events import (
     MigrationAborted,
     MigrationAdvanced,
     NodeChanged,
+    PartitionsAdded,
     ReplicasChanged,
     TopicCreated,
 )
 from headrace.metadata.image import Image, Slot
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import NodeState, ResourceType
-from headrace.replication.elections import Changes, plan_handover, plan_preferred, plan_unclean
+from headrace.replication.elections import (
+    Changes,
+    is_active,
+    plan_handover,
+    plan_new,
+    plan_preferred,
+    plan_unclean,
+)
 from headrace.replication.move_journal import plan_journal
 from headrace.replication.moves import is_moving
 from headrace.replication.raising import Wanted, plan_min_isr, plan_replicas
@@ -108,6 +117,8 @@ class PartitionCare:
         """Partitions that others may lead now."""
         self._leaving: set[BrokerId] = set()
         """Nodes that have just begun to leave."""
+        self._new: dict[TopicName, None] = {}
+        """Topics with new partitions, whose leaders may have gone since they were chosen."""
         self._must_agree = False
         self._must_raise = False
         self._must_elect = False
@@ -116,7 +127,7 @@ class PartitionCare:
 
     def begin(self, now: float) -> None:
         """Look at everything: this node is the controller from now on."""
-        self._moved = {}
+        self._moved, self._new = {}, {}
         self._is_all_moved = True
         image = self._quorum.image
         self._leaving = {
@@ -156,6 +167,7 @@ class PartitionCare:
     async def run(self, now: float) -> bool:
         """Do what is due; return whether nothing is left to be done."""
         is_done = await self._agree()
+        is_done &= await self._settle_new()
         is_done &= await self._move()
         is_done &= await self._hand_over()
         is_done &= await self._raise()
@@ -179,8 +191,9 @@ class PartitionCare:
             case BrokerChanged() | BrokerRegistered():
                 self._must_raise = True
                 self._is_all_moved = True  # one that is back may take over
-            case TopicCreated(name=name) if name in self._settings.internal_topics:
-                self._must_raise = True
+            case TopicCreated(name=name) | PartitionsAdded(name=name):
+                self._new[name] = None
+                self._must_raise |= name in self._settings.internal_topics
             case ConfigsChanged(names=names) if UNCLEAN in names:
                 self._must_elect = True
             case ConfigsChanged(names=names) if config.VOTERS_MAX.name in names:
@@ -221,6 +234,25 @@ class PartitionCare:
 
         is_done = await propose_plan(self._quorum, plan)
         self._must_agree = not is_done
+        return is_done
+
+    async def _settle_new(self) -> bool:
+        """Let others lead new partitions whose leader was fenced before they were in the log.
+
+        Whoever creates partitions chooses who leads them, and the plan by which a broker is fenced
+        has those alone that were there when it was made.
+        """
+        new, self._new = self._new, {}
+        image = self._quorum.image
+        if not new or all(is_active(image, each) for each in image.state.brokers):
+            return True
+
+        def plan(image: Image) -> Changes:
+            yield from plan_new(image, _all_slots(image, new), self.allows_unclean)
+
+        is_done = await propose_plan(self._quorum, plan)
+        if not is_done:
+            self._new = {**new, **self._new}
         return is_done
 
     def _note_moved(self, vshard: int) -> None:
@@ -300,6 +332,15 @@ def _moving(image: Image) -> Iterator[Slot]:
         slot = image.slot(row.vshard)
         if slot is not None and not is_moving(slot.topic.partitions[slot.partition]):
             yield slot
+
+
+def _all_slots(image: Image, topics: Iterable[TopicName]) -> Iterator[Slot]:
+    """Yield the partitions of topics that are still there."""
+    for name in topics:
+        topic = image.topic(name)
+        for index in range(0 if topic is None else len(topic.partitions)):
+            assert topic is not None
+            yield Slot(topic, PartitionIndex(index))
 
 
 def _slots(image: Image, moved: Mapping[tuple[TopicName, PartitionIndex], None]) -> list[Slot]:

@@ -6,6 +6,7 @@
     changes = plan_unclean(image, allows_unclean)
     changes = plan_preferred(image)
     changes = plan_handover(image, slots)          # of a node that is to leave the cluster
+    changes = plan_new(image, slots)               # created while brokers were fenced
 
 A plan goes into the log with the entry that caused it (`ChangeBroker`, `RegisterBroker`), and is
 made before that entry is applied: the broker in question counts as gone, or as back, already. Every
@@ -144,6 +145,12 @@ def plan_handover(image: Image, slots: Iterable[Slot]) -> Changes:
             yield _settled(image, slot, lambda broker: is_active(image, broker), never)
         else:
             yield None
+
+
+def plan_new(image: Image, slots: Iterable[Slot], allows_unclean: AllowsUnclean = never) -> Changes:
+    """Plan leaders for new partitions whose leader went while they were created."""
+    for slot in slots:
+        yield _settled(image, slot, lambda broker: is_active(image, broker), allows_unclean)
 
 
 def elect(

@@ -3,11 +3,11 @@
 from headrace.cluster.partition_care import CareSettings
 from headrace.config import load_settings
 from headrace.ids import BrokerId, TopicName
-from headrace.metadata.ddl import ChangeBroker
+from headrace.metadata.ddl import AddPartitions, ChangeBroker, SetFeature
 from headrace.metadata.state import NO_LEADER, ResourceType
 from headrace.replication.raising import Wanted
 from tests.unit.cluster.controlled import Controlled, run, until
-from tests.unit.metadata.clusters import ORDERS, assign
+from tests.unit.metadata.clusters import ORDERS, ORDERS_ID, assign
 
 UNCLEAN = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
@@ -67,6 +67,37 @@ def test_where_it_is_allowed_a_new_controller_elects_unclean_leaders() -> None:
         await until(lambda: controlled.row().leader == 2)
 
     run(scenario, CareSettings(allows_unclean=True))
+
+
+def test_new_partitions_that_were_planned_before_their_leader_was_fenced_get_another() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        await controlled.add_brokers(3, is_fenced=True)
+        await controlled.lead()
+        await controlled.create(assign(3, 2), assign(2, 3))
+        await until(lambda: controlled.row().leader == 2)
+        await until(lambda: controlled.row(1).isr == (2,))
+        await controlled.quorum.propose(AddPartitions(ORDERS_ID, 2, (assign(3, 2),)))
+        await until(lambda: controlled.row(2).leader == 2)
+        assert controlled.row(2).isr == (2,)
+
+    run(scenario)
+
+
+def test_partitions_that_come_while_their_leader_is_being_fenced_get_another() -> None:
+    """The fencing was planned without them, and the log has them before it."""
+
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2, 3)
+        await controlled.lead()
+        await controlled.quorum.propose(SetFeature("a.feature", 1))  # the controller is idle then
+        controlled.controller.gone(THREE)
+        await controlled.create(assign(3, 2))
+        assert controlled.row().leader == 3
+        await until(lambda: controlled.row().leader == 2)
+        assert controlled.row().isr == (2,)
+
+    run(scenario)
 
 
 def test_preferred_replicas_lead_again_after_a_while() -> None:
