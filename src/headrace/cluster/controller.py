@@ -364,7 +364,11 @@ class Controller:
                 continue  # it stops
             logger.info("node %d is unfenced", node)
             plan = partial(_plan_unfencing, node=node, allows=allows)
-            self._must_repair |= not await propose_plan(self._quorum, plan)
+            is_done = False
+            try:
+                is_done = await propose_plan(self._quorum, plan)
+            finally:  # if it fails, the broker may be unfenced and yet lead nothing
+                self._must_repair |= not is_done
         return not self._must_repair
 
     async def _look_after_partitions(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from headrace import config
-from headrace.cluster.plans import propose_plan
+from headrace.cluster.plans import Plan, propose_plan
 from headrace.config import Settings
 from headrace.ids import BrokerId, PartitionIndex, TopicName
 from headrace.metadata.applier import Outcome
@@ -250,10 +250,10 @@ class PartitionCare:
         def plan(image: Image) -> Changes:
             yield from plan_new(image, _all_slots(image, new), self.allows_unclean)
 
-        is_done = await propose_plan(self._quorum, plan)
-        if not is_done:
+        def put_back() -> None:
             self._new = {**new, **self._new}
-        return is_done
+
+        return await self._propose(plan, put_back)
 
     def _note_moved(self, vshard: int) -> None:
         slot = self._quorum.image.slot(vshard)
@@ -271,11 +271,11 @@ class PartitionCare:
             slots = _moving(image) if is_all else _slots(image, moved)
             return plan_journal(image, slots, self._now_ms())
 
-        is_done = await propose_plan(self._quorum, plan)
-        if not is_done:
+        def put_back() -> None:
             self._moved = {**moved, **self._moved}
             self._is_all_moved |= is_all
-        return is_done
+
+        return await self._propose(plan, put_back)
 
     async def _hand_over(self) -> bool:
         """Move leadership off nodes that are to leave, where others are in sync."""
@@ -289,21 +289,23 @@ class PartitionCare:
             for node in leaving:
                 yield from plan_handover(image, image.partitions_of(node))
 
-        is_done = await propose_plan(self._quorum, plan)
-        if not is_done:
+        def put_back() -> None:
             self._led_by_leaving = {**led, **self._led_by_leaving}
             self._leaving |= leaving
-        return is_done
+
+        return await self._propose(plan, put_back)
 
     async def _raise(self) -> bool:
         if not self._must_raise:
             return True
         self._must_raise = False
         wanted = self._settings.internal_topics
-        is_done = await propose_plan(self._quorum, lambda image: plan_replicas(image, wanted))
-        is_done &= await propose_plan(self._quorum, lambda image: plan_min_isr(image, wanted))
-        self._must_raise |= not is_done
-        return is_done
+
+        def put_back() -> None:
+            self._must_raise = True
+
+        is_done = await self._propose(lambda image: plan_replicas(image, wanted), put_back)
+        return is_done & await self._propose(lambda image: plan_min_isr(image, wanted), put_back)
 
     async def _elect(self, now: float) -> bool:
         """Elect where there is no leader and an unclean one is allowed."""
@@ -311,11 +313,11 @@ class PartitionCare:
             return True
         self._must_elect = False
         self._unclean_at = now + self._settings.unclean_seconds
-        is_done = await propose_plan(
-            self._quorum, lambda image: plan_unclean(image, self.allows_unclean)
-        )
-        self._must_elect |= not is_done
-        return is_done
+
+        def put_back() -> None:
+            self._must_elect = True
+
+        return await self._propose(lambda image: plan_unclean(image, self.allows_unclean), put_back)
 
     async def _rebalance(self, now: float) -> bool:
         """Return leadership to preferred replicas."""
@@ -323,6 +325,19 @@ class PartitionCare:
             return True
         self._rebalance_at = now + self._settings.rebalance_seconds
         return await propose_plan(self._quorum, plan_preferred)
+
+    async def _propose(self, plan: Plan, put_back: Callable[[], None]) -> bool:
+        """Propose a plan; return whether that is done. If not, or it fails, `put_back` is called.
+
+        What the log did not take, as its disk was full, say, is due again, and no event says so.
+        """
+        is_done = False
+        try:
+            is_done = await propose_plan(self._quorum, plan)
+        finally:
+            if not is_done:
+                put_back()
+        return is_done
 
 
 def _moving(image: Image) -> Iterator[Slot]:

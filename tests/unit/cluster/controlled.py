@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any, cast
 
 from headrace.cluster import words
@@ -11,16 +12,19 @@ from headrace.cluster.controller import Controller
 from headrace.cluster.partition_care import CareSettings
 from headrace.cluster.registrar import Admission
 from headrace.cluster.transport.links import Links
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, PartitionIndex, TopicName
 from headrace.metadata.applier import Outcome, Watchers
 from headrace.metadata.ddl import (
     Assignment,
     ChangePartition,
     CreateTopic,
+    Ddl,
     RaiseLevel,
     RegisterBroker,
     SetConfigs,
 )
+from headrace.metadata.entries import Entry
 from headrace.metadata.features import LEVEL
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import Partition, ResourceType
@@ -81,6 +85,21 @@ class Controlled:
     async def configure(self, values: dict[str, str | None], topic: str | None = None) -> None:
         resource_type = ResourceType.BROKER if topic is None else ResourceType.TOPIC
         await self.quorum.propose(SetConfigs(resource_type, topic or "", values))
+
+    def fail(self, times: int = 1, *, first: int = 0) -> None:
+        """Have the log refuse entries of the controller, as if its disk was full.
+
+        Those are the next ones, or come behind the `first` ones.
+        """
+        taking = self.quorum.propose_as_leader
+        numbers = count()
+
+        async def refuse(change: Entry | Ddl) -> Outcome:
+            if first <= next(numbers) < first + times:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+            return await taking(change)
+
+        vars(self.quorum)["propose_as_leader"] = refuse
 
     def row(self, index: int = 0, name: TopicName = ORDERS) -> Partition:
         found = self.quorum.image.partition(name, PartitionIndex(index))

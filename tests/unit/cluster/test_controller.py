@@ -6,12 +6,13 @@ from typing import cast
 from headrace.cluster import words
 from headrace.cluster.address_book import AddressBook
 from headrace.cluster.controller import Controller
+from headrace.cluster.plans import ENTRY_CHANGES_MAX
 from headrace.cluster.registrar import Admission
 from headrace.cluster.transport.calls import IncomingCall
 from headrace.cluster.transport.hello import Identity
 from headrace.cluster.transport.links import Links
 from headrace.ids import BrokerId, TopicId
-from headrace.metadata.ddl import ChangeBroker, RegisterBroker, encode_ddl
+from headrace.metadata.ddl import ChangeBroker, RegisterBroker, SetFeature, encode_ddl
 from headrace.metadata.quorum import MetadataQuorum
 from headrace.metadata.state import NO_LEADER
 from headrace.testing.disk import SimulatedDisk
@@ -174,6 +175,20 @@ def test_an_eligible_replica_leads_when_it_is_unfenced() -> None:
         controlled.beat(3)
         await until(lambda: controlled.row().leader == 3)
         assert (controlled.row().isr, controlled.row().elr) == ((3,), (2,))
+
+    run(scenario)
+
+
+def test_all_that_an_unfenced_node_may_lead_is_led_after_the_log_could_not_take_some() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1)
+        await controlled.add_brokers(2, is_fenced=True)
+        await controlled.create(*[assign(2, leader=NO_LEADER)] * 2 * ENTRY_CHANGES_MAX)
+        await controlled.lead()
+        await controlled.quorum.propose(SetFeature("a.feature", 1))  # the controller is idle then
+        controlled.fail(first=1)
+        controlled.beat(2)
+        await until(lambda: controlled.row(2 * ENTRY_CHANGES_MAX - 1).leader == 2)
 
     run(scenario)
 

@@ -4,6 +4,12 @@ from headrace.cluster.partition_care import CareSettings
 from headrace.config import load_settings
 from headrace.ids import BrokerId, TopicName
 from headrace.metadata.ddl import AddPartitions, ChangeBroker, SetFeature
+from headrace.metadata.entries import (
+    Join,
+    PromoteToVoter,
+    StartDecommission,
+    TopologyChange,
+)
 from headrace.metadata.state import NO_LEADER, ResourceType
 from headrace.replication.raising import Wanted
 from tests.unit.cluster.controlled import Controlled, run, until
@@ -98,6 +104,65 @@ def test_partitions_that_come_while_their_leader_is_being_fenced_get_another() -
         assert controlled.row().isr == (2,)
 
     run(scenario)
+
+
+def test_a_move_goes_on_after_the_log_could_not_take_its_next_step() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2, 3)
+        await controlled.create(assign(1, 2))
+        await controlled.lead()
+        await controlled.quorum.propose(SetFeature("a.feature", 1))  # the controller is idle then
+        controlled.fail(times=5)
+        await controlled.change(replicas=(THREE, ONE, TWO), adding=(THREE,), removing=(ONE, TWO))
+        await controlled.change(isr=(ONE, TWO, THREE))
+        await until(lambda: controlled.row().replicas == (3,))
+
+    run(scenario)
+
+
+def test_an_unclean_leader_is_elected_after_the_log_could_not_take_it() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        await controlled.add_brokers(3, is_fenced=True)
+        await controlled.create(assign(3, 2, isr=(3,), leader=NO_LEADER))
+        await controlled.lead()
+        await controlled.quorum.propose(SetFeature("a.feature", 1))
+        controlled.fail()
+        await controlled.configure({UNCLEAN: "true"})
+        await until(lambda: controlled.row().leader == 2)
+
+    run(scenario)
+
+
+def test_leaders_are_handed_over_after_the_log_could_not_take_it() -> None:
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1, 2)
+        for node in (1, 2):
+            await controlled.quorum.propose(TopologyChange(Join(node, f"127.0.0.1:{node}")))
+            await controlled.quorum.propose(TopologyChange(PromoteToVoter(node)))
+        await controlled.create(assign(2, 1))
+        await controlled.lead()
+        await controlled.quorum.propose(SetFeature("a.feature", 1))
+        controlled.fail()
+        await controlled.quorum.propose(TopologyChange(StartDecommission(2)))
+        await until(lambda: controlled.row().leader == 1)
+
+    run(scenario)
+
+
+def test_internal_topics_get_more_replicas_after_the_log_could_not_take_it() -> None:
+    wanted = {ORDERS: Wanted(2)}
+
+    async def scenario(controlled: Controlled) -> None:
+        await controlled.add_brokers(1)
+        await controlled.create(assign(1))
+        await controlled.lead()
+        await controlled.quorum.propose(SetFeature("a.feature", 1))
+        controlled.fail()
+        await controlled.add_brokers(2)
+        await until(lambda: len(controlled.row().replicas) == 2)
+
+    run(scenario, CareSettings(internal_topics=wanted))
 
 
 def test_preferred_replicas_lead_again_after_a_while() -> None:
