@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Final
 
 from headrace.server.broker import Broker
-from headrace.server.request import Handler, Request
+from headrace.server.request import Guard, Handler, Request
 from headrace.wire import ApiKey
 from headrace.wire.schema import Message
 
@@ -133,9 +133,15 @@ def module_of(key: ApiKey) -> str:
     return f"headrace.api.{'share_group_state' if key in _SHARE_GROUP_STATE else key.name.lower()}"
 
 
-def load_handler(key: ApiKey) -> Handler:
-    """Return the handler of an API that is served."""
+def load_handler(key: ApiKey, guard: Guard | None = None) -> Handler:
+    """Return the handler of an API that is served, behind the guard that checks rights, if any.
+
+    Who may change what is judged by what the node knows once it has caught up: a topic's id that
+    nobody has needs no right, and a right may be gone.
+    """
     handler: Handler = getattr(import_module(module_of(key)), _SHARE_GROUP_STATE.get(key, _HANDLE))
+    if guard is not None:
+        handler = guard(key, handler)
     return _caught_up(handler) if key in CHANGES else handler
 
 
@@ -149,8 +155,9 @@ def _caught_up(handle: Handler) -> Handler:
     async def handle_caught_up(broker: Broker, request: Request) -> Message:
         await broker.quorum.catch_up()
         response = handle(broker, request)
-        assert isinstance(response, Coroutine), "what changes the metadata takes a while"
-        message: Message = await response
-        return message
+        if isinstance(response, Coroutine):
+            response = await response
+        assert isinstance(response, Message), "what changes the metadata is awaited"
+        return response
 
     return handle_caught_up

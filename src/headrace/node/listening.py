@@ -9,7 +9,6 @@ await listening.drain()
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -26,10 +25,9 @@ from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
 from headrace.server.interchange import Interchange
 from headrace.server.listeners import ANY_ADDRESSES, Bind, Listener, parse_listener
-from headrace.server.request import Handler
+from headrace.server.request import Guard
 from headrace.server.secured import SecuredConnection
 from headrace.server.traffic import Traffic, connection_limits, looked_up
-from headrace.wire import ApiKey
 
 DRAIN_SECONDS_MAX: Final = 5
 """How long a stop waits for responses in progress."""
@@ -94,8 +92,10 @@ class Listening:
         self._limit()
         self._live.on_changed += [self._limit, quotas.limit_listeners]
         self.traffic.on_room_changed = partial(self._limit_fetches, broker)
-        load = load_handler if broker.authorizer is None else _guarded(broker)
-        dispatcher = self.dispatcher = Dispatcher(broker, SERVED, load)
+        guard = None if broker.authorizer is None else _guard(broker)
+        dispatcher = self.dispatcher = Dispatcher(
+            broker, SERVED, partial(load_handler, guard=guard)
+        )
         node_listener = None if protection is None else protection.node_listener
         quotas.attach(dispatcher, [each.name for each in self.all], node_listener)
         await quotas.settle()  # nobody gets in before them
@@ -194,7 +194,7 @@ class Listening:
         broker.fetch_bytes_max = self.traffic.fetch_bytes_max(configured)
 
 
-def _guarded(broker: Broker) -> Callable[[ApiKey], Handler]:
-    from headrace.server.rights.table import guarded  # noqa: PLC0415  not for nodes without rights
+def _guard(broker: Broker) -> Guard:
+    from headrace.server.rights.table import guard  # noqa: PLC0415  not for nodes without rights
 
-    return guarded(load_handler, is_audited=broker.audit is not None)
+    return partial(guard, is_audited=broker.audit is not None)

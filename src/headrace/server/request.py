@@ -260,3 +260,5 @@ LATER: Final = _Later()
 Answer: TypeAlias = Message | _Later | None
 """None is for requests without a response: a produce with acks=0."""
 Handler: TypeAlias = Callable[["Broker", Request], Answer | Coroutine[Any, Any, Message]]
+Guard: TypeAlias = Callable[[ApiKey, Handler], Handler]
+"""Returns a handler that checks the rights of its clients before another one is called."""

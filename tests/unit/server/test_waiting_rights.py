@@ -7,17 +7,19 @@ import pytest
 
 from headrace.config import STANDARD_AUTHORIZER
 from headrace.errors import ErrorCode
-from headrace.ids import BrokerId
-from headrace.metadata.ddl import AddAcls, RemoveAcls
+from headrace.ids import BrokerId, TopicId, TopicName
+from headrace.metadata.ddl import AddAcls, Assignment, CreateTopic, Ddl, RemoveAcls
 from headrace.metadata.state import Acl, AclPattern
 from headrace.records.builder import BatchBuilder
 from headrace.security.acls import CLUSTER_NAME, Operation, Pattern, Permission, Resource
+from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from tests.unit.followers import Follower, create_replicated, register_broker
 from tests.unit.harness import FakePeer, Harness
 from tests.unit.share.share_client import ACCEPT, Member, append_now, initialize, rows
 
 ALICE = "User:alice"
+OWN = BrokerId(1)
 FOREVER_MS = 2**31 - 1
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -241,3 +243,43 @@ def test_a_share_session_goes_on_and_ends_whatever_may_be_acknowledged(
     assert member.fetch()[0].error == DENIED.name  # the session expects this epoch
     assert member.acknowledge(0, (0, 0, ACCEPT), epoch=-1) == DENIED.name
     assert member.fetch_error(epoch=3) == ErrorCode.SHARE_SESSION_NOT_FOUND.name
+
+
+def lag(harness: Harness, change: Ddl) -> None:
+    """Have the node hear of a change only when it catches up."""
+    quorum = harness.broker.quorum
+
+    async def catch_up() -> None:
+        await quorum.propose(change)
+
+    vars(quorum)["catch_up"] = catch_up
+
+
+def delete(harness: Harness, **named: Any) -> list[int]:
+    asked = DeleteTopicsRequest(topics=[DeleteTopicState(**named)], timeout_ms=60_000)
+    answer = harness.run(harness.ask_async(asked, 6, alice(harness)))
+    return [row.error_code for row in answer.responses]
+
+
+def test_a_topic_that_the_node_did_not_know_yet_is_not_deleted_without_the_right(
+    harness: Harness,
+) -> None:
+    """An id that nobody has needs no right, and the node catches up before it deletes."""
+    topic_id = TopicId(topic_id_of("later"))
+    lag(harness, CreateTopic(TopicName("later"), topic_id, (Assignment((OWN,), (OWN,), OWN),)))
+    assert delete(harness, topic_id=topic_id) == [DENIED]
+    assert harness.broker.image.topic(TopicName("later")) is not None
+
+
+def test_a_right_that_the_node_did_not_know_is_gone_is_of_no_use(harness: Harness) -> None:
+    harness.create_topic("orders")
+    harness.run(allow(harness, Resource.TOPIC, "orders", Operation.DELETE))
+    lag(harness, RemoveAcls((acl(Resource.TOPIC, "orders", Operation.DELETE),)))
+    assert delete(harness, name="orders") == [DENIED]
+    assert harness.broker.image.topic(TopicName("orders")) is not None
+
+
+def test_a_right_that_the_node_did_not_know_yet_is_one(harness: Harness) -> None:
+    harness.create_topic("orders")
+    lag(harness, AddAcls((acl(Resource.TOPIC, "orders", Operation.DELETE),)))
+    assert delete(harness, name="orders") == [ErrorCode.NONE]

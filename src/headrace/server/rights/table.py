@@ -3,7 +3,7 @@
 tests/unit/server/test_rights.py fails if an API has no row.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from types import CoroutineType, GeneratorType
 from typing import Any, Final
 
@@ -111,16 +111,9 @@ RIGHTS: Final[Mapping[ApiKey, Rule]] = {
 }
 
 
-def guarded(
-    load: Callable[[ApiKey], Handler], *, is_audited: bool = False
-) -> Callable[[ApiKey], Handler]:
-    """Return how to load handlers that check the rights of their clients."""
-    check = AuditedCheck if is_audited else Check
-
-    def load_guarded(key: ApiKey) -> Handler:
-        return _guard(RIGHTS[key], load(key), check)
-
-    return load_guarded
+def guard(key: ApiKey, handle: Handler, *, is_audited: bool = False) -> Handler:
+    """Return a handler of an API that checks the rights of its clients first."""
+    return _guard(RIGHTS[key], handle, AuditedCheck if is_audited else Check)
 
 
 def _guard(rule: Rule, handle: Handler, check: type[Check]) -> Handler:
