@@ -30,10 +30,12 @@ from headrace.api import (
     metadata,
 )
 from headrace.config.values import split
+from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, TopicId, TopicName
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import Partition, ResourceType, Topic
 from headrace.server.request import Request
+from headrace.topics.validation import duplicates
 from headrace.wire.messages import incremental_alter_configs_request as incremental
 from headrace.wire.messages.alter_configs_request import (
     AlterableConfig,
@@ -321,6 +323,19 @@ def test_partitions_in_create_partitions(node: Harness) -> None:
     assert codes.count(POLICY_VIOLATION) > COUNT // 2, "10,000 partitions for a request in all"
 
 
+def test_names_that_come_twice() -> None:
+    found = assert_slices_are_short(duplicates([*names(10 * COUNT), *names(10 * COUNT)]))
+    assert len(found) == 10 * COUNT
+
+
+def test_topics_in_the_response_of_create_partitions() -> None:
+    asked = [CreatePartitionsTopic(name, 2, None) for name in names(10 * COUNT)]
+    work = create_partitions.rows_of(
+        asked, {asked[0].name: KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "")}
+    )
+    assert len(assert_slices_are_short(work)) == 10 * COUNT
+
+
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("wants_all", [True, False])
 def test_partitions_in_elect_leaders(node: Harness, wants_all: bool) -> None:
@@ -371,11 +386,16 @@ def test_partitions_in_describe_log_dirs(node: Harness) -> None:
 
 
 def test_partitions_in_alter_replica_log_dirs(node: Harness) -> None:
-    topic = AlterReplicaLogDirTopic("t", list(range(COUNT)))
+    count = 10 * COUNT
+    topic = AlterReplicaLogDirTopic("t", list(range(count)))
     body = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/elsewhere", [topic])])
     work = alter_replica_log_dirs.alter_replica_log_dirs(node.broker, body)
     (row,) = assert_slices_are_short(work).results
-    assert len(row.partitions) == COUNT
+    assert len(row.partitions) == count
+    topics = [AlterReplicaLogDirTopic(name, [0]) for name in names(count)]
+    body = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/elsewhere", topics)])
+    work = alter_replica_log_dirs.alter_replica_log_dirs(node.broker, body)
+    assert len(assert_slices_are_short(work).results) == count
 
 
 def test_a_run_of_blanks_in_a_list_costs_its_length() -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.api.add_partitions_to_txn import is_large, places_of, refused_of, rows_of
-from headrace.api.delete_records import Waits, _delete_all
+from headrace.api.delete_records import Waits, _delete_all, offsets_of
 from headrace.api.describe_producers import _describe_all, active_producers
 from headrace.api.list_offsets import wanted_by_time
 from headrace.api.offset_for_leader_epoch import _ends_of_epochs
@@ -14,6 +14,10 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import Slice
 from headrace.share.state.calls import WRITE
 from headrace.wire.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic
+from headrace.wire.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsTopic,
+)
 from headrace.wire.messages.describe_producers_request import (
     DescribeProducersRequest,
     TopicRequest,
@@ -64,7 +68,10 @@ def test_ends_of_leader_epochs(harness: Harness) -> None:
 
 
 def test_deletion_of_records(harness: Harness) -> None:
-    work = _delete_all(harness.broker, {"unknown": dict.fromkeys(range(COUNT), 1)}, Waits())
+    asked = [DeleteRecordsPartition(index, 1) for index in range(20 * COUNT)]
+    reading = offsets_of([DeleteRecordsTopic("unknown", asked)])
+    assert len(assert_slices_are_short(reading)["unknown"]) == 20 * COUNT
+    work = _delete_all(harness.broker, {"unknown": dict.fromkeys(range(COUNT), 1)}, Waits(), [])
     assert len(assert_slices_are_short(work).topics[0].partitions) == COUNT
 
 

@@ -31,6 +31,7 @@ def alter_replica_log_dirs(
 ) -> Slices[AlterReplicaLogDirsResponse]:
     """Answer for each partition whether it is where it should be."""
     codes: dict[str, dict[int, ErrorCode]] = {}
+    response = AlterReplicaLogDirsResponse(results=[])
     current = Slice()
     for directory in body.dirs:
         for topic in directory.topics:
@@ -39,18 +40,19 @@ def alter_replica_log_dirs(
                 rows[index] = _move(broker, directory.path, TopicName(topic.name), index)
                 if current.spend(2):
                     yield
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                    for index, code in rows.items()
-                ],
-            )
-            for name, rows in codes.items()
-        ]
-    )
+            if current.spend():
+                yield
+    for name, found in codes.items():
+        result = AlterReplicaLogDirTopicResult(topic_name=name, partitions=[])
+        response.results.append(result)
+        for index, code in found.items():
+            row = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+            result.partitions.append(row)
+            if current.spend():
+                yield
+        if current.spend():
+            yield
+    return response
 
 
 def _move(broker: Broker, path: str, topic: TopicName, index: int) -> ErrorCode:

@@ -11,7 +11,7 @@ error is POLICY_VIOLATION, as for CreateTopics; Kafka's own is UNKNOWN_SERVER_ER
 The work is in `topics.assignment` and `topics.creation`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -49,17 +49,13 @@ FIRST_STRICT: Final = 3
 
 async def handle(broker: Broker, request: Request) -> CreatePartitionsResponse:
     body: CreatePartitionsRequest = request.body
-    errors: dict[str, KafkaError | None] = dict(duplicates(topic.name for topic in body.topics))
+    twice = await finish(duplicates(topic.name for topic in body.topics))
+    errors: dict[str, KafkaError | None] = dict(twice)
     changes = await finish(_plan_each(broker, request, errors))
     if not body.validate_only:
         answers = await propose_each(broker, list(changes.values()), body.timeout_ms, request)
         errors |= dict(zip(changes, answers, strict=True))
-    return CreatePartitionsResponse(
-        results=[
-            _row(name, errors.get(name))
-            for name in dict.fromkeys(each.name for each in body.topics)
-        ]
-    )
+    return CreatePartitionsResponse(results=await finish(rows_of(body.topics, errors)))
 
 
 def _plan_each(
@@ -156,9 +152,19 @@ def _placer(
 _PLACED_AT_ONCE: Final = 100
 
 
-def _row(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
-    if error is None:
-        return CreatePartitionsTopicResult(name=name)
-    return CreatePartitionsTopicResult(
-        name=name, error_code=error.code, error_message=error.message
-    )
+def rows_of(
+    topics: Iterable[CreatePartitionsTopic], errors: Mapping[str, KafkaError | None]
+) -> Slices[list[CreatePartitionsTopicResult]]:
+    """Return a row for each name of a request."""
+    rows: dict[str, CreatePartitionsTopicResult] = {}
+    current = Slice()
+    for topic in topics:
+        name = topic.name
+        if name not in rows:
+            row = rows[name] = CreatePartitionsTopicResult(name=name)
+            error = errors.get(name)
+            if error is not None:
+                row.error_code, row.error_message = error.code, error.message
+        if current.spend():
+            yield
+    return list(rows.values())

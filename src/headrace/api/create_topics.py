@@ -41,7 +41,7 @@ FIRST_STRICT: Final = 6
 
 async def handle(broker: Broker, request: Request) -> CreateTopicsResponse:
     body: CreateTopicsRequest = request.body
-    twice = duplicates(topic.name for topic in body.topics)
+    twice = await finish(duplicates(topic.name for topic in body.topics))
     answers = await finish(plan_creation(broker, body, twice))
     if request.is_metered:
         _charge(request, answers)

@@ -11,7 +11,7 @@ The work is in `log.cutting`.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
@@ -21,7 +21,10 @@ from headrace.loop.slices import Slice, Slices, finish
 from headrace.replication.partition import ANY_LEADER_EPOCH, Partition
 from headrace.server.broker import Broker
 from headrace.server.request import Request
-from headrace.wire.messages.delete_records_request import DeleteRecordsRequest
+from headrace.wire.messages.delete_records_request import (
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from headrace.wire.messages.delete_records_response import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
@@ -40,13 +43,10 @@ logger = logging.getLogger(__name__)
 
 async def handle(broker: Broker, request: Request) -> DeleteRecordsResponse:
     body: DeleteRecordsRequest = request.body
-    wanted: dict[str, dict[int, int]] = {}
-    for topic in body.topics:
-        offsets = wanted.setdefault(topic.name, {})
-        offsets.update({asked.partition_index: asked.offset for asked in topic.partitions})
+    wanted = await finish(offsets_of(body.topics))
     waits = Waits()
-    response = await finish(_delete_all(broker, wanted, waits))
-    deleted = [row for topic in response.topics for row in topic.partitions if not row.error_code]
+    deleted: list[DeleteRecordsPartitionResult] = []
+    response = await finish(_delete_all(broker, wanted, waits, deleted))
     if deleted:
         await _make_durable(broker, deleted)
     await waits.wait(body.timeout_ms)
@@ -118,9 +118,28 @@ class Wait:
         self._waits.remove(self)
 
 
+def offsets_of(topics: Iterable[DeleteRecordsTopic]) -> Slices[dict[str, dict[int, int]]]:
+    """Return the offsets that a request has, by topic and partition."""
+    wanted: dict[str, dict[int, int]] = {}
+    current = Slice()
+    for topic in topics:
+        offsets = wanted.setdefault(topic.name, {})
+        for asked in topic.partitions:
+            offsets[asked.partition_index] = asked.offset
+            if current.spend():
+                yield
+        if current.spend():
+            yield
+    return wanted
+
+
 def _delete_all(
-    broker: Broker, wanted: Mapping[str, Mapping[int, int]], waits: Waits
+    broker: Broker,
+    wanted: Mapping[str, Mapping[int, int]],
+    waits: Waits,
+    deleted: list[DeleteRecordsPartitionResult],
 ) -> Slices[DeleteRecordsResponse]:
+    """Return the response; `deleted` gets the rows of the partitions whose records are deleted."""
     current, topics = Slice(), []
     for name, offsets in wanted.items():
         rows: list[DeleteRecordsPartitionResult] = []
@@ -128,8 +147,12 @@ def _delete_all(
         for index, offset in offsets.items():
             row = _delete(broker, TopicName(name), index, offset, waits)
             rows.append(row)
+            if not row.error_code:
+                deleted.append(row)
             if current.spend(REFUSAL_COST if row.error_code else DELETION_COST):
                 yield
+        if current.spend():
+            yield
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import BrokerId, TopicName
+from headrace.loop.slices import Slice, Slices
 from headrace.metadata.image import Image
 
 NAME_CHARACTERS_MAX: Final = 249
@@ -143,12 +144,15 @@ def check_replicas(replicas: Sequence[int], image: Image, present: Sequence[Brok
         raise _wrong_assignment(f"replicas {_shorten(replicas)}: each broker only once")
 
 
-def duplicates(names: Iterable[str]) -> Mapping[str, KafkaError]:
+def duplicates(names: Iterable[str]) -> Slices[Mapping[str, KafkaError]]:
     """Return the names that a request has more than once, each with its error."""
     seen: set[str] = set()
     found: dict[str, KafkaError] = {}
+    current = Slice()
     for name in names:
-        if name in seen:
+        if current.spend():
+            yield
+        if name in seen and name not in found:
             found[name] = KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"topic {shorten(name)} is named more than once in the request",
