@@ -28,6 +28,7 @@ from headrace.api import (
     list_config_resources,
     list_partition_reassignments,
     metadata,
+    update_features,
 )
 from headrace.config.values import split
 from headrace.errors import ErrorCode, KafkaError
@@ -78,6 +79,7 @@ from headrace.wire.messages.list_partition_reassignments_request import (
     ListPartitionReassignmentsRequest,
 )
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.update_features_request import FeatureUpdateKey
 from headrace.wire.schema import Message
 from tests.growth.slices import assert_slices_are_short, finish_measured, total_steps
 from tests.growth.steps import assert_grows_linearly
@@ -321,6 +323,12 @@ def test_partitions_in_create_partitions(node: Harness) -> None:
     work = create_partitions.handle(node.broker, ask(node, body, 3))
     codes = [row.error_code for row in node.run(work).results]
     assert codes.count(POLICY_VIOLATION) > COUNT // 2, "10,000 partitions for a request in all"
+
+
+def test_features_in_update_features(node: Harness) -> None:
+    update = FeatureUpdateKey("group.version", 1, upgrade_type=1)
+    work = update_features.checked(node.broker.image, [update] * 10 * COUNT)
+    assert assert_slices_are_short(work) == [update]
 
 
 def test_names_that_come_twice() -> None:

@@ -1,10 +1,10 @@
 """UpdateFeatures: API key 57, versions 0 to 2.
 
 KIP-584, KIP-778 (upgrade types, dry runs), KIP-1022. The features of a request change together or
-not at all: the first that cannot be changed decides the response. A level of zero removes a
-feature. Lowering a level needs the upgrade type for it; version 0 has `allow_downgrade` in its
-place, which Kafka 4 reads and ignores, so nothing is lowered there. metadata.version,
-kraft.version and headrace.version are never lowered.
+not at all: the first that cannot be changed decides the response. Of one that comes twice the last
+counts. A level of zero removes a feature. Lowering a level needs the upgrade type for it; version 0
+has `allow_downgrade` in its place, which Kafka 4 reads and ignores, so nothing is lowered there.
+metadata.version, kraft.version and headrace.version are never lowered.
 
 With metadata.version rises the version of the cluster (seed 004): software that does not know it
 cannot join any more. A level must be one that every registered broker can work at, fenced ones too:
@@ -14,10 +14,12 @@ Left out: Kafka checks dependencies between features; at the levels that exist t
 The work is in `metadata.features`.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import Ddl, RaiseLevel, SetFeature, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, ClusterVersionBump, Entry
 from headrace.metadata.features import (
@@ -57,10 +59,8 @@ NO_ERROR_TEXT: Final = ErrorCode.NONE.name
 
 async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
     body: UpdateFeaturesRequest = request.body
-    updates = body.feature_updates
     try:
-        for update in updates:
-            check_update(broker.image, update)
+        updates = await finish(checked(broker.image, body.feature_updates))
         if updates and not body.validate_only:
             entries: list[Entry] = [
                 CatalogDdl(encode_ddl(_change(broker.image, update))) for update in updates
@@ -79,6 +79,19 @@ async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
         for update in updates
     ]
     return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def checked(image: Image, updates: Iterable[FeatureUpdateKey]) -> Slices[list[FeatureUpdateKey]]:
+    """Return the updates if all can be made, else raise; of one feature the last, as in Kafka."""
+    found: dict[str, FeatureUpdateKey] = {}
+    current = Slice()
+    for update in updates:
+        found[update.feature] = update
+        if current.spend():
+            yield
+    for update in found.values():
+        check_update(image, update)  # no more than there are features, and one that there is not
+    return list(found.values())
 
 
 def _change(image: Image, update: FeatureUpdateKey) -> Ddl:

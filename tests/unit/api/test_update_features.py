@@ -56,6 +56,14 @@ def test_old_versions_have_a_row_for_each_feature(harness: Harness, version: int
     assert rows == [("group.version", 0, "NONE"), ("share.version", 0, "NONE")]
 
 
+def test_of_a_feature_that_comes_twice_the_last_counts(harness: Harness) -> None:
+    answer = update(
+        harness, ("group.version", 0, UPGRADE), ("group.version", 1, UPGRADE), version=1
+    )
+    assert [(row.feature, row.error_code) for row in answer.results] == [("group.version", 0)]
+    assert levels(harness) == dict(BOOTSTRAP_LEVELS)
+
+
 def test_a_dry_run_changes_nothing(harness: Harness) -> None:
     answer = update(harness, ("transaction.version", 1, SAFE), is_dry=True)
     assert (answer.error_code, answer.error_message) == (0, None)
