@@ -36,6 +36,8 @@ from headrace.wire.schema import Buffer
 HANDSHAKE_READ_BYTES: Final = 4096
 READ_BYTES_MAX: Final = 32 * 1024
 """How much is read at a time: so many tiny frames are split within a few milliseconds."""
+SENT_TURNS: Final = 5
+"""How many turns of the loop it takes at most until what was written is on its way."""
 TURN_NS_MAX: Final = 4_000_000
 """How long the frames of one connection are handled before others have their turn."""
 
@@ -84,6 +86,7 @@ class NodeConnection(asyncio.BufferedProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._reason = ""
         self._is_held = False
+        self._is_tls = False
         self._transport: asyncio.Transport | None = None
 
     # What the loop calls
@@ -94,6 +97,7 @@ class NodeConnection(asyncio.BufferedProtocol):
         self.address = f"{peer[0]}:{peer[1]}" if peer else "(unknown)"
         self.heard_ns = self._monotonic_ns()
         if (tls := transport.get_extra_info("ssl_object")) is not None:
+            self._is_tls = True
             self.certificate = tls.getpeercert(binary_form=True) or b""
         handshake = None if self.is_closed else self._owner.make_handshake(self._transport)
         if handshake is None:
@@ -185,9 +189,11 @@ class NodeConnection(asyncio.BufferedProtocol):
         if transport is not None:
             if last_bytes:
                 transport.write(last_bytes)
-            # Under TLS a farewell would wait for the other side's.
+            # Under TLS a farewell would wait for the other side's, which a stranger never says.
             is_said = self._is_tls_client and not transport.get_write_buffer_size()
-            if last_bytes or (is_gentle and not is_said):
+            if last_bytes and self._is_tls:
+                _abort_soon(transport)
+            elif last_bytes or (is_gentle and not is_said):
                 transport.close()
             else:
                 transport.abort()
@@ -282,6 +288,14 @@ class NodeConnection(asyncio.BufferedProtocol):
         if not self.is_closed:
             self.is_closed = True
             self._owner.on_lost(self, reason)
+
+
+def _abort_soon(transport: asyncio.Transport, turns: int = SENT_TURNS) -> None:
+    """End a connection whose last bytes are few: they are sent within some turns of the loop."""
+    if turns:
+        asyncio.get_running_loop().call_soon(_abort_soon, transport, turns - 1)
+    else:
+        transport.abort()
 
 
 def _too_large(error: ProtocolError) -> Refused:

@@ -23,8 +23,8 @@ from headrace.cluster.transport.events import (
     ConnectionRefused,
     Disconnected,
 )
-from headrace.cluster.transport.hello import Purpose
-from headrace.cluster.transport.links import is_loopback_address
+from headrace.cluster.transport.hello import MAGIC, Purpose
+from headrace.cluster.transport.links import Links, is_loopback_address
 from headrace.cluster.transport.raft_transport import RaftTransport
 from headrace.cluster.transport.refusals import Reason, Refused
 from headrace.cluster.transport.settings import TransportSettings
@@ -385,6 +385,50 @@ def test_a_peer_that_reads_no_responses_is_held_then_dropped() -> None:
         await until(lambda: node.links.accepted_count == 1, 3)
 
     world.run(main())
+
+
+class TlsTransport(asyncio.Transport):
+    """A connection with TLS whose other side never takes leave, so that `close` ends nothing."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.9", 41234), "ssl_object": self})
+        self.calls: list[str] = []
+
+    def getpeercert(self, binary_form: bool = False) -> None:
+        return None
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: Any) -> None:
+        self.calls.append("write")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+
+def test_a_stranger_behind_tls_that_is_told_why_it_is_refused_need_not_take_leave() -> None:
+    async def main() -> None:
+        links = Links(identity(1), secret=b"a secret", address_of=lambda node: None)
+        transport = TlsTransport()
+        accepted = links.accept()
+        accepted.connection_made(transport)
+        nonsense = MAGIC + b"\xff" * 64
+        accepted.get_buffer(-1)[: len(nonsense)] = nonsense
+        accepted.buffer_updated(len(nonsense))
+        assert transport.calls == ["write"], "what was written needs a moment"
+        for _ in range(connection.SENT_TURNS + 1):
+            await asyncio.sleep(0)
+        assert transport.calls == ["write", "abort"]
+        await links.close()
+
+    asyncio.run(main())
 
 
 def test_connections_that_say_nothing_are_bounded_and_ended() -> None:
