@@ -195,6 +195,17 @@ def test_logins_say_who_got_in_and_who_did_not(tmp_path: Path) -> None:
     assert CANARY not in node.path.read_text()
 
 
+def test_a_change_of_configs_is_called_the_same_whatever_it_was_planned_from(
+    tmp_path: Path,
+) -> None:
+    with audited(tmp_path) as node:
+        node.ask("root", new_topic("orders"), 7)
+        row = AlterableConfig(name="retention.ms", config_operation=0, value="1234567")
+        resource = AlterConfigsResource(resource_type=2, resource_name="orders", configs=[row])
+        node.ask("root", IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert node.line(change="SetConfigs")["names"] == ["orders"]
+
+
 def test_no_secret_is_in_the_audit_or_in_what_the_log_says_of_requests(tmp_path: Path) -> None:
     with audited(tmp_path) as node:
         put = ScramCredentialUpsertion("dora", 1, 4096, CANARY.encode(), CANARY.encode() * 3)

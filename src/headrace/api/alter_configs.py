@@ -14,6 +14,7 @@ The work is in `config_changes`.
 from headrace.api.config_changes import (
     Alteration,
     Operation,
+    guarded_whole,
     plan_change,
     replacing,
     require_plain,
@@ -22,7 +23,7 @@ from headrace.api.config_changes import (
 from headrace.api.config_requests import AskedResource, alter_resources, read_resources
 from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import finish
-from headrace.metadata.ddl import SetConfigs
+from headrace.metadata.ddl import SetConfigs, SetConfigsIf
 from headrace.metadata.state import ResourceType
 from headrace.server.broker import Broker
 from headrace.server.request import Request
@@ -41,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> AlterConfigsResponse:
         )
     )
 
-    def plan(asked: AskedResource) -> SetConfigs | None:
+    def plan(asked: AskedResource) -> SetConfigs | SetConfigsIf | None:
         resource_type = require_type(asked.resource_type)
         if resource_type is ResourceType.BROKER_LOGGER:
             raise KafkaError(
@@ -51,7 +52,7 @@ async def handle(broker: Broker, request: Request) -> AlterConfigsResponse:
         require_plain(asked.alterations)
         wanted = {name: value for name, _, value in asked.alterations}
         changes = replacing(broker, (resource_type, asked.name), wanted)
-        return plan_change(broker, resource_type, asked.name, changes)
+        return guarded_whole(broker, plan_change(broker, resource_type, asked.name, changes))
 
     answers = await alter_resources(
         broker, asked, plan, is_validated_only=body.validate_only, by=request

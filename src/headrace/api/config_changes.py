@@ -17,7 +17,7 @@ from headrace.config.protection import asks_for_protection, names_unknown_secret
 from headrace.config.registry import broker_settings, find_setting
 from headrace.config.setting import AnySetting
 from headrace.config.topic import MIRROR_SOURCE, TOPIC_CONFIGS
-from headrace.config.topic_checks import check_topic_configs, is_tiered
+from headrace.config.topic_checks import JOINED, check_topic_configs, is_tiered
 from headrace.config.values import shorten, split
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
@@ -110,15 +110,36 @@ def changes_of(
 def guarded(
     broker: Broker, change: SetConfigs, alterations: Iterable[Alteration]
 ) -> SetConfigs | SetConfigsIf:
-    """Return a change of lists that is refused if others change them first, if all nodes know it.
+    """Return a change that is refused if others first change what it was planned from.
 
-    Whoever adds to a list, or takes from it, must not undo what another client does meanwhile.
+    Whoever adds to a list, or takes from it, must not undo what another client does meanwhile, and
+    what two clients change at the same time must go together.
     """
-    lists = [each.name for each in alterations if each.operation in LIST_OPERATIONS]
-    if not lists or not may_expect(broker.image):
+    names = {each.name for each in alterations if each.operation in LIST_OPERATIONS}
+    if change.resource_type is ResourceType.TOPIC and not JOINED.isdisjoint(change.values):
+        names |= JOINED
+    return expecting(broker, change, names)
+
+
+def guarded_whole(broker: Broker, change: SetConfigs) -> SetConfigs | SetConfigsIf:
+    """Return a change of all configs that is refused if others change any of them first."""
+    names = set(change.values)
+    if change.resource_type is ResourceType.TOPIC:
+        names |= TOPIC_CONFIGS.keys()
+    return expecting(broker, change, names)
+
+
+def expecting(
+    broker: Broker, change: SetConfigs, names: Collection[str]
+) -> SetConfigs | SetConfigsIf:
+    """Return a change that is refused unless configs are what they are now, if all nodes know it.
+
+    It is planned again then (`propose_planned`).
+    """
+    if not names or not may_expect(broker.image):
         return change
     own = broker.image.configs(change.resource_type, change.resource_name)
-    expected = {name: own.get(name) for name in lists}
+    expected = {name: own.get(name) for name in sorted(names)}
     return SetConfigsIf(change.resource_type, change.resource_name, change.values, expected)
 
 

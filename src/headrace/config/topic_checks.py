@@ -8,6 +8,23 @@ from headrace.config.registry import unknown
 from headrace.config.setting import InvalidSetting, Setting
 from headrace.config.topic import TOPIC_CONFIGS
 
+JOINED: Final = frozenset(
+    setting.name
+    for setting in (
+        topic.CLEANUP_POLICY,
+        topic.LOCAL_RETENTION_BYTES,
+        topic.LOCAL_RETENTION_MS,
+        topic.MAX_COMPACTION_LAG_MS,
+        topic.MIN_COMPACTION_LAG_MS,
+        topic.REMOTE_LOG_COPY_DISABLE,
+        topic.REMOTE_LOG_DELETE_ON_DISABLE,
+        topic.REMOTE_STORAGE_ENABLE,
+        topic.RETENTION_BYTES,
+        topic.RETENTION_MS,
+    )
+)
+"""The configs that are checked with each other."""
+
 
 def check_topic_configs(
     own: Mapping[str, str],

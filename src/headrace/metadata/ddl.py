@@ -142,7 +142,7 @@ class SetConfigsIf(_Ddl, frozen=True):
     """Set configs of a resource; refused unless some of them are what `expected` says.
 
     For lists that grow and shrink: two clients that add to one at the same time both have to be
-    heard. None is a config that is not set.
+    heard; and for what must go together. None is a config that is not set.
     """
 
     resource_type: ResourceType

@@ -30,7 +30,7 @@ class ChangeText(NamedTuple):
 def describe_change(image: Image, change: "Entry | ddl.Ddl") -> ChangeText:
     """Return a change in words; call it before the change is made, which may take a name away."""
     describe = _TEXTS.get(type(change))
-    kind = type(change).__name__
+    kind = _KINDS.get(type(change)) or type(change).__name__
     if describe is None:
         return ChangeText(kind, "cluster", "")
     return ChangeText(kind, *describe(image, change))
@@ -70,6 +70,8 @@ def _token(image: Image, change: Any) -> tuple[str, ...]:
     return "delegation-token", change.token_id, "" if token is None else f"of {token.owner}"
 
 
+_KINDS: Final[Mapping[type[Any], str]] = {ddl.SetConfigsIf: ddl.SetConfigs.__name__}
+"""Changes that are called as others are: to whoever reads it they are the same."""
 _TEXTS: Final[Mapping[type[Any], Callable[[Image, Any], tuple[str, ...]]]] = {
     ddl.CreateTopic: _created,
     ddl.DeleteTopic: lambda image, change: ("topic", _topic_name(image, change.topic_id)),

@@ -11,6 +11,8 @@ from headrace.config.registry import broker_settings
 from headrace.metadata.backup import encode_backup, make_backup
 from headrace.metadata.ddl import SetConfigs
 from headrace.metadata.state import ResourceType
+from headrace.wire.messages import alter_configs_request as alter_configs
+from headrace.wire.messages.alter_configs_request import AlterConfigsRequest
 from headrace.wire.messages.describe_configs_request import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -272,3 +274,39 @@ def test_clients_that_change_a_list_at_the_same_time_are_all_heard(node: Harness
     assert sorted(configs[name].split(",")) == sorted(values)
     assert node.run(change_all(SUBTRACT, values[1:])) == [NONE] * 11
     assert node.broker.image.configs(ResourceType.TOPIC, "t")[name] == values[0]
+
+
+def test_clients_that_replace_configs_at_the_same_time_leave_those_of_one(node: Harness) -> None:
+    async def change(name: str) -> int:
+        wanted = alter_configs.AlterableConfig(name, "1000")
+        body = AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, "t", [wanted])])
+        answer = await node.ask_async(body, 2)
+        code: int = answer.responses[0].error_code
+        return code
+
+    async def change_both() -> list[int]:
+        return list(await asyncio.gather(change("retention.ms"), change("segment.ms")))
+
+    assert node.run(change_both()) == [NONE, NONE]
+    configs = node.broker.image.configs(ResourceType.TOPIC, "t")
+    assert dict(configs) in ({"retention.ms": "1000"}, {"segment.ms": "1000"})
+
+
+def test_clients_at_the_same_time_cannot_set_what_does_not_go_together(node: Harness) -> None:
+    async def change(name: str, value: str) -> int:
+        body = IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(TOPIC, "t", [AlterableConfig(name, SET, value)])]
+        )
+        answer = await node.ask_async(body, 1)
+        code: int = answer.responses[0].error_code
+        return code
+
+    async def change_both() -> list[int]:
+        return list(
+            await asyncio.gather(
+                change("min.compaction.lag.ms", "5000"), change("max.compaction.lag.ms", "1000")
+            )
+        )
+
+    assert sorted(node.run(change_both())) == [NONE, INVALID_CONFIG]
+    assert len(node.broker.image.configs(ResourceType.TOPIC, "t")) == 1
