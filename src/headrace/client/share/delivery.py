@@ -206,6 +206,12 @@ class Delivery:
                     portions[chunk.partition] = portion._replace(since=since)
         return list(portions.values())
 
+    def take_renewable(self) -> list[Portion]:
+        """Return all records here, if their nodes can renew locks for as long as they wait."""
+        if all(arrived.lease.link.can_renew for arrived in self._arrived):
+            return self.take(self.records_left)
+        return []
+
     def acknowledge(self, lease: Lease, types: dict[int, int]) -> None:
         """Queue acknowledgements of records; `send` sends them."""
         lease.link.stage(lease.life, lease.shared, lambda staged: staged.add(types))

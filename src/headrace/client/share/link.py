@@ -106,6 +106,16 @@ class NodeLink:
         connection = self._connection
         return life == self.life and connection is not None and connection.is_open
 
+    @property
+    def can_renew(self) -> bool:
+        """Whether the node can renew locks."""
+        connection = self._connection
+        return (
+            connection is not None
+            and connection.is_open
+            and connection.version_of(ApiKey.SHARE_ACKNOWLEDGE) >= RENEWS_FROM
+        )
+
     def fetch(self, wanted: Set[SharedPartition], records_max: int, max_wait_ms: int) -> None:
         """Fetch records of these partitions, unless a request is in flight already."""
         if self._task is None and (wanted or self.session.partitions):

@@ -15,6 +15,7 @@ functions.
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from math import ceil
@@ -148,6 +149,8 @@ class ShareWorker:
         self._fate = Fate(cluster, member.group_id)
         self._leased = LeasedRecords(delivery)
         self._tasks: dict[Leased, asyncio.Task[None]] = {}
+        self._waiting: deque[Leased] = deque()
+        """Records that came when no slot was free, from nodes that were late with them."""
         self._is_entered = False
         self._is_ending = False
         self._task: asyncio.Task[None] | None = None
@@ -224,19 +227,36 @@ class ShareWorker:
             _LOGGER.error("the worker of group %r stopped fetching: %s", self._group, error)
             self._fail(error)
             return
-        free = self._concurrency - len(self._tasks)
-        if free == 0:
+        while self._free and self._waiting:
+            leased = self._waiting.popleft()
+            if self._leased.is_ours(leased):
+                self._start_handler(leased)
+            else:
+                self._give_back(leased)
+        for portion in self._delivery.take(self._free):
+            for leased in self._lease(portion):
+                self._start_handler(leased)
+        if self._free:
+            self._delivery.share_out(self._free, self._wait_ms())
             return
-        for portion in self._delivery.take(free):
-            self._start_handlers(portion)
-        free = self._concurrency - len(self._tasks)
-        if free:
-            self._delivery.share_out(free, self._wait_ms())
+        for portion in self._delivery.take_renewable():
+            self._waiting.extend(self._lease(portion))
 
-    def _start_handlers(self, portion: Portion) -> None:
-        for record in portion.records:
-            leased = self._leased.add(portion.lease, record, portion.since)
-            self._tasks[leased] = asyncio.create_task(self._handle(leased))
+    @property
+    def _free(self) -> int:
+        return self._concurrency - len(self._tasks)
+
+    def _lease(self, portion: Portion) -> list[Leased]:
+        add, (lease, records, since) = self._leased.add, portion
+        return [add(lease, record, since) for record in records]
+
+    def _start_handler(self, leased: Leased) -> None:
+        self._tasks[leased] = asyncio.create_task(self._handle(leased))
+
+    def _give_back(self, leased: Leased) -> None:
+        """Release a record that the handler was not called for."""
+        verdict = Verdict(AcknowledgeType.RELEASE, Retry("no slot was free"), 0, 0)
+        self._leased.say(leased, verdict, self._fate.terms)
 
     def _wait_ms(self) -> int:
         """Return how long a fetch may wait: renewals and acknowledgements wait for it."""
@@ -278,13 +298,19 @@ class ShareWorker:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
+        self._give_back_waiting()
         self._has_ended.set()
+
+    def _give_back_waiting(self) -> None:
+        while self._waiting:
+            self._give_back(self._waiting.popleft())
 
     # The end
 
     async def _drain(self) -> None:
         """Stop fetching; wait for running handlers, and cancel those that take too long."""
         self._is_ending = True
+        self._give_back_waiting()
         self._delivery.on_news()
         if self._tasks:
             await self._fate.read()

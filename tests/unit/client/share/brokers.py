@@ -41,6 +41,7 @@ Answer = Message | Callable[[Any], Message] | None
 INTERVAL_MS = 1000
 LOCK_MS = 30_000
 SILENCE_SECONDS = 1e6
+LATE_SECONDS = 3
 VERSIONS = {
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.METADATA: (12, 12),
@@ -66,6 +67,8 @@ class Brokers:
         """What heartbeats assign; everything if it is None."""
         self.silent: set[int] = set()
         """Nodes that do not answer a ShareFetch."""
+        self.late: set[int] = set()
+        """Nodes that take a moment too long for each ShareFetch."""
         self.versions = dict(VERSIONS)
         self.requests: list[tuple[int, Message]] = []
         """Who was asked what, in the order of the requests."""
@@ -112,7 +115,9 @@ class Brokers:
         script = self._scripts[node_id, type(body)]
         if script:
             answer = script.popleft()
-            return (answer(body) if callable(answer) else answer), 0
+            is_late = isinstance(body, ShareFetchRequest) and node_id in self.late
+            answer = answer(body) if callable(answer) else answer
+            return answer, LATE_SECONDS if is_late else 0
         if isinstance(body, ShareFetchRequest):
             seconds = SILENCE_SECONDS if node_id in self.silent else body.max_wait_ms / 1000
             return fetch.ShareFetchResponse(

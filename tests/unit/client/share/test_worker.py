@@ -169,7 +169,8 @@ async def test_the_end_waits_for_what_runs_and_takes_no_more(brokers: Brokers) -
     ) as worker:
         await until(lambda: worker.running == 2)
     assert sorted(done) == [0, 1]
-    assert words(brokers) == {0: [RENEW, ACCEPT], 1: [RENEW, ACCEPT]}
+    rest = {offset: [RELEASE] for offset in (2, 3, 4)}
+    assert words(brokers) == {0: [RENEW, ACCEPT], 1: [RENEW, ACCEPT], **rest}
     assert brokers.asked(ShareAcknowledgeRequest)[-1].share_session_epoch == -1
 
 
@@ -537,6 +538,50 @@ async def test_a_node_that_does_not_answer_keeps_no_hand_from_the_others(brokers
     async with share_worker(brokers.bootstrap, "group", ["orders"], handle):
         await until(lambda: len(done) == 6)
     assert done[-1] - done[0] < 5
+
+
+def one_late_record(brokers: Brokers) -> None:
+    """Have the first of two nodes answer when the only hand holds a record of the second."""
+    brokers.leaders = {TopicPartition("orders", index): index + 1 for index in range(2)}
+    brokers.late = {1}
+    for node_id in brokers.nodes:
+        records = acquired("orders", node_id - 1, batch(node_id, b"x"), (node_id, node_id, 1))
+        brokers.then(node_id, ShareFetchRequest, records)
+
+
+@on_brokers(2)
+async def test_records_that_came_late_keep_their_locks_until_a_hand_is_free(
+    brokers: Brokers,
+) -> None:
+    one_late_record(brokers)
+    done: list[int] = []
+
+    async def handle(record: ShareRecord) -> None:
+        await asyncio.sleep(LOCK_MS / 1000 * 2.2)
+        done.append(record.offset)
+
+    async with share_worker(brokers.bootstrap, "group", ["orders"], handle):
+        await until(lambda: len(done) == 2)
+        await until(lambda: ACCEPT in words(brokers)[1])
+    assert done == [2, 1]
+    assert words(brokers)[1].count(RENEW) > 4
+    assert words(brokers)[1][-1] == ACCEPT
+
+
+@on_brokers(2)
+async def test_records_that_came_late_are_released_at_the_end(brokers: Brokers) -> None:
+    one_late_record(brokers)
+    done: list[int] = []
+
+    async def handle(record: ShareRecord) -> None:
+        await asyncio.sleep(LOCK_MS / 1000 * 0.9)
+        done.append(record.offset)
+
+    async with share_worker(brokers.bootstrap, "group", ["orders"], handle) as worker:
+        await until(lambda: RENEW in words(brokers).get(1, []))
+        assert worker.running == 1
+    assert done == [2]
+    assert words(brokers) == {1: [RENEW, RELEASE], 2: [RENEW, ACCEPT]}
 
 
 @on_brokers()
