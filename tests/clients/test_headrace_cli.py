@@ -224,6 +224,8 @@ def test_reading_starts_and_stops_where_it_is_told_to(headrace: CommandLine, new
     assert headrace.lines("consume", new_name, "--offset", "end") == []
     assert len(headrace.lines("consume", new_name, "--from-time", times[0].decode())) == 10
     assert headrace.lines("consume", new_name, "--from-time", "2099-01-01") == []
+    for before in ("1969-12-31T23:59:59.999", "1969-12-31T23:59:59.9", "0001-01-01"):
+        assert len(headrace.lines("consume", new_name, "--from-time", before)) == 10
     last = headrace.lines("consume", new_name, "--from-beginning", "--follow", "-n", 10)
     assert last[-1] == b"9"
     beyond = headrace("consume", new_name, "--offset", 99, "--follow")

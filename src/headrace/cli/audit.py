@@ -12,6 +12,7 @@ from headrace.cli.durations import UNITS_MS
 from headrace.cli.options import FilePath
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import usage_error
+from headrace.cli.whole_numbers import whole_number
 from headrace.security.audit import DENIED, FAILED, REFUSED
 from headrace.server.audit_files import open_files, read_events
 
@@ -98,10 +99,10 @@ def _wanted(
 
 def _moment(text: str) -> datetime:
     """Return the time that a duration ago was, or that is written out; usage error if neither."""
-    number, unit = text[:-1], text[-1:]
-    if number.isdecimal() and unit in UNITS_MS:
+    number, unit = whole_number(text[:-1]), text[-1:]
+    if number is not None and unit in UNITS_MS:
         try:
-            return datetime.now(UTC) - timedelta(milliseconds=int(number) * UNITS_MS[unit])
+            return datetime.now(UTC) - timedelta(milliseconds=number * UNITS_MS[unit])
         except OverflowError:
             usage_error(f"--since {text}: is too long ago")
     try:

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from headrace.cli.running import usage_error
+from headrace.cli.whole_numbers import whole_number
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -81,9 +82,10 @@ def read_client_config(values: dict[str, str]) -> "tuple[ClientSettings, str | N
     given: dict[str, Any] = {}
     for name, value in values.items():
         if name in _NUMBERS:
-            if not value.strip().lstrip("-").isdecimal() or int(value) < -1:
+            number = -1 if value.strip() == "-1" else whole_number(value.strip())
+            if number is None:
                 raise InvalidSecurity(f"{name}={value}: is not a number of that kind")
-            given[_NUMBERS[name]] = int(value)
+            given[_NUMBERS[name]] = number
         elif name == "client.id":
             given["client_id"] = value
         elif name not in NAMES and not is_security_name(name):

@@ -15,6 +15,7 @@ from headrace.cli.options import (
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, usage_error
 from headrace.cli.streams import say
+from headrace.cli.whole_numbers import whole_number
 from headrace.client.admin import Admin
 from headrace.client.configs import Config, Resource, ResourceType
 from headrace.client.outcomes import values_of
@@ -157,7 +158,7 @@ def _resource(kind: str, name: str) -> Resource:
     if kind == "broker":
         if name == EVERY_BROKER:
             return Resource(ResourceType.BROKER, "")
-        if not name.isdigit():
+        if whole_number(name) is None:
             usage_error(f"broker {name!r}: give the number of a node, or `{EVERY_BROKER}`")
     return Resource(KINDS[kind], name)
 

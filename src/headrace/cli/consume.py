@@ -14,6 +14,7 @@ from headrace.cli.record_format import (
     output_formatter,
 )
 from headrace.cli.running import complete, usage_error
+from headrace.cli.whole_numbers import whole_number
 from headrace.client.consumer import Consumer
 from headrace.client.fetched import ConsumedRecord
 from headrace.client.offsets import Start
@@ -140,13 +141,16 @@ def _parse_offset(text: str | None, *, is_following: bool) -> int | Start:
 
 
 def parse_time(text: str) -> int:
-    """Parse ms since 1970 or an ISO date and time, UTC unless it has an offset."""
-    if text.isdigit():
-        return int(text)
+    """Parse ms since 1970 or an ISO date and time, UTC unless it has an offset.
+
+    No record is older than 1970: an earlier time is 0, as negative ones say something else.
+    """
+    if (number := whole_number(text)) is not None:
+        return number
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         usage_error(f"--from-time {text}: ms since 1970, or like 2026-01-31T08:00:00")
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    return int(time.timestamp() * 1000)
+    return max(int(time.timestamp() * 1000), 0)

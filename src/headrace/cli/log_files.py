@@ -5,6 +5,7 @@ from pathlib import Path
 from struct import Struct as Layout
 from typing import Any
 
+from headrace.cli.whole_numbers import whole_number
 from headrace.ids import topic_id_text
 from headrace.log.checkpoints import parse_epochs, parse_partition_metadata
 from headrace.log.errors import CorruptLog
@@ -154,10 +155,10 @@ def _entries(view: memoryview, layout: Layout, path: Path) -> Iterator[tuple[Any
 
 
 def _base_offset(path: Path) -> int:
-    stem = path.name.partition(".")[0]
-    if not stem.isdigit():
+    base_offset = whole_number(path.name.partition(".")[0])
+    if base_offset is None:
         raise CorruptLog(str(path), 0, "the name of a log's file begins with its first offset")
-    return int(stem)
+    return base_offset
 
 
 def _readable(data: bytes | None) -> str | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.cli.client_config import read_client_config
 from headrace.cli.running import usage_error
+from headrace.cli.whole_numbers import whole_number
 from headrace.client.mirror.choice import Choice
 from headrace.client.mirror.mirror import CLIENT_ID
 from headrace.client.settings import ClientSettings
@@ -30,10 +31,10 @@ class ByteRate(click.ParamType[int]):
             return value
         text = value.upper()
         unit = text[-1:] if text[-1:] in "KMG" else ""
-        number = text.removesuffix(unit)
-        if not number.isdigit() or not int(number):
+        number = whole_number(text.removesuffix(unit))
+        if not number:
             self.fail(f"{value!r} is not a number of bytes, such as 500K, 20M or 1G", param, ctx)
-        return int(number) * _UNITS[unit]
+        return number * _UNITS[unit]
 
 
 class Place(NamedTuple):

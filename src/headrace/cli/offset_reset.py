@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.cli.consume import parse_time
 from headrace.cli.running import usage_error
+from headrace.cli.whole_numbers import whole_number
 from headrace.client.admin import Admin
 from headrace.client.groups import CommittedOffset
 from headrace.client.offsets import Start
@@ -76,10 +77,10 @@ def parse_wanted(words: Iterable[str]) -> dict[str, list[int]]:
     wanted: dict[str, list[int]] = {}
     for word in words:
         name, _, indexes = word.partition(":")
-        parts = indexes.split(",") if indexes else []
-        if not name or not all(part.isdigit() for part in parts):
+        parts = [whole_number(part) for part in indexes.split(",")] if indexes else []
+        if not name or None in parts:
             usage_error(f"--topic {word}: write it as TOPIC or TOPIC:0,2")
-        wanted[name] = [int(part) for part in parts]
+        wanted[name] = [part for part in parts if part is not None]
     return wanted
 
 

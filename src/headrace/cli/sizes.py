@@ -11,7 +11,7 @@ _UNITS: Final = {
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
 }
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
+_SIZE: Final = re.compile(r"\s*(\d{1,19}(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
 
 
 class Size(click.ParamType[int]):

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.cli.client_config import client_settings
 from headrace.cli.running import usage_error
+from headrace.cli.whole_numbers import whole_number
 
 name_argument: Final = click.argument("name", metavar="TABLE")
 master_option: Final = click.option(
@@ -44,14 +45,15 @@ def spark_engine(master: str) -> Any:
 
 def parse_start(word: str) -> dict[str, Any]:
     """Return where to begin: keyword arguments of `create_table` and `backfill_table`."""
-    if word.isdigit():
-        return {"start_time_ms": int(word)}
+    if (time_ms := whole_number(word)) is not None:
+        return {"start_time_ms": time_ms}
     offsets = {}
     for part in word.split(","):
-        partition, _, offset = part.partition(":")
-        if not partition.strip().isdigit() or not offset.strip().isdigit():
+        partition, _, offset = (each.strip() for each in part.partition(":"))
+        index, begin = whole_number(partition), whole_number(offset)
+        if index is None or begin is None:
             usage_error(f"--from {word!r}: earliest, latest, a time in ms, or 0:23,1:345")
-        offsets[int(partition)] = int(offset)
+        offsets[index] = begin
     return {"start_offsets": offsets}
 
 

@@ -19,6 +19,7 @@ from headrace.cli.options import CommandGroup, json_option
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, usage_error
 from headrace.cli.streams import say
+from headrace.cli.whole_numbers import whole_number
 from headrace.cluster import operator_words as words
 from headrace.config import INT32_MAX
 
@@ -187,10 +188,10 @@ def _revocation(which: str, secret: bytes | None) -> words.RevokeToken:
 
 
 def _seconds(text: str) -> int:
-    number, unit = text[:-1], text[-1:]
-    if not number.isdecimal() or unit not in UNITS:
+    number, unit = whole_number(text[:-1]), text[-1:]
+    if number is None or unit not in UNITS:
         usage_error(f"--expires {text}: write it as 30m, 1h or 7d")
-    seconds = int(number) * UNITS[unit]
+    seconds = number * UNITS[unit]
     if not 0 < seconds <= EXPIRES_SECONDS_MAX:
         usage_error(f"--expires {text}: must be between 1s and 366d")
     return seconds

@@ -9,6 +9,7 @@ from headrace.cli.options import CommandGroup, bootstrap_option, json_option, ye
 from headrace.cli.output import print_json, print_table
 from headrace.cli.running import complete, make_sure, usage_error
 from headrace.cli.streams import say
+from headrace.cli.whole_numbers import whole_number
 from headrace.client.admin import Admin
 from headrace.client.topics import TopicPartition
 from headrace.client.transactions import ListedTransaction, TransactionDescription
@@ -127,10 +128,11 @@ def abort(
 
 
 def _parse_partition(text: str) -> TopicPartition:
-    topic, _, index = text.rpartition(":")
-    if not topic or not index.isdigit():
+    topic, _, digits = text.rpartition(":")
+    index = whole_number(digits)
+    if not topic or index is None:
         usage_error(f"--partition {text}: write it as TOPIC:PARTITION")
-    return TopicPartition(topic, int(index))
+    return TopicPartition(topic, index)
 
 
 def _json(

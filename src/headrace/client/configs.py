@@ -230,7 +230,7 @@ def _by_node(
     groups: dict[int, list[Resource]] = {}
     for resource in resources:
         is_own = resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
-        node_id = int(resource.name) if is_own and resource.name.isdigit() else ANY_NODE
+        node_id = int(resource.name) if is_own and resource.name.isdecimal() else ANY_NODE
         groups.setdefault(node_id, []).append(resource)
     return groups
 

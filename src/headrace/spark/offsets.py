@@ -105,7 +105,7 @@ def offsets_from_json(stored: Mapping[str, Any]) -> Offsets:
             raise InvalidOffsets(f"{topic!r} has {partitions!r}; offsets are like {EXAMPLE}")
         for index, offset in partitions.items():
             is_number = isinstance(offset, int) and not isinstance(offset, bool)
-            if not index.isdigit() or not is_number or offset < EARLIEST:
+            if not index.isdecimal() or not is_number or offset < EARLIEST:
                 raise InvalidOffsets(
                     f"{topic!r} has {index!r}: {offset!r}; offsets are like {EXAMPLE}"
                 )

@@ -162,7 +162,7 @@ class Options:
             return default_ms
         digits = value.rstrip("abcdefghijklmnopqrstuvwxyz ")
         unit = value[len(digits) :].strip()
-        if not digits.isdigit() or unit not in _UNITS_MS:
+        if not digits.isdecimal() or unit not in _UNITS_MS:
             raise InvalidOption(f"option {name!r} is {value!r}; a time is, like 15m, 10s or 500ms")
         return int(digits) * _UNITS_MS[unit]
 

@@ -192,7 +192,7 @@ def _configs(image: Image, backup: Backup, notes: list[str]) -> list[SetConfigs]
 
 
 def _has_broker(image: Image, name: str) -> bool:
-    return name.isdigit() and image.broker(BrokerId(int(name))) is not None
+    return name.isdecimal() and image.broker(BrokerId(int(name))) is not None
 
 
 def _note_kept(image: Image, backup: Backup, notes: list[str]) -> None:

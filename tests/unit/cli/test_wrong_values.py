@@ -15,7 +15,9 @@ NOWHERE: Final = "127.0.0.1:1"
 ELSEWHERE: Final = ("up", "pipeline", "table")
 """Those that start nodes, or Spark."""
 HOST_NAMES: Final = ("9" * 30, "=")
-VALUES: Final = ("", "..", "bytes \udcff", *HOST_NAMES)
+NUMBERS: Final = ("²", "²h", "x:²", "9" * 5000, f"{'9' * 5000}h", f"x:{'9' * 5000}")
+"""What `str.isdigit` takes for digits, and more of them than `int` takes."""
+VALUES: Final = ("", "..", "bytes \udcff", *HOST_NAMES, *NUMBERS)
 
 
 def commands(
@@ -40,7 +42,7 @@ def words_of(command: click.Command) -> Iterator[list[str]]:
             yield ["--", *filled[:at], value, *filled[at + 1 :]]
         for option in command.params:
             if isinstance(option, click.Option) and not option.is_flag:
-                if option.metavar == "HOST:PORT" and value in HOST_NAMES:
+                if option.metavar == "HOST:PORT" and value in (*HOST_NAMES, *NUMBERS):
                     continue  # a resolver may take its time for it
                 yield [option.opts[0], value, *filled]
 

@@ -90,7 +90,7 @@ class Fate:
         values = {config.name: config.value or "" for config in configs}
         limit = values.get(_LIMIT, "")
         # A broker without the config has no dead letters.
-        return Terms(int(limit) if limit.isdigit() else None, values.get(_DEAD_LETTERS, ""))
+        return Terms(int(limit) if limit.isdecimal() else None, values.get(_DEAD_LETTERS, ""))
 
 
 async def set_start(cluster: Cluster, group: str, start: str) -> None:
