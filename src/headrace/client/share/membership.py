@@ -81,12 +81,12 @@ class Membership:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        if not self._may_be_in or self._coordinator_id is None:
+        if not self._may_be_in:
             return
         self._may_be_in = False
         with suppress(HeadraceError, TimeoutError):
             async with asyncio.timeout(_LEAVE_MS_MAX / 1000):
-                connection = await self._cluster.connection(self._coordinator_id)
+                connection = await self._cluster.connection(await self._find())
                 await connection.request(self.member.leaving(), ShareGroupHeartbeatResponse)
 
     async def _run(self, pause: float) -> None:
@@ -107,15 +107,8 @@ class Membership:
         body = member.heartbeat()
         before = member.assignment
         try:
-            if self._coordinator_id is None:
-                self._coordinator_id = self._former_id = await find_coordinator(
-                    self._cluster,
-                    CoordinatorType.GROUP,
-                    member.group_id,
-                    former=self._former_id,
-                )
-            connection = await self._cluster.connection(self._coordinator_id)
-            self._may_be_in = True
+            connection = await self._cluster.connection(await self._find())
+            might_be_in, self._may_be_in = self._may_be_in, True
             answer = await connection.request(body, ShareGroupHeartbeatResponse)
         except NotReachable as error:
             _LOGGER.debug("no heartbeat of group %r: %s", member.group_id, error)
@@ -124,7 +117,7 @@ class Membership:
         try:
             following = member.take(body, answer)
         finally:
-            self._may_be_in = member.epoch != JOINING_EPOCH
+            self._may_be_in = might_be_in or member.epoch != JOINING_EPOCH
         if member.assignment != before:
             self._on_assignment()
         if following is Next.AFTER_FINDING:
@@ -133,6 +126,17 @@ class Membership:
             return self._pause()
         self._failures = 0
         return self._interval() if following is Next.AFTER_INTERVAL else 0
+
+    async def _find(self) -> int:
+        """Return the coordinator: the one that is known, or the one that there is now."""
+        if self._coordinator_id is None:
+            self._coordinator_id = self._former_id = await find_coordinator(
+                self._cluster,
+                CoordinatorType.GROUP,
+                self.member.group_id,
+                former=self._former_id,
+            )
+        return self._coordinator_id
 
     def _interval(self) -> float:
         """Return the pause after a successful heartbeat, in seconds.

@@ -479,6 +479,36 @@ async def test_implicit_mode_takes_no_acknowledgements(brokers: Brokers) -> None
 # Iteration and the end
 
 
+@on_brokers(2)
+async def test_leaving_looks_for_a_coordinator_that_has_just_gone(brokers: Brokers) -> None:
+    brokers.leaders = {P0: 2}
+    member = consumer(brokers)
+    await member.start()
+    beats = len(brokers.asked(ShareGroupHeartbeatRequest))
+    brokers.then(1, ShareGroupHeartbeatRequest, None)
+    brokers.coordinator_id = 2
+    await until(lambda: len(brokers.asked(ShareGroupHeartbeatRequest)) > beats)
+    await asyncio.sleep(0.01)
+    await member.close(0)
+    (goodbye,) = brokers.asked(ShareGroupHeartbeatRequest, 2)
+    assert goodbye.member_epoch == -1
+
+
+@on_brokers()
+async def test_a_member_whose_join_had_no_answer_leaves_though_the_next_is_refused(
+    brokers: Brokers,
+) -> None:
+    brokers.leaders = {P0: 1}
+    busy = ShareGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    brokers.then(1, ShareGroupHeartbeatRequest, None, *[busy] * 100)
+    starting = asyncio.create_task(consumer(brokers).start())
+    await until(lambda: len(brokers.asked(ShareGroupHeartbeatRequest)) > 2)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert brokers.asked(ShareGroupHeartbeatRequest)[-1].member_epoch == -1
+
+
 @on_brokers()
 async def test_closing_accepts_what_was_given_with_the_final_epoch_and_leaves(
     brokers: Brokers,
