@@ -352,7 +352,7 @@ def test_a_pattern_that_takes_long_to_match_or_to_compile_is_left_to_a_thread(
             compiled.append(pattern)
             return matching_cost(pattern, names)
 
-        def leave(draft: Draft, elsewhere: Any, matching: Any) -> None:
+        def leave(draft: Draft, elsewhere: Any, matching: Any, running: Any) -> None:
             left_to_a_thread.append(matching)
 
         patch.setattr(regex_subscriptions, "matching_cost", noted)

@@ -33,6 +33,9 @@ class Assigning:
         yield  # as one part: an assignment cannot be divided
         return self.assign()
 
+    def is_wanted(self, state: GroupsState) -> bool:
+        return self.group_id in state.groups
+
     def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
         return self.write(state, self, found, now_ms)
 

@@ -88,6 +88,8 @@ class _Computing:
                 is_done, found = await self._threads.run(_advance, work)
                 if shard is None or not shard.is_serving:
                     return  # whoever leads now finds it missing
+                if not is_done and not computation.is_wanted(shard.machine.state):
+                    break
         except Exception as error:
             logger.error("group %s cannot go on", computation.group_id, exc_info=error)
             found = None

@@ -92,6 +92,8 @@ class GroupsState:
     """Groups whose offsets of a deleted topic are still to be deleted."""
     held_heartbeats: dict[GroupId, list[HeldHeartbeat]] = field(default_factory=dict)
     """Heartbeats of share groups that are answered later (`share.holding`). Not in the log."""
+    matching: dict[GroupId, "Computation"] = field(default_factory=dict)
+    """What matches patterns elsewhere, one at a time for a name of a group. Not in the log."""
     ending: set[str] = field(default_factory=set)
     """Groups that are being deleted in parts. Not in the log: after a load they are served."""
 
@@ -117,8 +119,11 @@ class Computation(Protocol):
         their turn in that thread, and what nobody wants any more ends.
         """
 
+    def is_wanted(self, state: GroupsState) -> bool:
+        """Return whether anybody still waits for it."""
+
     def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
-        """Write what `compute` returned, None if it failed. As an operation."""
+        """Write what `compute` returned, None if it failed or ended before. As an operation."""
 
 
 def check_stays(state: GroupsState, group_id: str) -> None:

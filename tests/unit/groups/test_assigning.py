@@ -290,6 +290,43 @@ def test_a_topic_is_matched_again_if_the_match_could_not_be_written(
     assert world.group().subscribed_topics == {"t", "tt"}
 
 
+def matchings(elsewhere: Elsewhere) -> list[Matching]:
+    return [each for each in elsewhere.asked if isinstance(each, Matching)]
+
+
+def test_patterns_of_a_new_group_are_matched_once(world: World, elsewhere: Elsewhere) -> None:
+    answer = world.join("m", subscribed_topic_regex="t.*")
+    world.beat("m", answer.member_epoch, {})
+    world.join("n", subscribed_topic_regex="tt.*")
+    assert [each.new_names.keys() for each in matchings(elsewhere)] == [{"t.*"}]
+
+
+def test_what_is_matched_for_a_group_that_went_ends_and_the_next_one_follows(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    state = world.machine.state
+    world.join("m", subscribed_topic_regex="t.*")
+    (late,) = matchings(elsewhere)
+    assert late.is_wanted(state)
+    world.beat("m", -1)
+    assert not late.is_wanted(state)
+    world._do(delete_group(state, "g", print))
+    assert not late.is_wanted(state)
+    world.add_topic("tt", 1)
+    answer = world.join("n", subscribed_topic_regex="tt.*")
+    assert matchings(elsewhere) == [late]
+    assert not late.is_wanted(state)
+    elsewhere.asked[:] = [late]
+    elsewhere.compute(is_failing=True)
+    world.beat("n", answer.member_epoch, {})
+    elsewhere.asked[:] = matchings(elsewhere)
+    elsewhere.compute()
+    assert world.group().patterns["tt.*"].topics == {"tt"}
+    elsewhere.asked[:] = [late]
+    elsewhere.compute()
+    assert world.group().subscribed_topics == {"tt"}
+
+
 def test_what_was_matched_for_a_member_that_left_is_not_written(
     world: World, elsewhere: Elsewhere
 ) -> None:

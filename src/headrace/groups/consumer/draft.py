@@ -12,7 +12,7 @@ from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import Assigning, note_assigning
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import change
-from headrace.groups.state import Computation
+from headrace.groups.state import Computation, GroupId
 
 
 class Draft:
@@ -51,10 +51,18 @@ class Draft:
         self.replies += (effect(elsewhere, assigning),)
         self.notes += (partial(note_assigning, self._original, assigning.epoch),)
 
-    def match_elsewhere(self, elsewhere: Reply[Computation], matching: Computation) -> None:
-        """Request pattern matching off the loop, once the patterns are written."""
+    def match_elsewhere(
+        self,
+        elsewhere: Reply[Computation],
+        matching: Computation,
+        running: dict[GroupId, Computation],
+    ) -> None:
+        """Request pattern matching off the loop, once the patterns are written.
+
+        `running` has it from then on: the group itself may be made by these very records.
+        """
         self.replies += (effect(elsewhere, matching),)
-        self.notes += (partial(setattr, self._original, "is_matching", True),)
+        self.notes += (partial(running.__setitem__, matching.group_id, matching),)
 
     def note_patterns_checked(
         self, now_ms: int, image_index: int, names: frozenset[str] | None = None

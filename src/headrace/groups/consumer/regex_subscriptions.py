@@ -71,15 +71,23 @@ class Matching:
             found[pattern] = frozenset(topics)
         return found
 
+    def is_wanted(self, state: GroupsState) -> bool:
+        if state.matching.get(self.group_id) is not self:
+            return False
+        group = state.groups.get(self.group_id)
+        return isinstance(group, ConsumerGroup) and not group.subscribed_patterns.isdisjoint(
+            self.new_names
+        )
+
     def finish(
         self, state: GroupsState, found: Mapping[str, frozenset[str]] | None, now_ms: int
     ) -> Outcome:
         """Write what patterns match, as far as members still have them."""
+        if state.matching.get(self.group_id) is not self:
+            return NOTHING  # the log was loaded again meanwhile
+        del state.matching[self.group_id]
         group = state.groups.get(self.group_id)
-        if not isinstance(group, ConsumerGroup):
-            return NOTHING
-        group.is_matching = False
-        if found is None:
+        if found is None or not isinstance(group, ConsumerGroup):
             return NOTHING
         draft = Draft(group)
         if _write(draft, self, found, now_ms):
@@ -96,7 +104,7 @@ def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
     """
     group, image = draft.group, state.image
     patterns = group.subscribed_patterns
-    if not patterns or group.is_matching:
+    if not patterns or group.group_id in state.matching:
         return False
     last_ms = max(
         [group.patterns_checked_ms] + [each.timestamp_ms for each in group.patterns.values()]
@@ -112,7 +120,7 @@ def match_patterns(state: GroupsState, draft: Draft, now_ms: int) -> bool:
     matching = _plan(group, image.applied_index, names, is_overdue=is_overdue)
     elsewhere = state.compute_elsewhere
     if elsewhere is not None and not matching.is_quick():
-        draft.match_elsewhere(elsewhere, matching)
+        draft.match_elsewhere(elsewhere, matching, state.matching)
         return False
     return _write(draft, matching, matching.compute_at_once(), now_ms)
 

@@ -46,7 +46,8 @@ def _heartbeat_interval_ms(
     interval_ms = group_config(state, group.group_id, "consumer.heartbeat.interval.ms")
     if member.assigned or member.revoking:
         return interval_ms
-    is_target_due = group.epoch > group.assignment_epoch or group.is_matching or draft.replies
+    is_matching = group.group_id in state.matching
+    is_target_due = group.epoch > group.assignment_epoch or is_matching or draft.replies
     if not is_target_due or not state.settings[config.GROUP_FIRST_ASSIGNMENT_WAIT_MS]:
         return interval_ms
     spacing_ms = group_config(state, group.group_id, "consumer.assignment.interval.ms")
