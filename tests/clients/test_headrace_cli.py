@@ -210,8 +210,14 @@ def test_files_are_read_one_after_the_other(
     assert headrace.json("produce", new_name, *names)["records"] == 20_002
     shown = headrace.lines("consume", new_name)
     assert shown == [*(b"%d" % number for number in range(20_000)), b"", b"end"]
-    missing = headrace("produce", new_name, tmp_path / "three")
-    assert_refused(missing, 2, b"three")
+    for missing in (tmp_path / "three", tmp_path):
+        assert_refused(headrace("produce", new_name, missing), 2, str(missing).encode())
+
+
+def test_a_pipe_is_a_file_too(headrace: CommandLine, new_name: str) -> None:
+    headrace.lines("topics", "create", new_name)
+    headrace.lines("produce", new_name, "/dev/stdin", stdin=b"one\ntwo\n")
+    assert headrace.lines("consume", new_name) == [b"one", b"two"]
 
 
 def test_reading_starts_and_stops_where_it_is_told_to(headrace: CommandLine, new_name: str) -> None:

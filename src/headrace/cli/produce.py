@@ -73,7 +73,7 @@ def produce(  # noqa: PLR0913  an option each
     pairs = [pair for word in headers for pair in parse_pairs([word], "--header").items()]
     paths = list(files) or [STDIN]
     for path in paths:
-        if path != STDIN and not path.is_file():
+        if path != STDIN and (path.is_dir() or not path.exists()):
             usage_error(f"{path}: there is no such file")
 
     async def work() -> int:
@@ -152,4 +152,7 @@ def _progress(paths: list[Path]) -> Iterator[Callable[[int], None]]:
 
 
 def _total_bytes(paths: list[Path]) -> int | None:
-    return None if STDIN in paths else sum(path.stat().st_size for path in paths)
+    """Return how much there is to send; None if a pipe is among the files."""
+    if STDIN in paths or not all(path.is_file() for path in paths):
+        return None
+    return sum(path.stat().st_size for path in paths)
