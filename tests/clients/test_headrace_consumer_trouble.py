@@ -10,6 +10,7 @@ import pytest
 from headrace.client import (
     Admin,
     ClientSettings,
+    Consumer,
     ShareConsumer,
     TopicPartition,
 )
@@ -285,6 +286,36 @@ def test_a_subscribe_that_is_cancelled_when_it_is_done_leaves_the_group(
             await consumer.subscribe("orders")
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "api"),
+    [
+        ("consumer", "ConsumerGroupHeartbeat"),
+        ("classic", "LeaveGroup"),
+        ("share", "ShareGroupHeartbeat"),
+    ],
+)
+def test_a_goodbye_is_said_again_while_the_coordinator_moves(protocol: str, api: str) -> None:
+    async def work(broker: TestBroker) -> None:
+        rows: Consumer | ShareConsumer
+        if protocol == "share":
+            rows = ShareConsumer(broker.bootstrap, "g", ["t"])
+            await rows.start()
+        else:
+            rows = member(broker.bootstrap, "g", protocol)
+            await rows.subscribe("t")
+        while not rows.assignment:
+            await rows.poll(10)
+        broker.faults.fail(api, ErrorCode.NOT_COORDINATOR, times=2)
+        await rows.close()
+        async with Admin(broker.bootstrap) as admin:
+            assert not (await admin.describe_group("g")).members
+
+    intervals = [f"group.{each}.heartbeat.interval.ms" for each in ("consumer", "share")]
+    with TestBroker(settings=dict.fromkeys(intervals, "5000")) as broker:
+        broker.create_topic("t")
+        run(work(broker))
 
 
 @both

@@ -14,12 +14,12 @@ from contextlib import suppress
 from typing import Final
 
 from headrace.client.errors import ClientError, NotReachable
+from headrace.client.goodbyes import say_goodbye
 from headrace.client.group.assignors import ASSIGNORS, Assigned
 from headrace.client.group.background import Background
 from headrace.client.group.classic_member import NO_GENERATION, ClassicMember, Stage
 from headrace.client.group.holdings import Holdings
 from headrace.client.group.link import CoordinatorLink
-from headrace.client.group.membership import LEAVE_MS_MAX
 from headrace.client.group.offsets import CommitFailed
 from headrace.client.group.subscription import Subscription
 from headrace.client.groups import GroupMetadata
@@ -146,12 +146,14 @@ class ClassicMembership:
         self.member.leave()
 
     async def _say_goodbye(self, reason: str) -> None:
-        with suppress(HeadraceError, TimeoutError):
-            async with asyncio.timeout(LEAVE_MS_MAX / 1000):
-                connection = await self._goodbyes.connection()
-                body = self.member.leaving(connection.version_of(ApiKey.LEAVE_GROUP), reason)
-                if body is not None:
-                    await connection.request(body, LeaveGroupResponse)
+        async def say() -> int:
+            connection = await self._goodbyes.connection()
+            body = self.member.leaving(connection.version_of(ApiKey.LEAVE_GROUP), reason)
+            if body is None:
+                return ErrorCode.NONE
+            return (await connection.request(body, LeaveGroupResponse)).error_code
+
+        await say_goodbye(say, self._goodbyes.forget, self._cluster.settings)
 
     # Heartbeats
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from headrace.client.errors import ClientError, NotReachable
+from headrace.client.goodbyes import say_goodbye
 from headrace.client.group.background import Background
 from headrace.client.group.holdings import Holdings
 from headrace.client.group.link import CoordinatorLink
@@ -31,8 +32,6 @@ from headrace.wire.messages.metadata_response import MetadataResponse
 
 _LOGGER = logging.getLogger(__name__)
 _IDLE_BEATS_MAX: Final = 16
-LEAVE_MS_MAX: Final = 2_000
-"""How long a goodbye may take; without it the group notices when the session times out."""
 
 
 class ConsumerMembership:
@@ -144,9 +143,11 @@ class ConsumerMembership:
         self.member.leave()
 
     async def _say_goodbye(self) -> None:
-        with suppress(HeadraceError, TimeoutError):
-            async with asyncio.timeout(LEAVE_MS_MAX / 1000):
-                await self._link.request(self.member.leaving(), ConsumerGroupHeartbeatResponse)
+        async def say() -> int:
+            answer = await self._link.request(self.member.leaving(), ConsumerGroupHeartbeatResponse)
+            return answer.error_code
+
+        await say_goodbye(say, self._link.forget, self._cluster.settings)
 
     # Heartbeats
 

@@ -9,6 +9,7 @@ from typing import Final
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import CoordinatorType, find_coordinator
 from headrace.client.errors import ClientError, NotReachable
+from headrace.client.goodbyes import say_goodbye
 from headrace.client.retrying import pause_ms
 from headrace.client.share.member import JOINING_EPOCH, Member, Next
 from headrace.errors import HeadraceError
@@ -17,8 +18,6 @@ from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHear
 
 _LOGGER = logging.getLogger(__name__)
 _IDLE_BEATS_MAX: Final = 16
-_LEAVE_MS_MAX: Final = 2_000
-"""How long a goodbye may take; without it the group notices when the session times out."""
 
 
 class Membership:
@@ -84,10 +83,13 @@ class Membership:
         if not self._may_be_in:
             return
         self._may_be_in = False
-        with suppress(HeadraceError, TimeoutError):
-            async with asyncio.timeout(_LEAVE_MS_MAX / 1000):
-                connection = await self._cluster.connection(await self._find())
-                await connection.request(self.member.leaving(), ShareGroupHeartbeatResponse)
+
+        async def say() -> int:
+            connection = await self._cluster.connection(await self._find())
+            answer = await connection.request(self.member.leaving(), ShareGroupHeartbeatResponse)
+            return answer.error_code
+
+        await say_goodbye(say, self._look_again, self._cluster.settings)
 
     async def _run(self, pause: float) -> None:
         while True:
@@ -153,8 +155,11 @@ class Membership:
         self._idle_beats = min(self._idle_beats + 1, _IDLE_BEATS_MAX)
         return min(wanted, sooner)
 
-    async def _look_elsewhere(self) -> float:
+    def _look_again(self) -> None:
         self._coordinator_id = None
+
+    async def _look_elsewhere(self) -> float:
+        self._look_again()
         self._cluster.doubt()
         with suppress(ClientError):
             await self._cluster.refresh()
