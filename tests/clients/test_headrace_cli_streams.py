@@ -260,6 +260,12 @@ def test_a_reader_that_has_had_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_that_output_is_lost_is_said_once(broker: TestBroker) -> None:
+    for closed, full in (((">&-",), ()), ((), (1,))):
+        ended = run(["consume", "orders", "-n", "1"], broker.bootstrap, closed=closed, full=full)
+        assert (ended.code, ended.stderr.count(b"cannot be written")) == (1, 1), ended
+
+
 def test_without_an_input_to_read_produce_says_so(broker: TestBroker) -> None:
     ended = run(["produce", "orders"], broker.bootstrap, closed=("<&-",))
     assert (ended.code, ended.stdout) == (1, b"")

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 from click.exceptions import Exit
 
-from headrace.cli.streams import explain_lost_output, tell
+from headrace.cli.streams import discard_output, explain_lost_output, tell
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 
 T = TypeVar("T")
@@ -49,6 +49,8 @@ def as_exit_codes() -> Iterator[None]:
         leave_quietly()
     except OSError as error:
         tell(f"headrace: {explain_lost_output(error)}")
+        if error.filename is None:
+            discard_output()  # what is left in the buffer would be lost once more, and said again
         raise Exit(EXIT_REFUSED) from None
     except KeyboardInterrupt:
         raise Exit(EXIT_INTERRUPTED) from None
