@@ -293,7 +293,7 @@ def _judge_finished(
     gaps = list(everything.gaps)
     if everything.extents:
         gaps += _gaps_at_the_ends(everything.extents[0].start, everything.extents[-1].stop, facts)
-    elif not facts.segments and not facts.is_topic_deleted:
+    elif not facts.is_topic_deleted:
         gaps += _gap_of_everything(facts)
     following = {each.start: each.segment for each in everything.extents}
     for gap in gaps:
@@ -335,7 +335,7 @@ def _gaps_at_the_ends(start: int, stop: int, facts: PartitionFacts) -> list[Gap]
 
 
 def _gap_of_everything(facts: PartitionFacts) -> list[Gap]:
-    """Return what is missing before the disk if no event names any segment."""
+    """Return what is missing before the disk if the events name no segment that can be read."""
     start, local = facts.log_start_offset, facts.local_start_offset
     return [] if start is None or local is None or start >= local else [Gap(start, local - 1)]
 

@@ -137,6 +137,15 @@ def test_what_no_segment_has_is_a_gap_also_if_there_is_none_at_all() -> None:
     assert not audit([], orphans, log_start_offset=10, local_start_offset=10).gaps
 
 
+@pytest.mark.parametrize("state", [SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED])
+def test_what_only_unfinished_segments_have_is_a_gap(state: SegmentState) -> None:
+    """As when all events are lost, and the leader has begun to copy what is on its disk."""
+    orphans = objects_of(segment(1, 0, 9))
+    unfinished = replace(segment(2, 10, 19), state=state)
+    report = audit([unfinished], orphans, log_start_offset=0, local_start_offset=10)
+    assert report.gaps == [PartitionGap(PARTITION, 0, 9)]
+
+
 def test_a_segment_that_others_cover_is_an_overlap_unless_they_are_damaged() -> None:
     segments = [segment(1, 0, 100), segment(2, 101, 200), segment(3, 0, 150)]
     objects = [each for one in segments for each in objects_of(one)]
