@@ -122,6 +122,8 @@ class Report(msgspec.Struct):
     new_uploads: list[UnfinishedUpload] = msgspec.field(default_factory=list)
     """Those that may be under way."""
     gaps: list[PartitionGap] = msgspec.field(default_factory=list)
+    unsure: set[PartitionKey] = msgspec.field(default_factory=set)
+    """Partitions that may have gaps: nobody said where their logs and disks begin."""
     deletions: list[PartitionDelete] = msgspec.field(default_factory=list)
     """Deletions of partitions that began before the grace period and are not finished."""
 
@@ -132,6 +134,7 @@ class Report(msgspec.Struct):
         self.uploads += other.uploads
         self.new_uploads += other.new_uploads
         self.gaps += other.gaps
+        self.unsure |= other.unsure
         self.deletions += other.deletions
 
     def tallies(self) -> dict[Class, Tally]:
@@ -172,6 +175,8 @@ class PartitionFacts(msgspec.Struct, kw_only=True):
     local_start_offset: int | None = None
     """The first offset on the leader's own disk, if it was asked."""
     log_start_offset: int | None = None
+    is_leader_silent: bool = False
+    """Whether the leader was asked for these two, and did not say both."""
     damaged: Mapping[SegmentId, str] = msgspec.field(default_factory=dict)
     """What reading the objects showed, if they were read."""
     confirmed: Mapping[SegmentId, frozenset[ObjectKind]] = msgspec.field(default_factory=dict)
@@ -227,6 +232,8 @@ def audit_partition(facts: PartitionFacts, ages: Ages) -> Report:
         report.segments.append(JudgedSegment(segment, verdict, why, stored_ones))
     for found in by_prefix.values():
         report.objects += [_judge_stray(stored, key, facts, ages) for stored, key in found]
+    if facts.is_leader_silent:
+        report.unsure.add(facts.partition.key)
     deletion = facts.deletion
     if (
         deletion is not None

@@ -192,6 +192,9 @@ def gather_facts(
             epochs=leader.epochs,
             local_start_offset=leader.local_start_offset,
             log_start_offset=leader.log_start_offset,
+            is_leader_silent=topic_ids is not None
+            and key[0] in topic_ids
+            and (leader.log_start_offset is None or leader.local_start_offset is None),
             damaged={},
             confirmed={},
             unreferenced={each.id for each in inventory.after.cache.unreferenced(key)},

@@ -6,7 +6,7 @@ steps only. Nothing that is read is deleted, nothing that is lost is hidden: seg
 or damaged objects stay as they are.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -94,8 +94,7 @@ def plan_repairs(report: Report, leases: Leases, ages: Ages) -> Plan:
     for gap in report.gaps:
         lost[gap.partition.key] = max(gap.last, lost.get(gap.partition.key, -1))
     for repair in _delete_orphans(report.objects):
-        if repair.key is not None and repair.start <= lost.get(repair.key, -1):
-            why = "offsets of its partition are nowhere else: its events may be lost"
+        if why := _why_needed(repair, lost, report.unsure):
             plan.skipped.append(Skipped(repair.what, why))
         else:
             _take(plan, repair, leases)
@@ -138,6 +137,20 @@ async def carry_out(
     for event in repair.after:
         await publish(event)
     return None
+
+
+def _why_needed(
+    repair: Repair, lost: Mapping[PartitionKey, int], unsure: Container[PartitionKey]
+) -> str:
+    """Return why orphans may be all that is left of their offsets, empty if they are not.
+
+    `lost` has the last offset of each partition that is nowhere.
+    """
+    if repair.key is not None and repair.start <= lost.get(repair.key, -1):
+        return "offsets of its partition are nowhere else: its events may be lost"
+    if repair.key in unsure:
+        return "its leader does not say whether the log lacks its offsets"
+    return ""
 
 
 def _take(plan: Plan, repair: Repair, leases: Leases) -> bool:

@@ -164,6 +164,32 @@ def test_objects_stay_that_may_be_all_that_is_left_of_offsets_that_are_nowhere_e
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    "leader", [LeaderFacts(), LeaderFacts(log_start_offset=0), LeaderFacts(local_start_offset=30)]
+)
+def test_objects_stay_if_nobody_says_whether_a_log_lacks_their_offsets(leader: LeaderFacts) -> None:
+    """As while a partition has no leader: the events of these objects may be lost."""
+
+    async def scenario(store: SimulatedStore, events: EventList) -> None:
+        segments = await tier(store)
+        inventory = await take_inventory(store, events)
+        inventory.topic_ids, inventory.leaders = {PARTITION.topic_id}, {PARTITION.key: leader}
+        plan = plan_repairs(
+            await judge(store, inventory, AGES), await read_leases(store, NOW), AGES
+        )
+        assert not plan.repairs
+        assert [each.why for each in plan.skipped] == [
+            "its leader does not say whether the log lacks its offsets"
+        ] * len(segments)
+        inventory.topic_ids = set()  # the topic is gone, and with it its leaders
+        plan = plan_repairs(
+            await judge(store, inventory, AGES), await read_leases(store, NOW), AGES
+        )
+        assert len(plan.repairs) == len(segments)
+
+    run(scenario)
+
+
 def test_a_copy_that_answers_where_two_others_meet_is_no_overlap() -> None:
     """The one that was finished last answers: brokers read it, and delete none of the three."""
 
