@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli.program import headrace as program
+from headrace.cli.tier_fsck import leases_of
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import FoundOffset
@@ -19,7 +20,9 @@ from headrace.client.topics import TopicPartition
 from headrace.ids import REMOTE_METADATA_TOPIC, PartitionIndex, TopicId, TopicName
 from headrace.remote.inventory import Known
 from headrace.remote.layout import ObjectKind, object_key, topic_key
+from headrace.remote.leases import Leases
 from headrace.remote.object_store import open_store
+from headrace.remote.repair import Repair, carry_out
 from headrace.remote.segments import (
     MetadataEvent,
     RemoteSegment,
@@ -27,7 +30,7 @@ from headrace.remote.segments import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from headrace.remote.store import StoreError
+from headrace.remote.store import ObjectStore, StoreError
 from headrace.remote.store_options import StoreOptions
 from headrace.remote.topic_manifest import describe_topic, encode_manifest
 from headrace.testing.broker import TestBroker
@@ -166,6 +169,48 @@ def test_nothing_young_is_repaired(tier: Tier) -> None:
     assert code == 0
     assert (classes(found), found["repaired"]) == (["ok", "ok"], [])
     assert found["classes"]["copying"]["objects"] == 5
+
+
+def test_what_was_finished_or_announced_after_the_look_is_not_deleted(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaders may have freed their disks for it by then: the question may wait for long."""
+    first, second, third = tier.segments
+    tier.announce([first])
+    tier.announce([second], SegmentState.COPY_STARTED)
+
+    async def go_on_meanwhile(store: ObjectStore) -> Leases:
+        await tier.publish([second, third])
+        return await leases_of(store)
+
+    monkeypatch.setattr("headrace.cli.tier_fsck.leases_of", go_on_meanwhile)
+    code, found = tier.fsck("--grace", "0s", "--repair", "--yes")
+    assert (code, found["repaired"], len(found["skipped"])) == (0, [], 2)
+    assert [each.state for each in tier.known().cache.segments(tier.partition.key)] == [
+        SegmentState.COPY_FINISHED
+    ] * 3
+    assert len(list(tier.folder.rglob("*.log"))) == 3
+
+
+def test_nobody_finishes_a_copy_that_is_about_to_be_deleted(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, *_) = tier.segments
+    tier.announce([one], SegmentState.COPY_STARTED)
+
+    finished = SegmentUpdate(one.partition, one.id, 0, one.state, one.broker_id, b"")
+
+    async def finish_late(repair: Repair, *args: Any) -> Any:
+        async with Cluster(tier.broker.bootstrap) as cluster:
+            await RemoteLogTopic(cluster).publish(finished)
+        return await carry_out(repair, *args)
+
+    monkeypatch.setattr("headrace.cli.tier_fsck.carry_out", finish_late)
+    _, found = tier.fsck("--grace", "0s", "--repair", "--yes")
+    assert found["repaired"][0].startswith("dangling segment")
+    known = tier.known()
+    assert not known.cache.segments(tier.partition.key)
+    assert "has announced it since" in known.refused[0]
 
 
 def test_damage_is_found_by_checksums_and_never_repaired(tier: Tier) -> None:

@@ -20,7 +20,14 @@ from headrace.errors import KafkaError
 from headrace.remote.audit import Ages, Report
 from headrace.remote.inventory import Inventory, Known, LeaderFacts, judge, take_inventory
 from headrace.remote.leases import Leases, read_leases
-from headrace.remote.repair import Plan, Skipped, carry_out, plan_repairs
+from headrace.remote.repair import (
+    Plan,
+    Skipped,
+    carry_out,
+    plan_repairs,
+    take_over,
+    why_moot,
+)
 from headrace.remote.segments import PartitionKey, TierError
 from headrace.remote.store import ObjectStore
 from headrace.surroundings import clocks
@@ -169,13 +176,10 @@ def _confirm(plan: Plan, *, is_sure: bool) -> None:
 
 
 async def _repair(plan: Plan, store: ObjectStore, events: RemoteLogTopic, outcome: Outcome) -> None:
-    known = await events.read()
+    known = await take_over(plan.repairs, events.read, events.publish)
     for repair in plan.repairs:
-        try:
-            for event in repair.before:
-                known.cache.check(event)
-        except TierError as error:  # a broker was faster
-            outcome.skipped.append(Skipped(repair.what, str(error)))
+        if why := why_moot(repair, known):
+            outcome.skipped.append(Skipped(repair.what, why))
             continue
         lease = await carry_out(repair, store, events.publish, _now_ms())
         if lease is None:

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.ids import BrokerId
 from headrace.remote.audit import Ages, Class, JudgedObject, JudgedSegment, Report
+from headrace.remote.inventory import Known
 from headrace.remote.layout import (
     MAX_OFFSET,
     WRITE_ORDER,
@@ -29,13 +30,18 @@ from headrace.remote.segments import (
     PartitionDelete,
     PartitionKey,
     RemoteSegment,
+    SegmentId,
     SegmentState,
     SegmentUpdate,
+    TierError,
 )
 from headrace.remote.store import ObjectStore, UnfinishedUpload
 
 TOOL_ID: Final = BrokerId(-1)
 """Whom events of tools come from: no broker."""
+
+REPAIR_ID: Final = BrokerId(-2)
+"""Whom a copy belongs to that is about to be deleted: nobody who would finish it."""
 
 DELETABLE: Final = frozenset({Class.DANGLING, Class.OVERLAP, Class.FOREIGN_LINEAGE})
 
@@ -55,6 +61,9 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     key: PartitionKey | None = None
     start: int = 0
     stop: int = MAX_OFFSET
+    segment_id: SegmentId | None = None
+    taken_over: RemoteSegment | None = None
+    """The announcement of an unfinished copy that nobody else may finish any more."""
     before: tuple[MetadataEvent, ...] = ()
     objects: tuple[str, ...] = ()
     """Keys, the one that makes a segment complete first."""
@@ -109,6 +118,49 @@ def plan_repairs(report: Report, leases: Leases, ages: Ages) -> Plan:
         for upload in report.uploads
     )
     return plan
+
+
+async def take_over(
+    repairs: Iterable[Repair],
+    read: Callable[[], Awaitable[Known]],
+    publish: Callable[..., Awaitable[None]],
+) -> Known:
+    """Let nobody finish the copies that are to be deleted; return what is known then.
+
+    A broker may still write one, and finish it just before its deletion is announced: then disks
+    are freed for it. So it is announced again first, which is refused once it is finished, and who
+    announced it last alone may finish it. Which of them belong to the repair now, the events say.
+    """
+    cache = (await read()).cache
+    announced = [
+        each.taken_over
+        for each in repairs
+        if each.taken_over is not None
+        and (known := cache.get(each.taken_over.key, each.taken_over.id)) is not None
+        and known.state is SegmentState.COPY_STARTED
+    ]
+    if announced:
+        await publish(*announced)
+    return await read()
+
+
+def why_moot(repair: Repair, known: Known) -> str:
+    """Return why a repair is not to be done after all, empty if it is: brokers may be faster."""
+    found = None
+    if repair.key is not None and repair.segment_id is not None:
+        found = known.cache.get(repair.key, repair.segment_id)
+    if repair.taken_over is not None and (
+        found is None or (found.state, found.broker_id) != (SegmentState.COPY_STARTED, REPAIR_ID)
+    ):
+        return "its copy was finished or deleted meanwhile"
+    if repair.objects and not repair.before and not repair.after and found is not None:
+        return "its segment was announced meanwhile"
+    try:
+        for event in repair.before:
+            known.cache.check(event)
+    except TierError as error:
+        return str(error)
+    return ""
 
 
 async def carry_out(
@@ -173,11 +225,16 @@ def _delete_segment(judged: JudgedSegment, ages: Ages) -> Repair | None:
         return SegmentUpdate(segment.partition, segment.id, ages.now_ms, state, TOOL_ID)
 
     is_announced = segment.state is SegmentState.DELETE_STARTED
+    taken_over = msgspec.structs.replace(
+        segment, broker_id=REPAIR_ID, event_timestamp_ms=ages.now_ms
+    )
     return Repair(
         what=_name(judged),
         key=segment.key,
         start=segment.start_offset,
         stop=segment.next_offset,
+        segment_id=segment.id,
+        taken_over=taken_over if segment.state is SegmentState.COPY_STARTED else None,
         before=() if is_announced else (update(SegmentState.DELETE_STARTED),),
         objects=tuple(object_key(segment, kind) for kind in reversed(WRITE_ORDER)),
         after=(update(SegmentState.DELETE_FINISHED),),
@@ -200,6 +257,7 @@ def _delete_orphans(objects: Iterable[JudgedObject]) -> Iterable[Repair]:
             what=f"orphaned objects {prefix}.*",
             key=first.partition.key,
             start=first.start_offset,
+            segment_id=first.id,
             objects=tuple(judged.object.key for _, judged in rows),
             freed_bytes=sum(judged.object.size_bytes for _, judged in rows),
         )
