@@ -23,6 +23,7 @@ from headrace.remote.layout import ObjectKind, object_key, topic_key
 from headrace.remote.leases import Leases
 from headrace.remote.object_store import open_store
 from headrace.remote.repair import Repair, carry_out
+from headrace.remote.restoring import restore_segment
 from headrace.remote.segments import (
     MetadataEvent,
     RemoteSegment,
@@ -379,6 +380,27 @@ def test_a_topic_that_was_written_is_not_restored_over(lost: Lost) -> None:
     assert done.exit_code == 1
     assert "orders-0" in done.stderr
     assert [each.value for each in lost.broker.consume("orders")] == [b"mine"]
+
+
+def test_a_topic_that_is_written_while_its_segments_are_copied_keeps_its_records(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader would take what is announced for copies of them, as offset and epoch agree."""
+
+    async def produce_meanwhile(*args: Any) -> Any:
+        await asyncio.to_thread(lost.broker.produce, "orders", b"mine", partition=0)
+        return await restore_segment(*args)
+
+    async def announced() -> list[TopicIdPartition]:
+        async with Cluster(lost.broker.bootstrap) as cluster:
+            return list((await RemoteLogTopic(cluster).read()).partitions().values())
+
+    monkeypatch.setattr("headrace.client.remote_restore.restore_segment", produce_meanwhile)
+    done = lost.restore("--timeout", "1s")
+    assert done.exit_code == 1
+    assert "orders-0 has records of its own, offsets 0 to 2" in done.stderr
+    assert not asyncio.run(announced())
+    assert {each.value for each in lost.broker.consume("orders")} == {b"mine"}
 
 
 def test_old_records_that_retention_would_delete_are_warned_of(lost: Lost) -> None:

@@ -180,7 +180,7 @@ class Restoration:
         self._admin.cluster.forget(self._name)
         there = await self._admin.cluster.topic(self._name)
         known = await self._events.read()
-        ends = await self._ends()
+        ends = await self._ends(self._topic.partitions)
         for index, coverage in sorted(self._topic.partitions.items()):
             if not coverage.extents or self._is_done(coverage, ends[index]):
                 continue
@@ -190,16 +190,26 @@ class Restoration:
                 await self._take_back(announced)  # an earlier run was cut short
             elif any(each.state is not SegmentState.DELETE_STARTED for each in announced):
                 continue  # an earlier run did: the leader adopts them
-            if ends[index] != (0, 0):
-                raise CannotRestore(
-                    f"{self._name}-{index} has records of its own, offsets {ends[index][0]} to "
-                    f"{ends[index][1] - 1}: only a partition that was never written is restored"
-                )
+            self._check_unwritten(index, ends[index])
             epoch = (await self._admin.cluster.leader(self._name, index)).leader_epoch
             target = Target(partition, max(epoch, 0), coverage.extents[0].start)
             restored = await self._copy_partition(coverage, target)
+            # That may have taken hours. Records that were written meanwhile have offsets and epoch
+            # of what was copied: their leader would take the one for copies of the other.
+            now = (await self._ends([index]))[index]
+            if self._is_done(coverage, now):
+                continue  # by another run
+            self._check_unwritten(index, now)
             await self._events.publish(
                 *(each.started for each in restored), *(each.finished for each in restored)
+            )
+
+    def _check_unwritten(self, index: PartitionIndex, ends: tuple[int, int]) -> None:
+        start, stop = ends
+        if ends != (0, 0):
+            raise CannotRestore(
+                f"{self._name}-{index} has records of its own, offsets {start} to {stop - 1}: only "
+                "a partition that was never written is restored"
             )
 
     async def _take_back(self, announced: Sequence[RemoteSegment]) -> None:
@@ -227,7 +237,7 @@ class Restoration:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         while True:
-            ends = await self._ends()
+            ends = await self._ends(self._topic.partitions)
             outcomes = [
                 _outcome(index, coverage, ends[index])
                 for index, coverage in sorted(self._topic.partitions.items())
@@ -256,8 +266,10 @@ class Restoration:
 
         return await do_together(copy(number) for number in range(len(coverage.extents)))
 
-    async def _ends(self) -> dict[PartitionIndex, tuple[int, int]]:
-        partitions = {TopicPartition(self._name, index): index for index in self._topic.partitions}
+    async def _ends(
+        self, indexes: Iterable[PartitionIndex]
+    ) -> dict[PartitionIndex, tuple[int, int]]:
+        partitions = {TopicPartition(self._name, index): index for index in indexes}
         starts = values_of(
             await self._admin.list_offsets(dict.fromkeys(partitions, int(Start.BEGINNING)))
         )
