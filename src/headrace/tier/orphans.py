@@ -24,7 +24,6 @@ from headrace.metadata.image import Image
 from headrace.remote.audit import Ages, Class, JudgedObject, Report
 from headrace.remote.layout import (
     TOPICS_PREFIX,
-    OwnKey,
     SegmentKey,
     parse_key,
     partition_prefix,
@@ -99,27 +98,30 @@ class Orphans:
         """Delete what is left of topics that do not exist; raise StoreError or KafkaError."""
         found: Found = []
         stored_topics: set[TopicId] = set()
-        described: set[TopicId] = set()
-        old_descriptions: set[TopicId] = set()
         image, ages = self._image_of(), self._ages()
+        described = await self._list_descriptions()
         async for page in self._objects.store.list_objects():
             for number, stored in enumerate(page, 1):
                 key = parse_key(stored.key)
                 if isinstance(key, SegmentKey):
-                    if image.topic_by_id(key.partition.topic_id) is None:
-                        stored_topics.add(key.partition.topic_id)
-                        if ages.is_old(stored.modified_ms) and len(found) < FOUND_MAX:
+                    topic_id = key.partition.topic_id
+                    if image.topic_by_id(topic_id) is None:
+                        stored_topics.add(topic_id)
+                        if (
+                            topic_id not in described
+                            and ages.is_old(stored.modified_ms)
+                            and len(found) < FOUND_MAX
+                        ):
                             found.append((stored, key))
-                elif isinstance(key, OwnKey) and (topic_id := _described(stored.key)) is not None:
-                    described.add(topic_id)
-                    if ages.is_old(stored.modified_ms):
-                        old_descriptions.add(topic_id)
                 if number % LOOKED_AT_A_TURN == 0:
                     await asyncio.sleep(0)
         left = {
-            each for each in old_descriptions - stored_topics if image.topic_by_id(each) is None
+            topic_id
+            for topic_id, modified_ms in described.items()
+            if ages.is_old(modified_ms)
+            and topic_id not in stored_topics
+            and image.topic_by_id(topic_id) is None
         }
-        found = [row for row in found if row[1].partition.topic_id not in described]
         if not found and not left:
             return
         image = await self._read_image()
@@ -131,6 +133,17 @@ class Orphans:
             if image.topic_by_id(topic_id) is None:
                 await self._manifests.delete(topic_id)
                 self.deleted += 1
+
+    async def _list_descriptions(self) -> dict[TopicId, int]:
+        """Return which topics the store describes, and since when."""
+        described: dict[TopicId, int] = {}
+        async for page in self._objects.store.list_objects(TOPICS_PREFIX):
+            for number, stored in enumerate(page, 1):
+                if (topic_id := _described(stored.key)) is not None:
+                    described[topic_id] = stored.modified_ms
+                if number % LOOKED_AT_A_TURN == 0:
+                    await asyncio.sleep(0)
+        return described
 
     async def _list_unknown(self, tiered: TieredPartition) -> Found:
         """Return old objects of a partition whose segments are not known at the moment."""

@@ -2,12 +2,16 @@
 
 from collections.abc import AsyncIterator
 
-from headrace.ids import TopicId
+import pytest
+
+from headrace.ids import PartitionIndex, TopicId, TopicName
 from headrace.log.cutting import apply_retention
 from headrace.remote.layout import partition_prefix, topic_key
 from headrace.remote.leases import Lease, end_lease, whole_topic, write_lease
+from headrace.remote.segments import TopicIdPartition
 from headrace.remote.store import StoredObject
 from headrace.testing.disk import SimulatedDisk
+from headrace.tier import orphans
 from headrace.tier.event_log import InProcessEventLog
 from tests.unit.tier.test_deleted_topics import copied, lead_metadata
 from tests.unit.tier.tier_nodes import (
@@ -28,9 +32,11 @@ ID = TopicId(b"sixteen bytes id")
 KINDS = (".log", ".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint")
 
 
-async def leave_orphan(world: World, start_offset: int = 0) -> list[str]:
+async def leave_orphan(
+    world: World, start_offset: int = 0, partition: TopicIdPartition = ORDERS
+) -> list[str]:
     """Write what a deposed leader leaves that dies over its copy; return the keys."""
-    stem = f"{partition_prefix(ORDERS)}{start_offset:020d}-{'A' * 21}Q"
+    stem = f"{partition_prefix(partition)}{start_offset:020d}-{'A' * 21}Q"
     keys = [stem + kind for kind in KINDS]
     for key in keys:
         await world.store.put(key, b"some bytes", 10)
@@ -180,6 +186,23 @@ def test_what_an_image_that_went_back_in_time_does_not_know_stays() -> None:
         world.now_ms += DAY_MS + 1
         await node.tier.sweep_orphans()
         assert len(world.store.objects) == len(KINDS) + 1
+        await node.stop()
+
+    run_tier(main())
+
+
+def test_what_stays_keeps_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(orphans, "FOUND_MAX", len(KINDS))
+        world = World()
+        node = await deleted_from_the_tier(world)
+        kept = await leave_orphan(world)
+        await world.store.put(topic_key(TOPIC_ID), b"{}", 2)
+        gone = TopicIdPartition(ID, TopicName("payments"), PartitionIndex(0))
+        await leave_orphan(world, partition=gone)
+        world.now_ms += DAY_MS + 1
+        await node.tier.sweep_orphans()
+        assert set(world.store.objects) == {*kept, topic_key(TOPIC_ID)}
         await node.stop()
 
     run_tier(main())
