@@ -374,12 +374,23 @@ def test_a_restore_that_was_cut_short_while_it_announced_is_run_again(
 
 
 def test_a_topic_that_was_written_is_not_restored_over(lost: Lost) -> None:
-    lost.broker.create_topic("orders", partitions=4)
+    lost.broker.create_topic("orders", 4, {"remote.storage.enable": "true"})
     lost.broker.produce("orders", b"mine", partition=0)
     done = lost.restore()
     assert done.exit_code == 1
     assert "orders-0" in done.stderr
     assert [each.value for each in lost.broker.consume("orders")] == [b"mine"]
+
+
+def test_a_topic_that_is_not_in_the_tier_is_refused_before_anything_is_copied(lost: Lost) -> None:
+    lost.broker.create_topic("orders", partitions=4)
+    done = lost.restore("--timeout", "1s")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "headrace: topic 'orders' exists without remote.storage.enable=true, so its leaders take "
+        "nothing over: set that, or delete the topic\n"
+    )
+    assert not list(lost.new.glob("orders-*"))
 
 
 def test_a_topic_that_is_written_while_its_segments_are_copied_keeps_its_records(

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from headrace.client.admin import Admin
+from headrace.client.configs import Resource, ResourceType
 from headrace.client.offsets import Start
 from headrace.client.outcomes import values_of
 from headrace.client.remote_log import RemoteLogTopic
@@ -173,6 +174,13 @@ class Restoration:
             raise CannotRestore(
                 f"topic {self._name!r} exists with {len(there.partitions)} partitions, "
                 f"{self._topic.partition_count} are to be restored: delete it first"
+            )
+        resource = Resource(ResourceType.TOPIC, self._name)
+        found = values_of(await self._admin.describe_configs([resource], names=[ENABLE]))
+        if {each.name: each.value for each in found[resource]}.get(ENABLE) != "true":
+            raise CannotRestore(
+                f"topic {self._name!r} exists without {ENABLE}=true, so its leaders take nothing "
+                "over: set that, or delete the topic"
             )
 
     async def copy(self) -> None:
