@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from headrace.cli.program import headrace as program
 from headrace.cli.tier_fsck import leases_of
+from headrace.client import remote_restore
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import FoundOffset
@@ -26,6 +27,7 @@ from headrace.remote.repair import Repair, carry_out
 from headrace.remote.restoring import restore_segment
 from headrace.remote.segments import (
     MetadataEvent,
+    PartitionKey,
     RemoteSegment,
     SegmentState,
     SegmentUpdate,
@@ -361,6 +363,7 @@ def test_a_restore_that_was_cut_short_while_it_announced_is_run_again(
         await publish(self, *events[:announced])
         raise StoreError("cut short")
 
+    monkeypatch.setattr(remote_restore, "QUIET_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(RemoteLogTopic, "publish", announce_some)
         assert lost.restore().exit_code == 1
@@ -371,6 +374,37 @@ def test_a_restore_that_was_cut_short_while_it_announced_is_run_again(
         ["tier", "fsck", "--grace", "0s", "--repair", "--yes", "-b", lost.broker.bootstrap],
     )
     assert check.exit_code == 0, check.output
+
+
+def test_a_restore_that_goes_on_is_not_taken_for_one_that_was_cut_short(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_restore, "QUIET_SECONDS", 0.0)
+    publish, read = RemoteLogTopic.publish, RemoteLogTopic.read
+    others: list[Result] = []
+
+    async def run_again(self: RemoteLogTopic, *events: MetadataEvent) -> None:
+        """Announce some segments, and the next one while another run looks again."""
+
+        async def look_again(
+            other: RemoteLogTopic, keys: Iterable[PartitionKey] | None = None
+        ) -> Known:
+            if keys is not None:
+                await publish(other, events[2])
+            return await read(other, keys)
+
+        monkeypatch.setattr(RemoteLogTopic, "publish", publish)
+        await publish(self, *events[:2])
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteLogTopic, "read", look_again)
+            others.append(await asyncio.to_thread(lost.restore, "--timeout", "1s"))
+        await publish(self, *events[2:])
+
+    monkeypatch.setattr(RemoteLogTopic, "publish", run_again)
+    assert lost.restore("--timeout", "60s").exit_code == 0
+    assert [each.exit_code for each in others] == [1]
+    assert "orders-0 is being restored by another run" in others[0].stderr
+    assert len(lost.broker.consume("orders")) == 60
 
 
 def test_a_topic_that_was_written_is_not_restored_over(lost: Lost) -> None:

@@ -47,6 +47,8 @@ from headrace.surroundings import clocks
 COPIES_AT_A_TIME: Final = 4
 LOOK_SECONDS: Final = 0.5
 """How often leaders are asked whether they have adopted what was announced."""
+QUIET_SECONDS: Final = 10.0
+"""How long a run announces nothing before it counts as cut short."""
 ENABLE: Final = "remote.storage.enable"
 
 
@@ -195,7 +197,7 @@ class Restoration:
             partition = TopicIdPartition(there.topic_id, TopicName(self._name), index)
             announced = known.cache.segments(partition.key)
             if ends[index] == (0, 0) and any(map(is_being_restored, announced)):
-                await self._take_back(announced)  # an earlier run was cut short
+                await self._take_back(partition, announced)  # an earlier run was cut short
             elif any(each.state is not SegmentState.DELETE_STARTED for each in announced):
                 continue  # an earlier run did: the leader adopts them
             self._check_unwritten(index, ends[index])
@@ -220,11 +222,21 @@ class Restoration:
                 "a partition that was never written is restored"
             )
 
-    async def _take_back(self, announced: Sequence[RemoteSegment]) -> None:
+    async def _take_back(
+        self, partition: TopicIdPartition, announced: Sequence[RemoteSegment]
+    ) -> None:
         """Delete what a run has announced that did not come to its end.
 
         The leader adopts nothing as long as a copy is not finished, so the finished ones go first.
+        Raise CannotRestore if the run goes on: the leader may adopt what would be deleted.
         """
+        await asyncio.sleep(QUIET_SECONDS)
+        known = await self._events.read([partition.key])
+        if known.cache.segments(partition.key) != announced:
+            raise CannotRestore(
+                f"{self._name}-{partition.index} is being restored by another run of the command: "
+                "run it again when that has ended"
+            )
         await self._publish(sorted(announced, key=is_being_restored), SegmentState.DELETE_STARTED)
         for segment in announced:
             await self._target.delete(segment)
