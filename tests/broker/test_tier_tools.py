@@ -18,7 +18,13 @@ from headrace.client.cluster import Cluster
 from headrace.client.offsets import FoundOffset
 from headrace.client.remote_log import RemoteLogTopic
 from headrace.client.topics import TopicPartition
-from headrace.ids import REMOTE_METADATA_TOPIC, PartitionIndex, TopicId, TopicName
+from headrace.ids import (
+    REMOTE_METADATA_TOPIC,
+    PartitionIndex,
+    TopicId,
+    TopicName,
+    topic_id_text,
+)
 from headrace.remote.inventory import Known
 from headrace.remote.layout import ObjectKind, object_key, topic_key
 from headrace.remote.leases import Leases
@@ -343,6 +349,21 @@ def test_a_damaged_segment_is_not_restored_and_named_in_one_line(lost: Lost) -> 
     assert done.stderr.startswith("headrace: orders-2: segment ")
     assert "with offsets 60 to 69 cannot be copied: CORRUPT_MESSAGE" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_damaged_segment_of_another_topic_keeps_nothing_from_being_restored(lost: Lost) -> None:
+    other = TopicIdPartition(TopicId(b"p" * 16), TopicName("payments"), PartitionIndex(0))
+    damaged = msgspec.structs.replace(lost.logs[0].segments[0], partition=other)
+    for kind in (ObjectKind.LOG, ObjectKind.LEADER_EPOCHS):
+        path = lost.old / object_key(damaged, kind)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"what nobody can read")
+    (lost.old / topic_key(other.topic_id)).write_bytes(b"no description")
+    assert "has no whole batch" in lost.restore("--dry-run").stderr
+    done = lost.restore("--dry-run", "--json", "--topic", "orders")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert list(json.loads(done.stdout)) == ["orders"]
+    assert lost.restore("--dry-run", "--topic-id", topic_id_text(TopicId(b"o" * 16))).exit_code == 0
 
 
 def test_restored_records_outlive_a_restart(lost: Lost) -> None:

@@ -83,7 +83,7 @@ def restore(  # noqa: PLR0913  an option each
     async def work() -> dict[str, list[PartitionOutcome]]:
         source = open_place(source_url)
         try:
-            chosen = choose(await find_topics(source), topics, topic_id)
+            chosen = choose(await find_topics(source, topics, topic_id), topics, topic_id)
             checked = [check_gaps(each, skips=skip_gaps) for each in chosen]
             async with Admin(bootstrap, client_settings()) as admin:
                 target = await open_cluster_store(admin, store)

@@ -11,7 +11,7 @@ done are left, the others are copied again, and `headrace tier fsck --repair` de
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,10 +23,10 @@ from headrace.client.outcomes import values_of
 from headrace.client.remote_log import RemoteLogTopic
 from headrace.client.topics import BROKERS_DEFAULT, NewTopic, TopicPartition
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import PartitionIndex, TopicId, TopicName, parse_topic_id, topic_id_text
+from headrace.ids import PartitionIndex, TopicId, TopicName, topic_id_text
 from headrace.records.errors import RecordsError
 from headrace.remote.coverage import Coverage, cover_log
-from headrace.remote.layout import TOPICS_PREFIX, topic_key
+from headrace.remote.layout import topic_key
 from headrace.remote.reconstruction import list_segments, read_segments
 from headrace.remote.repair import TOOL_ID, is_being_restored
 from headrace.remote.restoring import Restored, Target, restore_segment
@@ -86,15 +86,28 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
     is_adopted: bool
 
 
-async def find_topics(source: ObjectStore) -> list[SourceTopic]:
-    """Return the topics of which a store has complete segments, by name."""
-    segments = await read_segments(source, await list_segments(source))
+async def find_topics(
+    source: ObjectStore, wanted: Collection[str] = (), wanted_id: str | None = None
+) -> list[SourceTopic]:
+    """Return the topics of which a store has complete segments, by name; no names mean all.
+
+    Nothing is read of other topics: they may be many, or damaged.
+    """
+    listed = await list_segments(source, [*map(TopicName, dict.fromkeys(wanted))] or None)
+    segments = await read_segments(
+        source,
+        {
+            (key, id_): kinds
+            for (key, id_), kinds in listed.items()
+            if wanted_id is None or topic_id_text(key[0]) == wanted_id
+        },
+    )
     found: dict[TopicId, dict[PartitionIndex, Coverage]] = {}
     names: dict[TopicId, TopicName] = {}
     for (topic_id, index), known in segments.items():
         names[topic_id] = known[0].partition.topic
         found.setdefault(topic_id, {})[index] = cover_log(known)
-    manifests = await _manifests(source)
+    manifests = await _manifests(source, found)
     return sorted(
         (
             SourceTopic(topic_id, names[topic_id], manifests.get(topic_id), partitions)
@@ -317,16 +330,16 @@ def _outcome(index: int, coverage: Coverage, ends: tuple[int, int]) -> Partition
     )
 
 
-async def _manifests(source: ObjectStore) -> dict[TopicId, TopicManifest]:
+async def _manifests(
+    source: ObjectStore, topic_ids: Iterable[TopicId]
+) -> dict[TopicId, TopicManifest]:
+    """Return the descriptions of topics, of those that have one."""
     found: dict[TopicId, TopicManifest] = {}
-    async for page in source.list_objects(TOPICS_PREFIX):
-        for stored in page:
-            try:
-                topic_id = parse_topic_id(
-                    stored.key.removeprefix(TOPICS_PREFIX).removesuffix(".json")
-                )
-                data = bytes(await source.get(topic_key(topic_id)))
-            except (ValueError, NoSuchObject):
-                continue
-            found[topic_id] = decode_manifest(data, stored.key)
+    for topic_id in topic_ids:
+        key = topic_key(topic_id)
+        try:
+            data = bytes(await source.get(key))
+        except NoSuchObject:
+            continue
+        found[topic_id] = decode_manifest(data, key)
     return found
