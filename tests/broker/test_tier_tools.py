@@ -30,7 +30,7 @@ from headrace.remote.layout import ObjectKind, object_key, topic_key
 from headrace.remote.leases import Leases
 from headrace.remote.object_store import open_store
 from headrace.remote.repair import Repair, carry_out
-from headrace.remote.restoring import restore_segment
+from headrace.remote.restoring import Restored, restore_segment
 from headrace.remote.segments import (
     MetadataEvent,
     PartitionKey,
@@ -425,6 +425,27 @@ def test_a_restore_that_goes_on_is_not_taken_for_one_that_was_cut_short(
     assert lost.restore("--timeout", "60s").exit_code == 0
     assert [each.exit_code for each in others] == [1]
     assert "orders-0 is being restored by another run" in others[0].stderr
+    assert len(lost.broker.consume("orders")) == 60
+
+
+def test_nothing_is_announced_of_which_something_was_deleted_during_the_copies(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To `fsck --repair`, copies that are not announced are orphans when they are old enough."""
+
+    async def repair_meanwhile(*args: Any) -> Restored:
+        for path in lost.new.glob("orders-*/*"):
+            path.unlink()
+        return await restore_segment(*args)
+
+    monkeypatch.setattr(remote_restore, "COPIES_AT_A_TIME", 1)
+    monkeypatch.setattr(remote_restore, "restore_segment", repair_meanwhile)
+    done = lost.restore("--timeout", "1s")
+    assert done.exit_code == 1
+    assert "of orders-0 (" in done.stderr
+    assert "was deleted before it was announced" in done.stderr
+    monkeypatch.undo()
+    assert lost.restore("--timeout", "60s").exit_code == 0
     assert len(lost.broker.consume("orders")) == 60
 
 

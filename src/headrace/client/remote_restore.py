@@ -26,7 +26,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import PartitionIndex, TopicId, TopicName, topic_id_text
 from headrace.records.errors import RecordsError
 from headrace.remote.coverage import Coverage, cover_log
-from headrace.remote.layout import topic_key
+from headrace.remote.layout import ObjectKind, object_key, topic_key
 from headrace.remote.reconstruction import list_segments, read_segments
 from headrace.remote.repair import TOOL_ID, is_being_restored
 from headrace.remote.restoring import Restored, Target, restore_segment
@@ -45,6 +45,8 @@ from headrace.remote.undecided import open_transactions
 from headrace.surroundings import clocks
 
 COPIES_AT_A_TIME: Final = 4
+LOOKS_AT_A_TIME: Final = 32
+"""How many copies are looked for at once before they are announced."""
 LOOK_SECONDS: Final = 0.5
 """How often leaders are asked whether they have adopted what was announced."""
 QUIET_SECONDS: Final = 10.0
@@ -223,9 +225,25 @@ class Restoration:
             if self._is_done(coverage, now):
                 continue  # by another run
             self._check_unwritten(index, now)
+            looks = asyncio.Semaphore(LOOKS_AT_A_TIME)
+            await do_together(self._check_there(each.segment, looks) for each in restored)
             await self._events.publish(
                 *(each.started for each in restored), *(each.finished for each in restored)
             )
+
+    async def _check_there(self, segment: RemoteSegment, limit: asyncio.Semaphore) -> None:
+        """Raise CannotRestore if a copy was deleted, as it belongs to no segment that is announced.
+
+        Whoever deletes one begins with the object that makes it complete.
+        """
+        try:
+            async with limit:
+                await self._target.store.get(object_key(segment, ObjectKind.LEADER_EPOCHS), 0, 1)
+        except NoSuchObject:
+            raise CannotRestore(
+                f"the copy {segment.text} was deleted before it was announced, as by `headrace "
+                "tier fsck --repair`: run the command again"
+            ) from None
 
     def _check_unwritten(self, index: PartitionIndex, ends: tuple[int, int]) -> None:
         start, stop = ends
