@@ -164,9 +164,8 @@ class Expirer:
         if gap is None or expiry.start_offset is None or expiry.start_offset <= gap.start:
             return
         known = {each.id for each in self._metadata.segments(tiered.key)}
-        found = await find_forgotten(
-            self._store, tiered.id, known, tiered.partition.log.epochs, gap.end
-        )
+        epochs = tiered.partition.log.epochs
+        found = await find_forgotten(self._store, tiered.id, known, epochs, gap)
         if found is not None:
             raise ForgottenSegments(tiered.name, gap, found)
 

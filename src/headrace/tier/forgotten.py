@@ -49,11 +49,12 @@ async def find_forgotten(
     partition: TopicIdPartition,
     known: Container[SegmentId],
     epochs: LeaderEpochs,
-    offset: int,
+    gap: Claim,
 ) -> RemoteSegment | None:
-    """Return a complete segment with the log's own record at an offset that is not known.
+    """Return a complete segment that is not known and has the log's own records of a gap.
 
-    Raise StoreError, or UnreadableSegment.
+    It need not reach the end of the gap: what follows it may be lost for another reason. Raise
+    StoreError, or UnreadableSegment.
     """
     found: Found = {}
     async for page in store.list_objects(partition_prefix(partition)):
@@ -63,7 +64,7 @@ async def find_forgotten(
                 isinstance(key, SegmentKey)
                 and key.partition.key == partition.key
                 and key.id not in known
-                and key.start_offset <= offset
+                and key.start_offset <= gap.end
             ):
                 found.setdefault((partition.key, key.id), {})[key.kind] = stored, key
             if number % LOOKED_AT_A_TURN == 0:
@@ -75,13 +76,14 @@ async def find_forgotten(
         except NoSuchObject:
             continue  # the listing was late
         for segment in segments.get(partition.key, ()):
-            if offset <= segment.end_offset and own_end(segment, epochs, offset) > offset:
+            first = max(gap.start, segment.start_offset)
+            if first <= segment.end_offset and own_end(segment, epochs, first) > first:
                 return segment
     return None
 
 
 def _last_ones(found: Found) -> Found:
-    """Return the segments that begin last, those first: the one with the offset is among them."""
+    """Return the segments that begin last, those first: those of the gap's end are among them."""
 
     def start_of(name: tuple[PartitionKey, SegmentId]) -> int:
         _, key = next(iter(found[name].values()))

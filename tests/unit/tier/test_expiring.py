@@ -380,14 +380,22 @@ def test_a_log_that_forgot_its_start_passes_over_what_is_gone() -> None:
     run_tier(main())
 
 
-def test_what_the_store_has_is_not_given_up_although_no_event_names_it_any_more() -> None:
-    """The events were deleted, as with their topic, and what is copied since has new ones."""
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_the_store_has_is_not_given_up_although_no_event_names_it_any_more(
+    is_whole: bool,
+) -> None:
+    """The events were deleted, as with their topic, and what is copied since has new ones.
+
+    It need not reach the disk: an object may be lost, too.
+    """
 
     async def main() -> None:
         world = World()
         async with running(world) as node:
             node.produce(30)
             await node.run()
+            if not is_whole:
+                world.store.remove(object_key(node.segments[-1], ObjectKind.LOG))
             forgotten = segment_objects(world)
             for segment in list(node.log.segments[:-1]):  # local retention
                 segment.close()
