@@ -495,6 +495,23 @@ def test_old_records_that_retention_would_delete_are_warned_of(lost: Lost) -> No
     assert "retention.ms" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("retention.ms=soon", "retention.ms"),
+        ("remote.storage.enable=false", "it needs remote.storage.enable=true"),
+    ],
+)
+def test_configs_that_cannot_be_end_a_restore_with_a_message(
+    lost: Lost, config: str, why: str
+) -> None:
+    done = lost.restore("--timeout", "1s", "--config", config)
+    assert done.exit_code == 1
+    assert done.stderr.startswith("headrace: ")
+    assert why in done.stderr
+    assert not list(lost.new.glob("orders-*"))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_followers_begin_behind_the_tier_too_and_may_lead(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from headrace.remote import marker
 from headrace.surroundings import clocks
 
 RETENTION = "retention.ms"
+RETENTION_MS_DEFAULT = 7 * 86_400_000
 
 
 @click.command()
@@ -166,7 +167,10 @@ def _warn(topic: SourceTopic, configs: dict[str, str]) -> None:
             f"({topic_id_text(topic.topic_id)}): it gets {topic.partition_count} partitions and "
             "default configs"
         )
-    retention_ms = int({**topic.configs, **configs}.get(RETENTION, 7 * 86_400_000))
+    try:
+        retention_ms = int({**topic.configs, **configs}.get(RETENTION, RETENTION_MS_DEFAULT))
+    except ValueError:
+        return  # the broker refuses it
     latest_ms = max(
         (
             each.segment.max_timestamp_ms

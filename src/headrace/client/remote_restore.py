@@ -175,6 +175,10 @@ class Restoration:
 
     async def create(self, configs: Mapping[str, str], replication_factor: int) -> None:
         """Create the topic, or check that the one that is there is as it was created."""
+        if configs.get(ENABLE, "true").lower() != "true":
+            raise CannotRestore(
+                f"topic {self._name!r} cannot be restored outside the tier: it needs {ENABLE}=true"
+            )
         new = NewTopic(
             self._name,
             self._topic.partition_count,
