@@ -27,6 +27,9 @@ from headrace.tier.swappable import LedMetadata
 from headrace.tier.tiered_partition import NotLeading, TieredPartition
 
 WAITING: Final = "it is empty, and it is not known yet what the tier has of it"
+UNFINISHED: Final = (
+    "`headrace tier restore` has not finished it: if no such command is running, run it again"
+)
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,16 @@ class Adopter:
                 for each in self._metadata.segments(tiered.key)
             )
         )
+
+    def trouble_of(self, tiered: TieredPartition) -> str | None:
+        """Return what keeps an empty log from taking over what the tier has, if that is known."""
+        if (
+            self._metadata.is_ready(tiered.key)
+            and self.concerns(tiered)
+            and any(map(is_being_restored, self._metadata.segments(tiered.key)))
+        ):
+            return UNFINISHED
+        return None
 
     def holds(self, tiered: TieredPartition, *, is_start: bool) -> bool:
         """Hold the log of a new leader that may have lost what it had; return whether it is so.

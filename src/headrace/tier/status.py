@@ -71,6 +71,7 @@ def describe_partition(tier: Tier, tiered: TieredPartition) -> PartitionStatus:
         dropped_bytes=log.uncopied_bytes_dropped,
         is_copying=tiered.copying is not None,
         problem=tier.adopters.error_of(tiered)
+        or tier.adopter.trouble_of(tiered)
         or tier.copiers.error_of(tiered)
         or tier.expirers.error_of(tiered),
     )

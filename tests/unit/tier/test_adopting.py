@@ -90,6 +90,8 @@ def test_nothing_is_taken_over_or_deleted_while_a_restore_is_not_finished() -> N
             await look(node)
             assert node.log.end_offset == 0
             assert node.segments == before
+            problem = str(describe_partition(node.tier, node.tiered).problem)
+            assert "`headrace tier restore` has not finished" in problem
 
     run_tier(main())
 
