@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 EVENTS_PER_SLICE: Final = 100
 """How many events are applied in one turn of the loop, each some 20 microseconds."""
-LISTENERS_PER_SLICE: Final = 50
 RETRY_MS: Final = 100
 RETRY_MAX_MS: Final = 5_000
 BLOCKED_RETRY_SECONDS: Final = 30.0
@@ -337,11 +336,13 @@ class MetadataReader:
                     self._call(key)
 
     async def _tell_all(self, partition: MetadataPartition) -> None:
-        """Notify listeners that a partition of the log is ready, in slices."""
-        for count, key in enumerate(tuple(self._keys_of.get(partition.index, ())), 1):
+        """Notify listeners that a partition of the log is ready.
+
+        One in a turn of the loop: each looks at all segments of its partition.
+        """
+        for key in tuple(self._keys_of.get(partition.index, ())):
             if key in self._index_of:
                 self._call(key)
-            if count % LISTENERS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
     def _call(self, key: PartitionKey) -> None:

@@ -23,6 +23,7 @@ from headrace.config import LiveSettings
 from headrace.errors import HeadraceError
 from headrace.ids import REMOTE_METADATA_TOPIC, BrokerId
 from headrace.log.log import Log
+from headrace.loop.slices import Slice
 from headrace.loop.tasks import Tasks
 from headrace.metadata.image import Image
 from headrace.remote.segment_objects import SegmentObjects
@@ -47,6 +48,8 @@ PARTITIONS_A_TURN: Final = 20
 FIRST_METADATA_PARTITION: Final = 0
 """Whoever leads it looks after topics that nobody leads."""
 HELD_CHECK_SECONDS: Final = 0.1
+HELD_UNITS: Final = 10
+"""What it costs to release a held log, in units of a slice."""
 """How often it is looked whether partitions that are held may go on."""
 
 logger = logging.getLogger(__name__)
@@ -173,7 +176,12 @@ class Tier:
     async def _release_held(self) -> None:
         while True:
             await self._has_held.wait()
+            current = Slice()
             for key, tiered in tuple(self._held.items()):
+                if current.spend(HELD_UNITS):
+                    await asyncio.sleep(0)
+                if self._held.get(key) is not tiered:
+                    continue  # since a turn before
                 if self.metadata.is_ready(key):
                     if self.adopter.concerns(tiered):
                         self.adopters.call(tiered)

@@ -395,6 +395,33 @@ def test_a_partition_is_ready_once_everything_is_read_that_was_there() -> None:
     run_virtual(main())
 
 
+def test_listeners_hear_of_one_partition_in_a_turn_when_a_log_gets_ready() -> None:
+    """Each looks at all the segments of its partition."""
+
+    async def main() -> None:
+        metadata = TopicMetadata(InProcessEventLog(1), waits=WAITS)
+        followed = [partition(index) for index in range(40)]
+        loop = asyncio.get_running_loop()
+        heard: list[PartitionKey] = []
+        in_turn: list[int] = []
+
+        def hear(key: PartitionKey) -> None:
+            loop.call_soon(end_turn, len(heard))
+            heard.append(key)
+
+        def end_turn(before: int) -> None:
+            in_turn.append(len(heard) - before)
+
+        metadata.on_changed.append(hear)
+        metadata.follow(followed)
+        await metadata.start()
+        await until(lambda: len(in_turn) == len(followed))
+        assert set(in_turn) == {1}
+        await metadata.stop()
+
+    run_virtual(main())
+
+
 def test_without_a_high_watermark_nothing_is_ready_until_there_is_one() -> None:
     async def main() -> None:
         log = FaultyLog()
