@@ -2,10 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than there are cores, as many tests wait for other processes; in the order in which files
-# come, or the longest, which have one test, would be last.
+# Twice as many as there are cores, as many tests wait for other processes or for time to pass; in the
+# order in which files come, or the longest, which have one test, would be last.
 CORES := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
-WORKERS ?= $(shell expr $(CORES) + 1)
+WORKERS ?= $(shell expr $(CORES) + $(CORES))
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Every worker, and every process that it starts, would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
