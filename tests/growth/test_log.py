@@ -12,6 +12,7 @@ import pytest
 from headrace.ids import TopicName
 from headrace.log.producers import ProducerState, RecordedBatch
 from headrace.log.real_disk import RealDisk
+from headrace.log.transactions import TransactionIndex, search
 from headrace.loop.clock import Clock
 from headrace.loop.counters import Counters
 from headrace.metadata.applier import Outcome
@@ -20,6 +21,7 @@ from headrace.metadata.state import ResourceType
 from headrace.node import compactor, upkeep
 from headrace.node.compactor import Compactor
 from headrace.node.upkeep import Upkeep
+from headrace.records.aborted import BLOCK_ENTRIES, AbortedTransaction
 from headrace.replication import replicas, topic_settings
 from headrace.replication.partition import Partition
 from headrace.testing.disk import SimulatedDisk
@@ -81,6 +83,21 @@ def roll_with_producers(producer_count: int) -> int:
 def test_a_roll_costs_the_loop_the_same_however_many_producers_there_are() -> None:
     """Their snapshot is made by the thread that syncs."""
     assert_stays_flat(roll_with_producers, 200)
+
+
+def look_for_aborted_transactions_again(entry_count: int) -> int:
+    """Search indexes of less than a block, behind a transaction that was open for long."""
+    indexes = [TransactionIndex(SimulatedDisk(), f"{number}.txnindex") for number in range(20)]
+    for index in indexes:
+        for number in range(entry_count):
+            index.append(AbortedTransaction(1, 2 * number + 10, 2 * number + 11, 0))
+    assert search(indexes, 0, 5) == []
+    return steps(lambda: search(indexes, 0, 5, unread_max=0))
+
+
+def test_a_second_look_at_aborted_transactions_reads_no_entries() -> None:
+    assert BLOCK_ENTRIES > 8 * 30
+    assert_stays_flat(look_for_aborted_transactions_again, 30)
 
 
 def expire_some(producer_count: int) -> int:

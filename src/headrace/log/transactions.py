@@ -6,28 +6,27 @@ entries.
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.log.disk import Disk, DiskFile
 from headrace.log.errors import CorruptLog
 from headrace.records.aborted import (
-    BLOCK_BYTES,
     BLOCK_ENTRIES,
     ENTRY,
     ENTRY_BYTES,
     VERSION,
     AbortedTransaction,
+    BlockMinima,
     encode_entry,
     find_aborted,
     first_ending_at,
-    least_first_offsets,
     read_entries,
 )
 from headrace.wire.schema import Buffer
 
 UNREAD_MAX: Final = 8192
 """How many entries are read for the first time on the loop; more are by a thread."""
-BLOCKS_AT_ONCE: Final = 64
+ENTRIES_AT_ONCE: Final = 64 * BLOCK_ENTRIES
 
 
 def check_index(index: Buffer, base_offset: int, path: str) -> None:
@@ -47,35 +46,48 @@ def check_index(index: Buffer, base_offset: int, path: str) -> None:
 
 
 class FirstLook:
-    """Reads the blocks of an index that nobody has looked at. Call `run` in any thread.
+    """Reads the entries of an index that nobody has looked at. Call `run` in any thread.
 
-    Whatever is done to the index meanwhile: what it remembers by then is another dictionary if
+    Whatever is done to the index meanwhile: it remembers nothing in these minima any more if
     entries were cut off.
     """
 
-    __slots__ = ("_block_count", "_file", "_minima")
+    __slots__ = ("_count", "_file", "_minima")
 
-    def __init__(self, file: DiskFile, minima: dict[int, int], block_count: int) -> None:
+    def __init__(self, file: DiskFile, minima: BlockMinima, count: int) -> None:
+        """Look at the first `count` entries of a file."""
         self._file = file
         self._minima = minima
-        self._block_count = block_count
+        self._count = count
 
     def run(self) -> None:
         """Look; OSError if the disk fails."""
-        for first in range(0, self._block_count, BLOCKS_AT_ONCE):
-            numbers = range(first, min(first + BLOCKS_AT_ONCE, self._block_count))
-            if all(each in self._minima for each in numbers):
+        for first in range(0, self._count, ENTRIES_AT_ONCE):
+            count = min(ENTRIES_AT_ONCE, self._count - first)
+            block = first // BLOCK_ENTRIES
+            if self._minima.has_read(block, count):
                 continue
-            data = self._file.read(first * BLOCK_BYTES, len(numbers) * BLOCK_BYTES)
-            if len(data) < len(numbers) * BLOCK_BYTES:
+            data = self._file.read(first * ENTRY_BYTES, count * ENTRY_BYTES)
+            if len(data) < count * ENTRY_BYTES:
                 return  # it was cut off
-            self._minima.update(zip(numbers, least_first_offsets(memoryview(data)), strict=True))
+            self._minima.read(memoryview(data), block)
+
+
+class _Whole(NamedTuple):
+    """What is known of an index once all of its entries were read."""
+
+    entry_count: int
+    least_first_offset: int
+    last_stable_offset: int
+
+
+_NO_ENTRIES: Final = _Whole(0, 2**63 - 1, -1)
 
 
 class TransactionIndex:
     """The index of one segment; its file is opened on first use and made by the first abort."""
 
-    __slots__ = ("_disk", "_file", "_is_missing", "_map", "_minima", "_pending", "path")
+    __slots__ = ("_disk", "_file", "_is_missing", "_map", "_minima", "_pending", "_whole", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
@@ -83,8 +95,8 @@ class TransactionIndex:
         self._file: DiskFile | None = None
         self._map: Buffer | None = None
         self._is_missing = False
-        self._minima: dict[int, int] = {}
-        """The smallest first offset of each whole block of entries, as far as read."""
+        self._minima = BlockMinima()
+        self._whole = _NO_ENTRIES
         self._pending = bytearray()
 
     @property
@@ -119,26 +131,39 @@ class TransactionIndex:
     def find_aborted(
         self, fetch_offset: int, end_offset: int
     ) -> tuple[list[AbortedTransaction], bool]:
-        """Return what the function of this name does."""
-        return find_aborted(self._bytes(), fetch_offset, end_offset, self._minima)
+        """Return what the function of this name does.
+
+        Once all entries were read it takes not even a map of the file if none touches the offsets.
+        """
+        count = self._count()
+        if (whole := self._whole).entry_count == count and whole.least_first_offset >= end_offset:
+            return [], whole.last_stable_offset >= end_offset
+        index = self._bytes()
+        aborted, is_complete = find_aborted(index, fetch_offset, end_offset, self._minima)
+        if not aborted and whole.entry_count != count and self._minima.unread_count(count) == 0:
+            (last,) = read_entries(index, count - 1)
+            self._whole = _Whole(count, self._minima.least_of_all(), last.last_stable_offset)
+        return aborted, is_complete
 
     @property
     def unread_count(self) -> int:
         """How many entries at most `find_aborted` would read for the first time."""
-        file = self._opened()
-        stored = 0 if file is None else file.size // ENTRY_BYTES
-        return stored - len(self._minima) * BLOCK_ENTRIES
+        return self._minima.unread_count(self._count())
 
     def first_look(self) -> FirstLook | None:
         """Return what has to be read before `find_aborted` is quick; None if nothing has to."""
         file = self._opened()
-        blocks = 0 if file is None else file.size // BLOCK_BYTES
-        if file is None or blocks <= len(self._minima):
+        if file is None:
             return None
-        return FirstLook(file, self._minima, blocks)
+        count = file.size // ENTRY_BYTES
+        if self._minima.unread_count(count) == 0:
+            return None
+        return FirstLook(file, self._minima, count)
 
     def is_complete_at(self, offset: int) -> bool:
         """Return whether no entry of a later index touches what is before an offset."""
+        if self._whole.entry_count == self._count():
+            return self._whole.last_stable_offset >= offset
         index = self._bytes()
         last = read_entries(index, max(len(index) // ENTRY_BYTES - 1, 0))
         return any(each.last_stable_offset >= offset for each in last)
@@ -171,13 +196,18 @@ class TransactionIndex:
             self._file = None
 
     def _cut(self, size: int) -> None:
-        self._minima = {}
+        self._minima, self._whole = BlockMinima(), _NO_ENTRIES
         file = self._opened()
         file_bytes = 0 if file is None else file.size
         del self._pending[max(size - file_bytes, 0) :]
         if file is not None and size < file_bytes:
             self._map = None
             file.truncate(size)
+
+    def _count(self) -> int:
+        file = self._opened()
+        stored = 0 if file is None else file.size // ENTRY_BYTES
+        return stored + len(self._pending) // ENTRY_BYTES
 
     def _bytes(self) -> Buffer:
         stored = self._stored()

@@ -34,6 +34,8 @@ VERSION: Final = 0
 BLOCK_ENTRIES: Final = 256
 """How many entries are passed over at once."""
 BLOCK_BYTES: Final = BLOCK_ENTRIES * ENTRY_BYTES
+_OFFSET_MAX: Final = 2**63 - 1
+_NO_TAIL: Final = (-1, 0, _OFFSET_MAX)
 
 
 def encode_entry(transaction: AbortedTransaction) -> bytes:
@@ -52,41 +54,104 @@ def read_entries(index: ReadableBuffer, first: int = 0) -> Iterator[AbortedTrans
         yield AbortedTransaction(*ENTRY.unpack_from(index, position)[1:])
 
 
+class BlockMinima:
+    """The smallest first offset of each block of an index of transactions, as far as it was read.
+
+    The index may grow; once entries were cut off it needs another one of these. Threads may read
+    along: what they remember differs only in how many entries it is of.
+    """
+
+    __slots__ = ("_tail", "whole")
+
+    def __init__(self) -> None:
+        self.whole: dict[int, int] = {}
+        """The blocks that will not grow."""
+        self._tail = _NO_TAIL
+        """A block that may: its number, how many entries were read, and the smallest of them."""
+
+    def unread_count(self, count: int) -> int:
+        """Return how many of the first `count` entries, at most, were not read."""
+        tail, tail_count, _ = self._tail
+        read_count = len(self.whole) * BLOCK_ENTRIES + (0 if tail in self.whole else tail_count)
+        return max(count - read_count, 0)
+
+    def has_read(self, first: int, count: int) -> bool:
+        """Return whether `count` entries from the block numbered `first` on were read."""
+        end, rest = first + count // BLOCK_ENTRIES, count % BLOCK_ENTRIES
+        if rest and end not in self.whole:
+            tail, tail_count, _ = self._tail
+            if tail != end or tail_count < rest:
+                return False
+        return all(block in self.whole for block in range(first, end))
+
+    def read(self, entries: memoryview, first: int) -> None:
+        """Read whole entries that begin with the block numbered `first`."""
+        count = len(entries) // ENTRY_BYTES
+        for block, least in enumerate(least_first_offsets(entries), first):
+            if count >= BLOCK_ENTRIES:
+                self.whole[block] = least
+            else:
+                self._tail = (block, count, least)
+            count -= BLOCK_ENTRIES
+
+    def least_of(self, block: int, index: memoryview) -> int:
+        """Return the minimum of a block that is not known as a whole; read what is new of it."""
+        tail, count, least = self._tail
+        if tail != block:
+            count, least = 0, _OFFSET_MAX
+        begin, end = block * BLOCK_ENTRIES, min((block + 1) * BLOCK_ENTRIES, _count(index))
+        if end - begin > count:
+            new = index[(begin + count) * ENTRY_BYTES : end * ENTRY_BYTES]
+            least = min(least, *least_first_offsets(new))
+            if end - begin == BLOCK_ENTRIES:
+                self.whole[block] = least
+            else:
+                self._tail = (block, end - begin, least)
+        return least
+
+    def least_of_all(self) -> int:
+        """Return the minimum of all that was read."""
+        return min(self._tail[2], *self.whole.values()) if self.whole else self._tail[2]
+
+
 def find_aborted(
-    index: ReadableBuffer, fetch_offset: int, end_offset: int, minima: dict[int, int] | None = None
+    index: ReadableBuffer, fetch_offset: int, end_offset: int, minima: BlockMinima | None = None
 ) -> tuple[list[AbortedTransaction], bool]:
     """Return the transactions that touch `fetch_offset` up to but without `end_offset`.
 
     Also says whether these are all: if not, then entries of later segments may touch them too.
 
     While one transaction was open for long, entries of thousands of others may follow which none
-    says are beyond the end. `minima` remembers the smallest first offset of each block of entries,
-    so that such a block is read once, and passed over from then on.
+    says are beyond the end. With `minima`, which may be those of a longer index that begins alike,
+    each block of entries is read once, and passed over from then on.
     """
     found: list[AbortedTransaction] = []
-    count = len(index) // ENTRY_BYTES
+    count = _count(index)
     number = first_ending_at(index, fetch_offset)
     if minima is None:
-        minima = {}
+        minima = BlockMinima()
+    whole = minima.whole
     with memoryview(index) as view:
         while number < count:
             block = number // BLOCK_ENTRIES
-            block_end = (block + 1) * BLOCK_ENTRIES
-            if (least := minima.get(block)) is None and block_end <= count:
-                (least,) = least_first_offsets(view[block * BLOCK_BYTES : block_end * ENTRY_BYTES])
-                minima[block] = least
-            if least is None or least < end_offset:
-                end = min(block_end, count)
+            end = min((block + 1) * BLOCK_ENTRIES, count)
+            if (least := whole.get(block)) is None:
+                least = minima.least_of(block, view)
+            if least < end_offset:
                 entries = view[number * ENTRY_BYTES : end * ENTRY_BYTES]
                 for _, producer_id, first, last, stable in ENTRY.iter_unpack(entries):
                     if first < end_offset:
                         found.append(AbortedTransaction(producer_id, first, last, stable))
                     if stable >= end_offset:
                         return found, True
-            elif _STABLE_OFFSET.unpack_from(view, block_end * ENTRY_BYTES - 8)[0] >= end_offset:
+            elif _STABLE_OFFSET.unpack_from(view, end * ENTRY_BYTES - 8)[0] >= end_offset:
                 return found, True
-            number = block_end
+            number = end
     return found, False
+
+
+def _count(index: ReadableBuffer) -> int:
+    return len(index) // ENTRY_BYTES
 
 
 def least_first_offsets(blocks: memoryview) -> list[int]:
@@ -122,7 +187,7 @@ class AbortedRanges:
 def first_ending_at(index: ReadableBuffer, offset: int) -> int:
     """Return the number of the first entry whose marker is at `offset` or later."""
     return bisect_left(
-        range(len(index) // ENTRY_BYTES),
+        range(_count(index)),
         offset,
         key=lambda number: _LAST_OFFSET.unpack_from(index, number * ENTRY_BYTES + _LAST_AT)[0],
     )

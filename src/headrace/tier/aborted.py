@@ -11,7 +11,6 @@ from typing import Final
 
 from headrace.log.epochs import LeaderEpochs
 from headrace.records.aborted import (
-    BLOCK_ENTRIES,
     ENTRY_BYTES,
     AbortedTransaction,
     find_aborted,
@@ -54,15 +53,17 @@ async def find_all_aborted(
     end_offset = min(stretch.end_offset if end is None else end, up_to)
     found: list[AbortedTransaction] = []
     current: Stretch | None = stretch
-    turns, searched_to = 0, stretch.end_offset
+    unread, count, searched_to = 0, 0, stretch.end_offset
     while current is not None:
         if not current.segment.is_txn_index_empty:
             index = await get_index(current.segment, ObjectKind.TXN_INDEX)
+            unread += _unread_count(index)
+            count += 1
+            if count > SEGMENTS_PER_TURN or unread > ENTRIES_PER_TURN:
+                await asyncio.sleep(0)
+                unread, count = _unread_count(index), 1
             if await _find_in(index, current, end_offset, found):
                 return found, None
-            turns += 1
-            if turns % SEGMENTS_PER_TURN == 0:
-                await asyncio.sleep(0)
         searched_to = current.end_offset
         current = _next_with_aborted(metadata, epochs, current)
     return found, (searched_to, end_offset)
@@ -85,9 +86,8 @@ async def _find_in(
             )
     if stretch.end_offset < segment.next_offset:
         # The markers from there on are not those of this log.
-        data, minima = data[: first_ending_at(data, stretch.end_offset) * ENTRY_BYTES], {}
-    count = len(data) // ENTRY_BYTES
-    if count - len(minima) * BLOCK_ENTRIES <= ENTRIES_PER_TURN:
+        data = data[: first_ending_at(data, stretch.end_offset) * ENTRY_BYTES]
+    if _unread_count(index) <= ENTRIES_PER_TURN:
         aborted, is_complete = find_aborted(data, stretch.begin_offset, end_offset, minima)
     else:
         aborted, is_complete = await asyncio.get_running_loop().run_in_executor(
@@ -95,6 +95,10 @@ async def _find_in(
         )
     found += aborted
     return is_complete
+
+
+def _unread_count(index: Index) -> int:
+    return index.minima.unread_count(len(index.data) // ENTRY_BYTES)
 
 
 def _next_with_aborted(

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.log.disk import Disk
 from headrace.loop.tasks import Tasks
+from headrace.records.aborted import BlockMinima
 from headrace.remote.layout import ObjectKind
 from headrace.remote.segments import PartitionKey, RemoteSegment, SegmentId
 from headrace.remote.store import StoreError
@@ -42,8 +43,8 @@ class Index(NamedTuple):
     """An index, ready to be searched."""
 
     data: Buffer
-    minima: dict[int, int]
-    """What `records.aborted.find_aborted` remembers, if it is an index of transactions."""
+    minima: BlockMinima
+    """What is remembered of it, if it is an index of transactions."""
 
 
 class _Entry:
@@ -179,7 +180,7 @@ class IndexCache:
         self._segments.setdefault(entry.partition, {})[key[0]] = None
 
     def _hold(self, key: IndexKey, entry: _Entry, data: Buffer) -> Index:
-        entry.index = index = Index(data, {})
+        entry.index = index = Index(data, BlockMinima())
         entry.used_ms = self._now_ms()
         self._entries.move_to_end(key)
         self._disk.maps.hold(entry)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from headrace.log.errors import CorruptLog
-from headrace.log.real_disk import RealDisk
+from headrace.log.real_disk import RealDisk, RealFile
 from headrace.log.transactions import TransactionIndex, check_index, first_looks, search
 from headrace.records.aborted import BLOCK_ENTRIES, AbortedTransaction, encode_entry
 
@@ -125,9 +125,55 @@ def test_after_a_first_look_a_search_reads_few_entries(disk: RealDisk) -> None:
     assert search(indexes, 0, 10, unread_max=4 * BLOCK_ENTRIES) is None
     for look in first_looks(indexes, 10):
         look.run()
-    assert [each.unread_count for each in indexes] == [7, 7]
-    assert search(indexes, 0, 10, unread_max=4 * BLOCK_ENTRIES) == 2 * entries[:5]
+    assert [each.unread_count for each in indexes] == [0, 0]
+    assert search(indexes, 0, 10, unread_max=0) == 2 * entries[:5]
     assert first_looks(indexes, 10) == []
+    indexes[1].append(AbortedTransaction(9000, 3, 9001, 0))
+    assert [each.unread_count for each in indexes] == [0, 1]
+    (look,) = first_looks(indexes, 10)
+    look.run()
+    assert search(indexes, 0, 10, unread_max=0) == [
+        *(2 * entries[:5]),
+        AbortedTransaction(9000, 3, 9001, 0),
+    ]
+
+
+def test_a_search_remembers_what_it_read_of_blocks_that_are_not_whole(disk: RealDisk) -> None:
+    indexes = [filled(disk, short_ones(250), f"{number}.txnindex") for number in range(2)]
+    for _ in range(2):
+        assert search(indexes, 0, 10) == 2 * short_ones(5)
+    assert search(indexes, 0, 10, unread_max=0) == 2 * short_ones(5)
+
+
+def test_indexes_that_hold_nothing_for_a_reader_are_not_mapped_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(tmp_path, index_maps_max=1)
+    later = [
+        AbortedTransaction(9000 + number, 5000 + number, 9000 + number, 0)
+        for number in range(BLOCK_ENTRIES + 7)
+    ]
+    indexes = [filled(disk, later, f"{number}.txnindex") for number in range(3)]
+    assert search(indexes, 0, 10) == []
+    maps: list[str] = []
+    real = RealFile.map
+
+    def note(self: RealFile) -> memoryview:
+        maps.append(self.path)
+        return real(self)
+
+    monkeypatch.setattr(RealFile, "map", note)
+    assert search(indexes, 0, 10) == search(indexes, 4000, 5000) == []
+    assert first_looks(indexes, 10) == []
+    assert maps == []
+    assert search(indexes, 0, 5001) == 3 * later[:1]
+    closing = AbortedTransaction(1, 6000, 20_000, 20_001)
+    indexes[1].append(closing)
+    assert search(indexes, 0, 5001) == 2 * later[:1]
+    assert search(indexes, 0, 5000) == []
+    indexes[0].truncate_to(later[3].last_offset)
+    indexes[0].append(AbortedTransaction(1, 2, 9_003, 0))
+    assert search(indexes, 0, 3) == [AbortedTransaction(1, 2, 9_003, 0)]
 
 
 def test_a_first_look_ends_where_no_later_transaction_matters(disk: RealDisk) -> None:

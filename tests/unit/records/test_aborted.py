@@ -1,3 +1,5 @@
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,6 +8,7 @@ from headrace.records.aborted import (
     BLOCK_ENTRIES,
     AbortedRanges,
     AbortedTransaction,
+    BlockMinima,
     encode_entry,
     find_aborted,
     least_first_offsets,
@@ -76,9 +79,43 @@ def test_blocks_are_passed_over_without_losing_any(offset: int, span: int, count
     expected = [
         each for each in entries if each.last_offset >= offset and each.first_offset < end_offset
     ]
-    minima: dict[int, int] = {}
+    minima = BlockMinima()
     for _ in range(2):  # the second time with what the first one remembered
         assert find_aborted(index, offset, end_offset, minima) == (expected, True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 700), st.integers(0, 2000), st.booleans()), max_size=6),
+    st.integers(0, 2**32),
+)
+def test_what_is_remembered_of_an_index_holds_while_it_grows(
+    steps: list[tuple[int, int, bool]], seed: int
+) -> None:
+    """A thread may read what there was before; a reader may see less of the index than others."""
+    firsts = Random(seed)
+    index, count = b"", 0
+    minima = BlockMinima()
+    for more, end_offset, is_thread in steps:
+        shorter = memoryview(index)
+        added = [
+            AbortedTransaction(1, firsts.randint(0, 2000), 3000 + count + each, -1)
+            for each in range(more)
+        ]
+        index += b"".join(map(encode_entry, added))
+        count += more
+        if is_thread:
+            minima.read(shorter, 0)
+        assert find_aborted(shorter, 0, end_offset, minima) == find_aborted(shorter, 0, end_offset)
+        from_there = 3000 + end_offset % (count + 1)
+        for _ in range(2):
+            expected = find_aborted(index, from_there, end_offset)
+            assert find_aborted(index, from_there, end_offset, minima) == expected
+        assert find_aborted(index, 0, end_offset, minima) == find_aborted(index, 0, end_offset)
+        assert minima.unread_count(count) == 0
+        assert minima.has_read(0, count)
+        assert minima.least_of_all() == min(
+            (each.first_offset for each in read_entries(index)), default=2**63 - 1
+        )
 
 
 @given(
