@@ -111,6 +111,11 @@ class Hands:
         """End the waits for further attempts."""
         self._is_ending.set()
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether waits for further attempts are over."""
+        return self._is_ending.is_set()
+
     def close(self) -> None:
         """Accept no more calls. A running thread cannot be stopped and is not awaited."""
         if self._threads is not None:

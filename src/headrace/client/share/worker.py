@@ -9,7 +9,7 @@
 A record is accepted when the function returns, and rejected when it raises, unless the error is
 retriable: then the record is retried, and released when that takes too long. Its lock is renewed in
 the meantime. No more records are locked than functions run. At the end the worker waits for running
-functions.
+functions, and calls them for late records that a release would give up.
 """
 
 import asyncio
@@ -206,18 +206,21 @@ class ShareWorker:
     # The loop
 
     async def _run(self) -> None:
-        """Fetch records for free slots until stopped; then only renew locks."""
+        """Fetch records for free slots until stopped; then only take what nobody else will."""
         try:
-            while not self._is_ending or self._tasks:
+            while not self._is_ending or self._tasks or self._waiting:
                 self._leased.take_outcomes()
                 self._leased.renew()
-                if not self._is_ending and self._failure is None:
+                if not self._is_over:
                     self._begin()
+                if self._is_over:
+                    self._take_last()
                 self._delivery.send()
                 await self._delivery.wait(self._leased.next_renewal())
         except Exception as error:  # a defect: nothing is renewed from now on
             _LOGGER.exception("the worker of group %r ends", self._group)
             self._fail(error)
+            self._give_back_waiting()
 
     def _begin(self) -> None:
         """Start handlers, and fetch as many records as there are free slots."""
@@ -227,24 +230,46 @@ class ShareWorker:
             _LOGGER.error("the worker of group %r stopped fetching: %s", self._group, error)
             self._fail(error)
             return
-        while self._free and self._waiting:
-            leased = self._waiting.popleft()
-            if self._leased.is_ours(leased):
-                self._start_handler(leased)
-            else:
-                self._give_back(leased)
+        self._start_waiting()
         for portion in self._delivery.take(self._free):
             for leased in self._lease(portion):
                 self._start_handler(leased)
         if self._free:
             self._delivery.share_out(self._free, self._wait_ms())
             return
+        self._take_waiting()
+
+    def _take_last(self) -> None:
+        """Start handlers for records in their last delivery, and release the others.
+
+        Released, a record in its last delivery would be given up, though no handler saw it.
+        """
+        self._take_waiting()
+        if self._failure is not None or self._hands.is_ending:  # else the terms may be old
+            self._give_back_waiting(keeps_last=True)
+        self._start_waiting()
+
+    def _take_waiting(self) -> None:
         for portion in self._delivery.take_renewable():
             self._waiting.extend(self._lease(portion))
 
+    def _start_waiting(self) -> None:
+        """Start handlers for records that waited for a free slot."""
+        while self._free and self._waiting:
+            leased = self._waiting.popleft()
+            if self._leased.is_ours(leased):
+                self._start_handler(leased)
+            else:
+                self._give_back(leased)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing is fetched any more."""
+        return self._is_ending or self._failure is not None
+
     @property
     def _free(self) -> int:
-        return self._concurrency - len(self._tasks)
+        return max(0, self._concurrency - len(self._tasks))
 
     def _lease(self, portion: Portion) -> list[Leased]:
         add, (lease, records, since) = self._leased.add, portion
@@ -298,28 +323,35 @@ class ShareWorker:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
-        self._give_back_waiting()
         self._has_ended.set()
 
-    def _give_back_waiting(self) -> None:
-        while self._waiting:
-            self._give_back(self._waiting.popleft())
+    def _give_back_waiting(self, *, keeps_last: bool = False) -> None:
+        """Release the records that wait, or only those that may be delivered again."""
+        waiting, self._waiting = self._waiting, deque()
+        for leased in waiting:
+            if keeps_last and self._fate.terms.is_last(leased.record.delivery_count):
+                self._waiting.append(leased)
+            else:
+                self._give_back(leased)
 
     # The end
 
     async def _drain(self) -> None:
         """Stop fetching; wait for running handlers, and cancel those that take too long."""
         self._is_ending = True
-        self._give_back_waiting()
-        self._delivery.on_news()
-        if self._tasks:
+        if self._tasks or self._waiting:
             await self._fate.read()
         self._hands.end()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()), timeout=self._drain_timeout_ms / 1000)
+        self._delivery.on_news()
+        assert self._task is not None, "it was entered"
+        await asyncio.wait(
+            [self._task, *self._tasks.values()], timeout=self._drain_timeout_ms / 1000
+        )
 
     async def _end(self) -> None:
         """Cancel what still runs, give back what is left and leave, whatever interrupts that."""
+        self._give_back_waiting()
+        self._concurrency = 0  # what ends now frees no slot for what may still come
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

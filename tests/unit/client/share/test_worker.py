@@ -29,6 +29,7 @@ from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from tests.unit.client.share.brokers import (
+    LATE_SECONDS,
     LOCK_MS,
     Brokers,
     Log,
@@ -317,7 +318,8 @@ def has_configs(brokers: Brokers, **values: str) -> None:
     ]
     result = DescribeConfigsResult(resource_type=32, resource_name="group", configs=rows)
     answer = DescribeConfigsResponse(results=[result])
-    brokers.then(1, DescribeConfigsRequest, answer, answer, answer)
+    for node_id in brokers.nodes:
+        brokers.then(node_id, DescribeConfigsRequest, answer, answer, answer)
 
 
 @pytest.mark.parametrize(
@@ -540,12 +542,13 @@ async def test_a_node_that_does_not_answer_keeps_no_hand_from_the_others(brokers
     assert done[-1] - done[0] < 5
 
 
-def one_late_record(brokers: Brokers) -> None:
+def one_late_record(brokers: Brokers, delivery: int = 1) -> None:
     """Have the first of two nodes answer when the only hand holds a record of the second."""
     brokers.leaders = {TopicPartition("orders", index): index + 1 for index in range(2)}
     brokers.late = {1}
     for node_id in brokers.nodes:
-        records = acquired("orders", node_id - 1, batch(node_id, b"x"), (node_id, node_id, 1))
+        ranges = (node_id, node_id, delivery)
+        records = acquired("orders", node_id - 1, batch(node_id, b"x"), ranges)
         brokers.then(node_id, ShareFetchRequest, records)
 
 
@@ -582,6 +585,93 @@ async def test_records_that_came_late_are_released_at_the_end(brokers: Brokers) 
         assert worker.running == 1
     assert done == [2]
     assert words(brokers) == {1: [RENEW, RELEASE], 2: [RENEW, ACCEPT]}
+
+
+@on_brokers(2)
+async def test_records_that_came_late_in_their_last_delivery_are_handled_before_the_end(
+    brokers: Brokers,
+) -> None:
+    has_configs(brokers, share_delivery_count_limit="2")
+    one_late_record(brokers, delivery=2)
+    done: list[int] = []
+
+    async def handle(record: ShareRecord) -> None:
+        await asyncio.sleep(LOCK_MS / 1000 * 0.7)
+        done.append(record.offset)
+
+    async with share_worker(
+        brokers.bootstrap, "group", ["orders"], handle, drain_timeout_ms=2 * LOCK_MS
+    ) as worker:
+        await until(lambda: RENEW in words(brokers).get(1, []))
+        assert worker.running == 1
+    assert done == [2, 1]
+    assert words(brokers)[1][-1] == words(brokers)[2][-1] == ACCEPT
+
+
+@on_brokers(2)
+async def test_records_that_came_late_do_not_prolong_the_end_beyond_its_time(
+    brokers: Brokers,
+) -> None:
+    has_configs(brokers, share_delivery_count_limit="2")
+    one_late_record(brokers, delivery=2)
+    seen: list[int] = []
+
+    async def handle(record: ShareRecord) -> None:
+        seen.append(record.offset)
+        await asyncio.sleep(LOCK_MS)
+
+    async with share_worker(
+        brokers.bootstrap, "group", ["orders"], handle, drain_timeout_ms=1000
+    ) as worker:
+        await until(lambda: RENEW in words(brokers).get(1, []))
+        assert worker.running == 1
+    assert seen == [2]
+    assert words(brokers)[1][-1] == words(brokers)[2][-1] == RELEASE
+
+
+@on_brokers(2)
+async def test_a_worker_that_failed_handles_records_in_their_last_delivery(
+    brokers: Brokers,
+) -> None:
+    has_configs(brokers, share_delivery_count_limit="2")
+    one_late_record(brokers, delivery=2)
+    done: list[int] = []
+
+    async def handle(record: ShareRecord) -> None:
+        await asyncio.sleep(LOCK_MS / 1000 * 0.7)
+        done.append(record.offset)
+
+    async with share_worker(brokers.bootstrap, "group", ["orders"], handle) as worker:
+        await until(lambda: RENEW in words(brokers).get(1, []))
+        refusal = ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        brokers.then(1, ShareGroupHeartbeatRequest, refusal)
+        with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+            await worker.wait()
+        await until(lambda: len(done) == 2)
+    assert words(brokers)[1][-1] == words(brokers)[2][-1] == ACCEPT
+
+
+@on_brokers(2)
+async def test_records_that_come_while_handlers_are_cancelled_find_no_hand(
+    brokers: Brokers,
+) -> None:
+    has_configs(brokers, share_delivery_count_limit="2")
+    one_late_record(brokers, delivery=2)
+    seen: list[int] = []
+
+    async def handle(record: ShareRecord) -> None:
+        seen.append(record.offset)
+        try:
+            await asyncio.sleep(LOCK_MS)
+        finally:
+            await asyncio.sleep(2 * LATE_SECONDS)
+
+    async with share_worker(
+        brokers.bootstrap, "group", ["orders"], handle, drain_timeout_ms=500
+    ) as worker:
+        await until(lambda: worker.running == 1)
+    assert seen == [2]
+    assert worker.running == 0
 
 
 @on_brokers()
