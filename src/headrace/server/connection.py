@@ -33,7 +33,7 @@ PRODUCE: Final = int(ApiKey.PRODUCE)
 TURN_NS_MAX: Final = 5_000_000
 """How long requests of one connection are handled before others get a turn."""
 DIRECT_MAX: Final = 16
-"""How many small requests of one read are handled between checks of the clock."""
+"""How many small requests of one read are handled on arrival, unless that takes a whole turn."""
 MUTED_LOOK_SECONDS: Final = 1.0
 """How often a connection that is held back is looked at."""
 SMALL_FRAME_BYTES_MAX: Final = 1024
@@ -152,6 +152,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_reading:
             for frame in frames:
                 if taken == self._direct_max or not self._may_take(frame):
+                    break
+                if taken and self._monotonic_ns() > now_ns + TURN_NS_MAX:
                     break
                 self._take(frame, now_ns)
                 taken += 1

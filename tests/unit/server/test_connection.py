@@ -271,6 +271,33 @@ def test_other_connections_go_on_between_many_requests_of_one(
     assert max(turns) < 40
 
 
+def test_small_requests_that_take_long_are_handled_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = 0
+    monkeypatch.setattr("headrace.server.connection.TURN_NS_MAX", 10)
+    set_clock(monkeypatch, lambda: now_ns)
+    turns: list[int] = []
+
+    def answer_late(self: World, request: Request) -> Message:
+        nonlocal now_ns
+        now_ns += 11
+        return ApiVersionsResponse()
+
+    monkeypatch.setattr(World, "answer_versions", answer_late)
+
+    async def run() -> None:
+        client = World().connect()
+        client.send(*(client.ask(ApiVersionsRequest()) for _ in range(20)))
+        while len(turns) < 100 and sum(turns) < 20:
+            turns.append(len(client.answers()))
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert sum(turns) == 20
+    assert max(turns) <= 2, "one on arrival, one from what waits"
+
+
 def test_a_large_request_is_decoded_in_a_thread_and_keeps_its_place() -> None:
     names = [f"{number:0>100}" for number in range(1000)]
 
