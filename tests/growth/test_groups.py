@@ -279,7 +279,8 @@ def consumer_world(member_count: int, topic_count: int) -> World:
     group = world.group()
     for number in range(member_count):
         group.put_member(ConsumerMember(MemberId(f"m{number}"), topic_names=tuple(sorted(names))))
-    group.assigning_epoch = 0  # the target is not what is measured here
+    running: Any = None  # the target is not what is measured here
+    world.machine.state.assigning[group.group_id] = running
     return world
 
 

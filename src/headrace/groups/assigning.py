@@ -34,7 +34,7 @@ class Assigning:
         return self.assign()
 
     def is_wanted(self, state: GroupsState) -> bool:
-        return self.group_id in state.groups
+        return state.assigning.get(self.group_id) is self
 
     def finish(self, state: GroupsState, found: Any, now_ms: int) -> Outcome:
         return self.write(state, self, found, now_ms)
@@ -46,8 +46,6 @@ class AssignedGroup(Protocol):
     group_id: GroupId
     epoch: int
     assignment_epoch: int
-    assigning_epoch: int | None
-    """The epoch for which a target is being computed, if one is. Not in the log."""
 
     @property
     def members(self) -> Iterable[MemberId]: ...
@@ -58,12 +56,13 @@ def place_for(state: GroupsState, step_count: int) -> Reply[Computation] | None:
     return state.compute_elsewhere if step_count > STEPS_ON_LOOP_MAX else None
 
 
-def note_assigning(group: AssignedGroup, epoch: int) -> None:
+def note_assigning(state: GroupsState, assigning: Assigning) -> None:
     """Remember that a target is being computed: a note of the outcome that asks for it.
 
-    Not before, as an outcome that cannot be written asks nobody, and nothing would come back.
+    Not before, as an outcome that cannot be written asks nobody, and nothing would come back. And
+    not in the group, which may be made by the records of that outcome.
     """
-    group.assigning_epoch = epoch
+    state.assigning[assigning.group_id] = assigning
 
 
 GroupT = TypeVar("GroupT", bound=AssignedGroup)
@@ -74,10 +73,12 @@ def assigned_group(state: GroupsState, assigning: Assigning, kind: type[GroupT])
 
     No target is being computed for it any more.
     """
+    if state.assigning.get(assigning.group_id) is not assigning:
+        return None  # the group went meanwhile, or the log was loaded again
+    del state.assigning[assigning.group_id]
     group = state.groups.get(assigning.group_id)
     if not isinstance(group, kind):
         return None
-    group.assigning_epoch = None
     return group
 
 

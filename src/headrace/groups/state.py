@@ -94,6 +94,8 @@ class GroupsState:
     """Heartbeats of share groups that are answered later (`share.holding`). Not in the log."""
     matching: dict[GroupId, "Computation"] = field(default_factory=dict)
     """What matches patterns elsewhere, one at a time for a name of a group. Not in the log."""
+    assigning: dict[GroupId, "Computation"] = field(default_factory=dict)
+    """What computes targets elsewhere, one at a time for a group. Not in the log."""
     ending: set[str] = field(default_factory=set)
     """Groups that are being deleted in parts. Not in the log: after a load they are served."""
 

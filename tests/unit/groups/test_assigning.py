@@ -139,6 +139,52 @@ def test_the_target_of_a_group_that_went_meanwhile_is_not_that_of_the_next(
     assert set(world.group().targets) == {"n"}
 
 
+def test_the_first_target_of_a_group_is_computed_once(world: World, elsewhere: Elsewhere) -> None:
+    answer = world.join("m", "t")
+    world.beat("m", answer.member_epoch, {})
+    world.join("n", "t")
+    assert len(elsewhere.asked) == 1
+
+
+def test_the_first_target_of_a_share_group_is_computed_once() -> None:
+    world = ShareWorld()
+    world.add_topic("t", 4)
+    elsewhere = Elsewhere(world)
+    answer = world.share_beat("m", 0, ["t"])
+    world.share_beat("m", answer.member_epoch)
+    world.share_beat("n", 0, ["t"])
+    assert len(set(map(id, elsewhere.asked))) == 1, "this world tells twice"
+
+
+def test_the_first_target_of_a_streams_group_is_computed_once() -> None:
+    world = StreamsWorld()
+    world.add_topic("in", 4)
+    elsewhere = Elsewhere(world)
+    answer = world.join("a")
+    world.beat("a", answer.member_epoch)
+    world.join("b")
+    assert len(elsewhere.asked) == 1
+
+
+def test_a_group_does_not_wait_for_the_target_of_the_one_before_it(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    state = world.machine.state
+    world.join("m", "t")
+    (late,) = elsewhere.asked
+    assert late.is_wanted(state)
+    world.beat("m", -1)
+    world._do(delete_group(state, "g", print))
+    assert not late.is_wanted(state)
+    world.join("n", "t")
+    assert len(elsewhere.asked) == 2
+    elsewhere.compute()
+    assert (world.group().targets, late.is_wanted(state)) == ({}, False)
+    elsewhere.compute()
+    assert set(world.group().targets) == {"n"}
+    assert not state.assigning
+
+
 def test_a_target_that_could_not_be_computed_is_asked_for_again(
     world: World, elsewhere: Elsewhere
 ) -> None:
@@ -249,11 +295,10 @@ def test_a_pattern_is_matched_with_topics_that_came_since(
     answer = world.join("m", subscribed_topic_regex="t.*")
     elsewhere.asked[:] = [each for each in elsewhere.asked if isinstance(each, Matching)]
     elsewhere.compute()
-    elsewhere.asked.clear()
-    world.group().assigning_epoch = 0  # targets are of no interest here
     world.add_topic("tt", 1)
     world.pass_time(PATTERNS_CHECK_INTERVAL_MS)
     world.beat("m", answer.member_epoch, {})
+    elsewhere.asked[:] = matchings(elsewhere)
     (matching,) = elsewhere.asked
     assert matching.new_names == {"t.*": {"tt"}}
     elsewhere.compute()

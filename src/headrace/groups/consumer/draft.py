@@ -12,7 +12,7 @@ from headrace.coordinator.records import CoordinatorRecord
 from headrace.groups.assigning import Assigning, note_assigning
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import change
-from headrace.groups.state import Computation, GroupId
+from headrace.groups.state import Computation, GroupId, GroupsState
 
 
 class Draft:
@@ -46,10 +46,12 @@ class Draft:
 
     # The rest holds only if the records are written.
 
-    def assign_elsewhere(self, elsewhere: Reply[Computation], assigning: Assigning) -> None:
+    def assign_elsewhere(
+        self, state: GroupsState, elsewhere: Reply[Computation], assigning: Assigning
+    ) -> None:
         """Request a target computation off the loop, once the records are written."""
         self.replies += (effect(elsewhere, assigning),)
-        self.notes += (partial(note_assigning, self._original, assigning.epoch),)
+        self.notes += (partial(note_assigning, state, assigning),)
 
     def match_elsewhere(
         self,

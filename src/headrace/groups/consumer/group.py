@@ -58,8 +58,6 @@ class ConsumerGroup:
     """When, and for which image, patterns were matched last. Not in the log."""
     matched_names: frozenset[str] | None = None
     """The topics that all patterns with a result were matched with. Not in the log."""
-    assigning_epoch: int | None = None
-    """The epoch for which a target is being computed elsewhere. Not in the log."""
     subscriptions: dict[Subscription, int] = field(default_factory=dict)
     """What members are subscribed to, and how many of them to the same."""
     _subscribed: frozenset[str] | None = None

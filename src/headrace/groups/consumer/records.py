@@ -317,5 +317,6 @@ def replay_record(state: GroupsState, record: CoordinatorRecord) -> None:
         state.groups[group_id] = group
     if isinstance(key, ConsumerGroupMetadataKey) and record.value is None:
         del state.groups[group_id]
+        state.assigning.pop(group_id, None)
     else:
         change(group, record)

@@ -37,7 +37,7 @@ def update_target(state: GroupsState, draft: Draft, now_ms: int) -> None:
     large target is computed elsewhere (`groups.assigning`).
     """
     group = draft.group
-    if group.epoch <= group.assignment_epoch or group.assigning_epoch is not None:
+    if group.epoch <= group.assignment_epoch or group.group_id in state.assigning:
         return
     interval_ms = group_config(state, group.group_id, "consumer.assignment.interval.ms")
     if now_ms < group.assignment_timestamp_ms + interval_ms:
@@ -52,7 +52,7 @@ def update_target(state: GroupsState, draft: Draft, now_ms: int) -> None:
             partial(assign, spec),
             write_target,
         )
-        draft.assign_elsewhere(elsewhere, assigning)
+        draft.assign_elsewhere(state, elsewhere, assigning)
         return
     for record in _target_records(group, assign(spec)):
         draft.write(record)

@@ -68,8 +68,6 @@ class ShareGroup:
     # Not in the log: what heartbeats note for each other.
     checked_index: int = -1
     """The index of the image for which the metadata hash was found to be right."""
-    assigning_epoch: int | None = None
-    """The epoch for which a target is being computed elsewhere."""
     whole_at: tuple[int, int] | None = None
     """The index of the image, and the group epoch, at which no state was left to begin."""
     may_have_new_states: bool = True

@@ -45,7 +45,7 @@ def may_hold(
         return False
     return (
         is_begun
-        or _is_target_computed(group, target)
+        or _is_target_computed(state, group, target)
         or not beginning_topics(state, group).isdisjoint(member.topic_names)
     )
 
@@ -119,7 +119,10 @@ def _choose(
     state: GroupsState, group: ShareGroup, target: Target, now_ms: int
 ) -> tuple[list[HeldHeartbeat], list[HeldHeartbeat]]:
     """Return who is answered now, and who waits on."""
-    is_computed, beginning = _is_target_computed(group, target), beginning_topics(state, group)
+    is_computed, beginning = (
+        _is_target_computed(state, group, target),
+        beginning_topics(state, group),
+    )
     held = state.held_heartbeats[group.group_id]
     answered, kept = list[HeldHeartbeat](), list[HeldHeartbeat]()
     for position, each in enumerate(held):
@@ -143,6 +146,6 @@ def _keep(state: GroupsState, group_id: GroupId, kept: list[HeldHeartbeat]) -> N
         del state.held_heartbeats[group_id]
 
 
-def _is_target_computed(group: ShareGroup, target: Target) -> bool:
+def _is_target_computed(state: GroupsState, group: ShareGroup, target: Target) -> bool:
     """Whether a target is being computed elsewhere."""
-    return bool(target.replies) or group.assigning_epoch is not None
+    return bool(target.replies) or group.group_id in state.assigning

@@ -154,6 +154,7 @@ def _replay(state: GroupsState, record: CoordinatorRecord) -> None:
     former = group.states
     if record.value is None and isinstance(key, ShareGroupMetadataKey):
         del state.groups[group_id]
+        state.assigning.pop(group_id, None)
         _index_topics(state, group_id, former, _NO_STATES)
         return
     _CHANGES[type(key)](group, key, record.value)

@@ -74,7 +74,7 @@ def update_target(
     state was initialized, does not count.
     """
     former = Target(group.assignment_epoch, group.targets)
-    if epoch <= group.assignment_epoch or group.assigning_epoch is not None:
+    if epoch <= group.assignment_epoch or group.group_id in state.assigning:
         return former
     image = state.image
     interval_ms = group_config(state, group.group_id, "share.assignment.interval.ms")
@@ -95,8 +95,8 @@ def update_target(
     )
     compute = partial(assign_simply, specs, partitions)
     if (elsewhere := place_for(state, step_count)) is not None:
-        notes = (partial(note_assigning, group, epoch),)
         assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
+        notes = (partial(note_assigning, state, assigning),)
         return former._replace(replies=(effect(elsewhere, assigning),), notes=notes)
     found = compute()
     assignments = {member_id: found[member_id] for member_id in members}

@@ -41,7 +41,7 @@ def _on_delay_over(state: GroupsState, key: DeadlineKey, now_ms: int) -> Outcome
     if not group.members or group.epoch <= group.assignment_epoch:
         return NOTHING
     configure_group(state, group, group.topology)
-    if group.assigning_epoch is not None:
+    if group.group_id in state.assigning:
         return NOTHING
     target = compute_target(state, group, group.epoch, group.members, now_ms)
     return Outcome(target.records, target.replies, notes=target.notes)

@@ -47,8 +47,6 @@ class StreamsGroup:
     """The topology with the counts of partitions that the topics have, at `configured_index`."""
     configured_index: int = -1
     configured_hash: int = 0
-    assigning_epoch: int | None = None
-    """The epoch for which a target is being computed elsewhere."""
     endpoint_epoch: int = 0
     """One more whenever tasks of a member change that answers queries."""
     shutdown_by: MemberId | None = None

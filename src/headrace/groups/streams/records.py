@@ -159,6 +159,7 @@ def _replay(state: GroupsState, record: CoordinatorRecord) -> None:
         group = state.groups[group_id] = StreamsGroup(group_id)
     if record.value is None and isinstance(key, StreamsGroupMetadataKey):
         del state.groups[group_id]
+        state.assigning.pop(group_id, None)
         return
     _CHANGES[type(key)](group, key, record.value)
 

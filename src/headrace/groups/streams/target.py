@@ -97,7 +97,7 @@ def update_target(
     Not while a new group waits for more members, and not too soon after the last one: the former
     target holds until then.
     """
-    if epoch <= group.assignment_epoch or group.assigning_epoch is not None:
+    if epoch <= group.assignment_epoch or group.group_id in state.assigning:
         return Target(group.assignment_epoch, group.targets)
     delay = _delay(state, group, now_ms)
     if delay is not None:
@@ -129,8 +129,8 @@ def compute_target(
     compute = partial(assign, specs, to_run, configured.stateful, standbys)
     step_count = len(specs) + len(to_run) * (1 + standbys)
     if (elsewhere := place_for(state, step_count)) is not None:
-        notes = (partial(note_assigning, group, epoch),)
         assigning = Assigning(group.group_id, epoch, frozenset(specs), compute, write_target)
+        notes = (partial(note_assigning, state, assigning),)
         replies = (effect(elsewhere, assigning),)
         return Target(group.assignment_epoch, group.targets, replies=replies, notes=notes)
     tasks = compute()
