@@ -258,7 +258,9 @@ class Delivery:
         """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await asyncio.gather(*(link.close() for link in self._links.values()))
+                closing = [link.close() for link in self._links.values()]
+                for failure in filter(None, await asyncio.gather(*closing, return_exceptions=True)):
+                    raise failure  # a defect, which kept no other node from being told
         except TimeoutError:
             pass
         finally:

@@ -160,7 +160,7 @@ class NodeLink:
         connection = self._connection
         if connection is not None and connection.is_open and not self.session.is_new:
             self._staged.release_renewals()
-            with suppress(NotReachable):
+            with suppress(HeadraceError):  # what it did not take is reported as lost
                 await self._acknowledge(connection, is_final=True)
         self.hang_up()
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+from headrace.client.connection import Connection
+from headrace.client.errors import AuthenticationFailed
 from headrace.client.share.consumer import ShareConsumer
 from headrace.ids import TopicId
 from headrace.records.builder import BatchBuilder
@@ -102,6 +104,12 @@ class Brokers:
             if peer.node_id == node_id:
                 peer.hang_up()
 
+    def fail(self, node_id: int, error: AuthenticationFailed) -> None:
+        """Have every connection to a node find out that it is refused."""
+        for peer in self._peers:
+            if peer.node_id == node_id and isinstance(peer.protocol, Connection):
+                peer.protocol.fail(error)
+
     def connect(self, protocol: asyncio.BufferedProtocol, port: int) -> "_Peer":
         if port not in self.nodes:
             raise ConnectionRefusedError
@@ -187,7 +195,7 @@ class _Peer(asyncio.Transport):
         super().__init__()
         self.node_id = node_id
         self._brokers = brokers
-        self._protocol = protocol
+        self.protocol = protocol
         self._reader = FrameReader()
         self._requests: deque[bytes] = deque()
         self._is_busy = False
@@ -222,7 +230,7 @@ class _Peer(asyncio.Transport):
     def hang_up(self) -> None:
         if not self.is_gone:
             self.is_gone = True
-            self._protocol.connection_lost(None)
+            self.protocol.connection_lost(None)
 
     def abort(self) -> None:
         self.is_gone = True
@@ -231,9 +239,9 @@ class _Peer(asyncio.Transport):
         if self.is_gone:
             return
         while data:
-            room = memoryview(self._protocol.get_buffer(-1))[: len(data)]
+            room = memoryview(self.protocol.get_buffer(-1))[: len(data)]
             room[:] = data[: len(room)]
-            self._protocol.buffer_updated(len(room))
+            self.protocol.buffer_updated(len(room))
             data = data[len(room) :]
 
 

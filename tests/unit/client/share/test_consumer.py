@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from headrace.client import Acknowledged, AcknowledgeType, ShareConsumer, TopicPartition
+from headrace.client.errors import AuthenticationFailed
 from headrace.client.settings import ConsumerSettings
 from headrace.client.share.terms import ShareSettings
 from headrace.errors import ErrorCode, KafkaError
@@ -549,6 +550,38 @@ async def test_closing_ends_the_session_with_every_node(brokers: Brokers) -> Non
     for node_id in (1, 2):
         (final,) = brokers.asked(ShareAcknowledgeRequest, node_id)
         assert final.share_session_epoch == -1
+
+
+@on_brokers(2)
+async def test_a_node_that_fails_at_the_end_keeps_no_other_from_being_told(
+    brokers: Brokers,
+) -> None:
+    brokers.leaders = {P0: 1, P1: 2}
+    brokers.then(1, ShareFetchRequest, acquired("orders", 0, batch(0, b"a"), (0, 0, 1)))
+    brokers.then(2, ShareFetchRequest, acquired("orders", 1, batch(0, b"b"), (0, 0, 1)))
+    told: list[Acknowledged] = []
+
+    def refuse(body: ShareAcknowledgeRequest) -> Message:
+        expired = AuthenticationFailed(ErrorCode.SASL_AUTHENTICATION_FAILED, "its token expired")
+        asyncio.get_running_loop().call_soon(brokers.fail, 2, expired)
+        return confirmed(body)
+
+    brokers.then(2, ShareAcknowledgeRequest, refuse)
+    member = consumer(brokers, settings=ShareSettings(limits=ConsumerSettings(max_wait_ms=1000)))
+    await member.start()
+    member.on_acknowledged = told.append
+    given = 0
+    while given < 2:
+        given += len(await member.poll(1000))
+    brokers.late = {1}
+    for node_id in brokers.nodes:
+        brokers.then(node_id, ShareFetchRequest, acquired("orders", node_id - 1, b""))
+    await member.poll(100)
+    await member.close()
+    assert brokers.asked(ShareAcknowledgeRequest, 1)[-1].share_session_epoch == -1
+    assert brokers.asked(ShareGroupHeartbeatRequest)[-1].member_epoch == -1
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert [done.error for done in told if done.partition == P0] == [None]
 
 
 @on_brokers()
