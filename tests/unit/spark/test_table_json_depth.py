@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.spark.tables.column_types import DEPTH_MAX
 from headrace.spark.tables.json_decoding import JsonDecoder
-from headrace.spark.tables.json_depth import depth_of, rows_deeper_than
+from headrace.spark.tables.json_depth import bytes_of, depth_of, rows_deeper_than
 
 ID = pa.schema([pa.field("id", pa.int64())])
 
@@ -85,3 +85,10 @@ def test_a_slice_of_a_chunk_has_only_its_own_values() -> None:
     decoded = JsonDecoder(ID, evolves=True).decode(values.slice(1, 2))
     assert (decoded.kept, decoded.bad) == ([0, 1], [])
     assert decoded.columns.to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+def test_of_a_slice_nothing_else_is_looked_at() -> None:
+    values = pa.array([b"a" * 1_000, b"{}", None, b"[1]", b"b" * 1_000], pa.binary())
+    assert bytes_of(values.slice(1, 3)) == b"{}[1]"
+    assert bytes_of(values.slice(1, 3).slice(2)) == b"[1]"
+    assert bytes_of(values.slice(5)) == bytes_of(pa.array([], pa.binary())) == b""

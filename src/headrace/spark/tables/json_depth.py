@@ -16,10 +16,7 @@ _TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}\[\]]', re.DOTALL)
 
 def rows_deeper_than(values: BinaryArray, depth_max: int) -> list[int]:
     """Return the rows whose values are nested deeper, whether they are JSON or not."""
-    data = values.buffers()[2]
-    if data is None or not len(values):
-        return []
-    text = bytes(data)
+    text = bytes_of(values)
     begun: Any = pc.starts_with(values, "{")
     objects = begun.true_count
     # All values that are objects have a bracket of their own.
@@ -30,6 +27,20 @@ def rows_deeper_than(values: BinaryArray, depth_max: int) -> list[int]:
     limit: Any = depth_max
     many: list[Any] = pc.indices_nonzero(pc.greater(openers, limit)).to_pylist()
     return [row for row in many if depth_of(values[row].as_py()) > depth_max]
+
+
+def bytes_of(values: BinaryArray) -> bytes:
+    """Return what values consist of; of a slice only its part of the buffer.
+
+    Bad values are found by slicing, so looking at the whole for each slice would take the square
+    of the time.
+    """
+    _, offsets, data = values.buffers()
+    if data is None or offsets is None or not len(values):
+        return b""
+    places = memoryview(offsets).cast("i")
+    start, stop = places[values.offset], places[values.offset + len(values)]
+    return bytes(data.slice(start, stop - start))
 
 
 def depth_of(text: bytes) -> int:
