@@ -117,6 +117,15 @@ def test_columns_that_are_too_narrow_are_seen_as_wide_as_they_have_to_be() -> No
     }
 
 
+@pytest.mark.parametrize("digits", [28, 29, 30, 37, 38])
+def test_a_decimal_gets_as_many_digits_as_its_values_have(digits: int) -> None:
+    text = "9" * (digits - 2) + ".99"
+    columns = Make.schema([("m", pa.decimal128(5, 2))])
+    decoded = JsonDecoder(columns, evolves=True).decode(values(f'{{"m": "-{text}"}}', '{"m": 1}'))
+    assert (decoded.kept, decoded.bad) == ([0, 1], [])
+    assert decoded.seen.field("m").type == pa.decimal128(digits, 2)
+
+
 def test_without_evolution_other_fields_are_left_out() -> None:
     columns = pa.schema([("a", pa.int64())])
     decoded = JsonDecoder(columns, evolves=False).decode(values('{"a": 1, "b": 2}'))

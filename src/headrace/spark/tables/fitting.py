@@ -113,5 +113,5 @@ def _needed(column: Any, kind: pa.DataType) -> pa.DataType | None:
     ends = [each for each in bounds.values() if each is not None]
     if pa.types.is_int32(kind):
         return None if all(-(2**31) <= each < 2**31 for each in ends) else pa.int64()
-    digits = max((len(str(abs(int(each.scaleb(kind.scale))))) for each in ends), default=1)
+    digits = max((each.adjusted() + 1 + kind.scale for each in ends), default=1)
     return pa.decimal128(digits, kind.scale) if digits > kind.precision else None
