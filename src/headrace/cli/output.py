@@ -13,8 +13,9 @@ from headrace.errors import ErrorCode, KafkaError
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on its own line."""
-    say(printable_json(msgspec.json.encode(value, order="deterministic").decode()))
+    """Print one JSON document on its own line; numbers that are keys become text."""
+    plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
+    say(printable_json(msgspec.json.encode(plain).decode()))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
