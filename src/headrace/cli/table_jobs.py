@@ -1,5 +1,7 @@
 """`headrace table backfill`, `compact` and `replay`: jobs beside the writer."""
 
+from typing import Final
+
 import click
 
 from headrace.cli.options import FiniteRange, bootstrap_option, dry_run_option, json_option
@@ -13,6 +15,9 @@ from headrace.cli.table_modules import (
     spark_engine,
     tables_module,
 )
+
+ORPHAN_HOURS_MAX: Final = 1_000_000.0
+"""Over a hundred years: no file is that old."""
 
 
 @click.command()
@@ -56,7 +61,7 @@ def backfill(name: str, *, start: str, master: str, as_json: bool, bootstrap: st
 @click.option(
     "--orphans-older-than",
     "orphan_hours",
-    type=FiniteRange(min=0),
+    type=FiniteRange(min=0, max=ORPHAN_HOURS_MAX),
     default=72.0,
     metavar="HOURS",
     help="Files that nothing names and that are as old are removed.",

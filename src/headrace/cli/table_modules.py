@@ -47,12 +47,14 @@ def parse_start(word: str) -> dict[str, Any]:
     """Return where to begin: keyword arguments of `create_table` and `backfill_table`."""
     if (time_ms := whole_number(word)) is not None:
         return {"start_time_ms": time_ms}
-    offsets = {}
+    offsets: dict[int, int] = {}
     for part in word.split(","):
         partition, _, offset = (each.strip() for each in part.partition(":"))
         index, begin = whole_number(partition), whole_number(offset)
         if index is None or begin is None:
             usage_error(f"--from {word!r}: earliest, latest, a time in ms, or 0:23,1:345")
+        if index in offsets:
+            usage_error(f"--from {word!r}: partition {index} has two offsets")
         offsets[index] = begin
     return {"start_offsets": offsets}
 
@@ -64,7 +66,10 @@ def read_schema_file(path: Path | None, kind: str) -> str:
     if not path.is_file():
         usage_error(f"--schema {path}: no such file")
     if kind != "protobuf":
-        return path.read_text()
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            usage_error(f"--schema {path}: not text in UTF-8")
     if path.suffix == ".proto":
         return str(tables_module("protobuf_decoding").compile_proto(path))
     return base64.b64encode(path.read_bytes()).decode()

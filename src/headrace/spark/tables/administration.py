@@ -1,5 +1,6 @@
 """Creating, opening and dropping tables: the definition, the table, and its dead letters."""
 
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -48,6 +49,7 @@ Where: TypeAlias = str | Connecting
 MARKER: Final = f"{OWN_PREFIX}tables/location.json"
 """Tells a location of tables from a folder with something else."""
 
+_NO_TEXT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 ALTERABLE: Final = (
     "rules",
@@ -323,17 +325,27 @@ def _converted(fields: dict[str, Any]) -> Definition:
 
 
 def _url(location: str) -> str:
-
+    """Return the URL of a location that means the same place to every library."""
     if not location.strip():
         raise InvalidTable("the location is empty: a folder, or a URL such as s3://bucket/prefix")
+    if _NO_TEXT.search(location):
+        # Readers of URLs leave some of these out, and then have another place.
+        raise InvalidTable(f"--location {location!r}: a name with control characters, or not UTF-8")
     is_url = "://" in location
-    text = parse_store_url(location).text if is_url else str(Path(location).expanduser().resolve())
-    if found := sorted(set(text).intersection("%?#")):
+    text = parse_store_url(location).text if is_url else _folder(location)
+    if found := sorted(set(text).intersection("%?#\\")):
         raise InvalidTable(
             f"--location {location}: a name with {found[0]!r} means another place in a URL, and "
             "tables name their files by URLs; choose one without"
         )
     return text if is_url else f"file://{text}"
+
+
+def _folder(location: str) -> str:
+    try:
+        return str(Path(location).expanduser().resolve())
+    except (RuntimeError, ValueError) as error:  # a home that nobody has
+        raise InvalidTable(f"--location {location}: {error}") from None
 
 
 def _check_rules(definition: Definition, schema: pa.Schema) -> None:

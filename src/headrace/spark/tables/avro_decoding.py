@@ -21,6 +21,7 @@ from headrace.spark.tables.decoding import (
 )
 from headrace.spark.tables.definition import METADATA, Definition, InvalidTable
 from headrace.spark.tables.extras import import_extra
+from headrace.spark.tables.fitting import DIGITS_MAX
 
 REGISTRY_BYTES: Final = 5
 """A zero and the id of the schema, as a registry's serializers write them."""
@@ -133,7 +134,7 @@ def _kind(  # noqa: PLR0911  a kind of type each
         named[schema["name"]] = schema
     logical, kind = schema.get("logicalType"), schema["type"]
     if logical == "decimal":
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        return _decimal(schema, where)
     if logical in _LOGICAL:
         return _LOGICAL[logical]
     if kind == "record":
@@ -149,6 +150,15 @@ def _kind(  # noqa: PLR0911  a kind of type each
         pair = pa.struct([pa.field("key", pa.string()), pa.field("value", inside)])
         return pa.list_(pa.field("element", pair))
     return _kind(kind, where, named, depth + 1)
+
+
+def _decimal(schema: dict[str, Any], where: str) -> pa.DataType:
+    precision = schema.get("precision", 0)
+    if not 1 <= precision <= DIGITS_MAX:
+        raise InvalidTable(
+            f"--schema: {where} is a decimal, and has to have 1 to {DIGITS_MAX} digits"
+        )
+    return pa.decimal128(precision, schema.get("scale", 0))
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:

@@ -71,6 +71,10 @@ def parse_column(text: str, depth: int = 0) -> AnyField:
     name, separator, kind = text.partition(":")
     if not separator or not name.strip():
         raise InvalidType(f"{text!r}: write a column as name:type, like price:double")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidType(f"{text!r}: the name of a column is text in UTF-8") from None
     return pa.field(name.strip(), parse_type(kind, depth))
 
 

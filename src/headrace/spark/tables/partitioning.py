@@ -23,7 +23,7 @@ PARTITIONS_PER_TASK_MAX: Final = 1_000
 FOLDER_BYTES_MAX: Final = 255
 """What file systems take as the name of a folder."""
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-_CALL: Final = re.compile(r"(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([\w.]+)\s*\)")
+_CALL: Final = re.compile(r"(\w+)\s*\(\s*(?:([0-9]{1,9})\s*,\s*)?([\w.]+)\s*\)")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _FIRST_DAY: Final = (datetime.date.min - _EPOCH.date()).days
 _LAST_DAY: Final = (datetime.date.max - _EPOCH.date()).days
@@ -76,7 +76,9 @@ def partition_fields(definition: Definition) -> list[PartitionField]:
 
 def check_partitions(definition: Definition, schema: pa.Schema) -> None:
     """Refuse partitions and sort columns that the table cannot have."""
-    for field in partition_fields(definition):
+    fields = partition_fields(definition)
+    _check_repeated(definition, fields)
+    for field in fields:
         kind = _kind(field.column, schema, definition, "--partition-by")
         if field.transform in TIME and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             raise InvalidTable(f"--partition-by {field.transform}({field.column}): not a time")
@@ -104,6 +106,21 @@ def check_partitions(definition: Definition, schema: pa.Schema) -> None:
         kind = _kind(name, schema, definition, "--sort-by")
         if pa.types.is_nested(kind):
             raise InvalidTable(f"--sort-by {name}: not a column of simple values")
+
+
+def _check_repeated(definition: Definition, fields: list[PartitionField]) -> None:
+    names: set[str] = set()
+    timed: set[str] = set()
+    for each in fields:
+        if each.name in names:
+            raise InvalidTable(f"--partition-by {each.column}: {each.transform} of it twice")
+        if each.column in timed and each.transform in TIME and definition.to is Target.ICEBERG:
+            raise InvalidTable(
+                f"--partition-by {each.transform}({each.column}): Iceberg takes one time of a "
+                "column, the finest one that is wanted"
+            )
+        names.add(each.name)
+        timed.update([each.column] if each.transform in TIME else [])
 
 
 def _kind(name: str, schema: pa.Schema, definition: Definition, option: str) -> pa.DataType:
