@@ -277,6 +277,31 @@ def test_a_loss_of_a_batch_whose_letters_are_committed_is_passed(
 
 
 @pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_loss_behind_which_there_is_nothing_is_accepted_once(
+    headrace: TestBroker, tmp_path: Path, to: str, has_begun: bool
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to=to, start_offsets={0: 0}, columns=("id:long",))
+    produce(headrace, "orders", {"id": 0})
+    if has_begun:
+        run_once(headrace)
+    produce(headrace, "orders", {"id": 1}, {"id": 2})
+    delete_records(headrace, 3)
+    with pytest.raises(Gap, match="are gone"):
+        run_once(headrace)
+    (done,) = run_once(headrace, accepts_loss=True)
+    assert (done.records, done.rows, len(done.gaps)) == (0, 0, 1)
+    assert run_once(headrace, accepts_loss=True) == []
+    assert run_once(headrace) == []
+    produce(headrace, "orders", {"id": 3})
+    run_once(headrace)
+    rows = stored_rows(tmp_path / "lake", to)
+    assert sorted(row["id"] for row in rows) == ([0, 3] if has_begun else [3])
+    assert verify_table(headrace.bootstrap, "orders_t", Here()).is_equal
+
+
+@pytest.mark.parametrize("to", TARGETS)
 def test_a_table_asks_whether_the_log_that_it_has_read_is_still_there(
     headrace: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:

@@ -176,8 +176,8 @@ class TableRun:
         begin = time.monotonic()
         self._check_lease()
         plan, head = self._plan(state)
-        if not plan.size:
-            return None
+        if not plan.size and not plan.gaps:
+            return None  # a loss that is accepted is committed though nothing is behind it
         for gap in plan.gaps:
             LOG.warning("%s; continuing behind it, as the loss is accepted", gap)
         self._step("planned")
