@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.client import Admin
-from headrace.spark.tables.administration import alter_table
+from headrace.spark.tables.administration import alter_table, drop_table
 from headrace.spark.tables.backfilling import backfill_table
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.planning import Gap
@@ -108,6 +108,42 @@ def test_records_of_a_topic_that_was_created_again_are_never_taken_for_the_table
         verify(headrace)
     with pytest.raises(Gap, match="re-created"):
         backfill_table(headrace.bootstrap, "orders_t", Here())
+
+
+@pytest.mark.parametrize("begins", [{"start": "latest"}, {"start_offsets": {0: 5}}])
+def test_a_start_is_that_of_the_topic_that_it_was_fixed_for(
+    headrace: TestBroker, tmp_path: Path, begins: dict[str, Any]
+) -> None:
+    headrace.create_topic("orders")
+    produce(headrace, "orders", *({"id": number} for number in range(5)))
+    create(headrace, tmp_path / "lake", to="parquet", **begins)
+    create_again(headrace, 9)
+    (alarm,) = state_of(headrace.bootstrap, "orders_t").alarms
+    assert "re-created: topic 'orders'" in alarm
+    with pytest.raises(Gap, match="re-created"):
+        run_once(headrace)
+
+
+def test_a_table_of_a_whole_topic_may_begin_with_one_that_was_created_again(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    headrace.create_topic("orders")
+    produce(headrace, "orders", {"id": 0})
+    create(headrace, tmp_path / "lake", to="parquet")
+    create_again(headrace, 3)
+    assert run_once(headrace)[0].rows == 3
+    assert verify(headrace).is_equal
+
+
+def test_a_table_of_a_topic_that_was_just_created_again_begins_with_that_one(
+    headrace: TestBroker, tmp_path: Path
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to="parquet")
+    create_again(headrace, 3)
+    drop_table(headrace.bootstrap, "orders_t", purges=True)
+    create(headrace, tmp_path / "lake", to="parquet", start_offsets={0: 1})
+    assert run_once(headrace)[0].rows == 2
 
 
 @pytest.mark.parametrize("to", TARGETS)

@@ -14,6 +14,7 @@ from headrace.client.offsets import list_offsets
 from headrace.client.outcomes import values_of
 from headrace.client.topics import TopicPartition
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
+from headrace.ids import topic_id_text
 from headrace.remote.layout import OWN_PREFIX
 from headrace.remote.store_options import StoreOptions, parse_store_url
 from headrace.spark.blocking import BlockingCluster, cluster_of
@@ -362,6 +363,7 @@ async def _ask(
 ) -> Definition:
     """Check the topic and the name; fix where the table begins."""
     _check_unknown(definition, await registry.find(cluster, definition.name))
+    cluster.forget(definition.topic)  # it may have been created again since it was looked up
     try:
         topic = await cluster.topic(definition.topic)
     except KafkaError as error:
@@ -386,7 +388,10 @@ async def _ask(
         latest = values_of(await list_offsets(cluster, dict.fromkeys(partitions, LATEST)))
         starts = {str(each.partition): place.offset for each, place in latest.items()} | starts
     return msgspec.structs.replace(
-        definition, start_offsets=starts, partition_count=len(partitions)
+        definition,
+        start_offsets=starts,
+        topic_id=topic_id_text(topic.topic_id) if any(topic.topic_id) else "",
+        partition_count=len(partitions),
     )
 
 

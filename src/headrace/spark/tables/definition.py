@@ -113,6 +113,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start: Start = Start.EARLIEST
     start_offsets: dict[str, int] = {}
     """Explicit first offsets by partition; partitions that are not here follow `start`."""
+    topic_id: str = ""
+    """The topic that `start_offsets` are of: those of another one of its name mean nothing."""
     partition_count: int = 0
     """The topic's partitions when the table was created: an upserted table's keys must not move."""
     catalog: dict[str, str] = {}

@@ -122,10 +122,12 @@ def _pending(
 
 def check_topic(definition: Definition, state: TopicState, head: Head) -> None:
     """Raise Gap if the topic is another one than the table's, or has partitions that it cannot."""
-    if head.topic_id and state.topic_id and head.topic_id != state.topic_id:
+    # A table that has nothing yet, and begins at no offset, may begin with another topic.
+    known = head.topic_id or (definition.topic_id if definition.start_offsets else "")
+    if known and state.topic_id and known != state.topic_id:
         raise Gap(
             f"re-created: topic {definition.topic!r} was deleted and created again (id "
-            f"{head.topic_id} then, {state.topic_id} now), so its offsets mean other records. The "
+            f"{known} then, {state.topic_id} now), so its offsets mean other records. The "
             f"table stays as it is; for the new topic create another one, or drop this one first"
         )
     missing = sorted(set(head.offsets).difference(state.latest))
