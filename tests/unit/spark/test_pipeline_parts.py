@@ -228,18 +228,36 @@ def test_checkpoints_of_another_pipeline_are_refused(example: Path) -> None:
 
 def test_a_step_that_reads_something_else_needs_a_new_checkpoint(example: Path) -> None:
     claim(load(example))
+    kept = example / ".headrace/checkpoints/steps/totals"
+    (kept / "offsets").mkdir(parents=True)
+    (kept / "offsets/0").touch()
     toml = example / "pipeline.toml"
     toml.write_text(toml.read_text().replace('subscribe = "orders"', 'subscribe = "bills"'))
     changed: Defined = load(example)
     with pytest.raises(ForeignCheckpoint, match=r"what it reads has changed .*--reset totals"):
         claim(changed)
-    kept = example / ".headrace/checkpoints/steps/totals"
-    kept.mkdir(parents=True)
     claim(changed, ("totals",))
     assert not kept.exists()
     claim(changed)
     with pytest.raises(HeadraceError, match="no step of that name writes"):
         claim(changed, ("paid",))
+
+
+def test_a_step_that_has_read_nothing_may_be_corrected(example: Path) -> None:
+    toml = example / "pipeline.toml"
+    right = toml.read_text()
+    toml.write_text(right.replace('subscribe = "orders"', 'subscribe = "ordrs"'))
+    claim(load(example))
+    # What Spark leaves behind if there is no such topic.
+    for name in ("offsets", "commits"):
+        (example / ".headrace/checkpoints/steps/totals" / name).mkdir(parents=True)
+    toml.write_text(right)
+    claim(load(example))
+    (example / ".headrace/checkpoints/steps/totals/offsets/0").touch()
+    claim(load(example))
+    toml.write_text(right.replace('subscribe = "orders"', 'subscribe = "bills"'))
+    with pytest.raises(ForeignCheckpoint, match=r"what it reads has changed"):
+        claim(load(example))
 
 
 def test_a_folder_with_spark_checkpoints_of_something_else_is_refused(example: Path) -> None:

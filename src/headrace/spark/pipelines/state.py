@@ -131,7 +131,8 @@ def claim(defined: Defined, resets: tuple[str, ...] = ()) -> None:
         shutil.rmtree(folder / "steps" / name, ignore_errors=True)
         steps.pop(name, None)
     for name, now in wanted.steps.items():
-        _check_same(name, steps.get(name, now), now)
+        if _has_begun(folder / "steps" / name):
+            _check_same(name, steps.get(name, now), now)
     folder.mkdir(parents=True, exist_ok=True)
     steps.update(wanted.steps)
     _write(path, Owner(wanted.name, steps))
@@ -206,6 +207,15 @@ def _lasting(options: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith(CONNECTION_PREFIX)
         and not name.lower().startswith(("startingoffsets", "startingtimestamp", "max", "min"))
     }
+
+
+def _has_begun(checkpoint: Path) -> bool:
+    """Return whether a checkpoint has anything of its sources.
+
+    Spark makes the folders before it looks whether a topic exists, for example.
+    """
+    folders = (checkpoint / each for each in ("offsets", "sources"))
+    return any(each.is_dir() and any(each.iterdir()) for each in folders)
 
 
 def _is_spark_checkpoint(folder: Path) -> bool:
