@@ -57,12 +57,20 @@ def test_the_header_of_a_sql_step_says_what_it_reads_and_writes() -> None:
         ("select 1", r"say what it reads"),
         ("-- reads: a\n", r"there is no SQL statement"),
         ("-- reads: a\n-- trigger: soon\nselect 1", r"trigger 'soon'; an interval is"),
+        ("-- reads: a\n-- trigger: 1.5 minutes\nselect 1", r"trigger '1.5 minutes'; an interval"),
+        (f"-- reads: a\n-- trigger: {'9' * 30} days\nselect 1", r"trigger '9+ days'; an interval"),
         ("-- reads: a\n-- watermark: at\nselect 1", r"watermark 'at'; a column and an interval"),
+        ("-- reads: a\n-- watermark: at 1.5 hours\nselect 1", r"a column and an interval"),
     ],
 )
 def test_a_wrong_header_is_told_with_its_line(text: str, told: str) -> None:
     with pytest.raises(InvalidPipeline, match=told):
         parse_sql("a", "steps/a.sql", text)
+
+
+def test_a_trigger_may_have_parts_of_seconds() -> None:
+    step, _ = parse_sql("a", "steps/a.sql", "-- reads: a\n-- trigger: 1.5 Seconds\nselect 1")
+    assert step.trigger == "1.5 seconds"
 
 
 def test_the_example_loads_with_its_parameters(example: Path) -> None:
@@ -103,6 +111,28 @@ def test_a_table_that_a_step_reads_is_found_by_the_common_options(example: Path)
         ("steps/totals.py", "import nowhere\n", r"steps/totals\.py:1: ModuleNotFoundError"),
         ("steps/totals.py", "x = 1\ndef :\n", r"steps/totals\.py:2: SyntaxError"),
         ("steps/totals.py", "x = 1\n", r"steps/totals\.py has no function with @step"),
+        *(
+            (
+                "steps/totals.py",
+                f"from headrace.spark.pipelines import step\n@step({given})\ndef f(paid): ...\n",
+                r"steps/totals\.py: @step of 'f' .*" + told,
+            )
+            for given, told in (
+                ("writes='totals', trigger=10", r"Expected `str \| null`, got `int`"),
+                ("writes='totals', watermark=('at', '10 minutes')", r"`\$\.watermark`"),
+                ("writes=['totals']", r"`\$\.writes`"),
+                ("writes='totals', reads=[3]", r"`\$\.reads\[0\]`"),
+                ("writes='totals', name=3", r"`\$\.name`"),
+            )
+        ),
+        *(
+            (
+                "pipeline.toml",
+                f"{FILES['pipeline.toml']}\n[sinks.more]\nformat = 'parquet'\n{given}",
+                r"sinks\.more: partition_by is the name of a column",
+            )
+            for given in ("partition_by = 5", "partition_by = [1]", "partition_by = {a = 1}")
+        ),
         ("steps/paid2.sql", "-- reads: ordrs\nselect 1", r"paid2.*did you mean 'orders'\?"),
     ],
 )
@@ -111,6 +141,16 @@ def test_a_folder_with_an_error_is_told_where(
 ) -> None:
     (example / file).write_text(text)
     with pytest.raises(InvalidPipeline, match=told):
+        load(example)
+
+
+def test_a_statement_is_text_with_or_without_a_mark_in_front(example: Path) -> None:
+    path = example / "steps/paid.sql"
+    text = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + text)
+    assert load(example).statements["paid"] == text.decode().strip().removesuffix(";")
+    path.write_bytes(text + b"-- \xff")
+    with pytest.raises(InvalidPipeline, match=r"steps/paid\.sql is not text"):
         load(example)
 
 

@@ -159,6 +159,11 @@ def _places(
         if "path" in options and "://" not in options["path"]:
             options["path"] = str(folder.resolve() / options["path"])
         parts = row.get("partition_by", [])
+        parts = [parts] if isinstance(parts, str) else parts
+        if not isinstance(parts, list) or not all(isinstance(each, str) for each in parts):
+            raise InvalidPipeline(
+                f"{where}: partition_by is the name of a column, or a list of them"
+            )
         is_stream = row.get("stream", True)
         if not isinstance(is_stream, bool):
             raise InvalidPipeline(f"{where}: stream is true or false")
@@ -167,7 +172,7 @@ def _places(
             row["format"],
             options,
             is_stream,
-            tuple([parts] if isinstance(parts, str) else parts),
+            tuple(parts),
         )
     return places
 
@@ -194,9 +199,16 @@ def _steps(folder: Path) -> Iterator[tuple[Step, Any]]:
     for path in sorted((folder / STEPS).glob("*")):
         file = f"{STEPS}/{path.name}"
         if path.suffix == ".sql":
-            yield parse_sql(_NUMBERED.sub("", path.stem), file, path.read_text())
+            yield parse_sql(_NUMBERED.sub("", path.stem), file, _read_sql(path, file))
         elif path.suffix == ".py" and not path.stem.startswith("_"):
             yield from _python_steps(path, file)
+
+
+def _read_sql(path: Path, file: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
+    except UnicodeDecodeError as error:
+        raise InvalidPipeline(f"{file} is not text in UTF-8: {error}") from None
 
 
 def _python_steps(path: Path, file: str) -> Iterator[tuple[Step, Any]]:
@@ -208,6 +220,12 @@ def _python_steps(path: Path, file: str) -> Iterator[tuple[Step, Any]]:
         if getattr(function, "__module__", None) != _module_name(path):
             continue  # imported from another file of steps
         found = True
+        try:
+            marked = msgspec.convert(msgspec.structs.asdict(marked), Marked)
+        except msgspec.ValidationError as error:
+            raise InvalidPipeline(
+                f"{file}: @step of {function.__name__!r} cannot be meant: {error}"
+            ) from None
         step = Step(
             marked.name,
             file,

@@ -17,7 +17,10 @@ from headrace.spark.pipelines.model import InvalidPipeline, Step, suggest
 
 NAMES: Final = ("reads", "writes", "mode", "trigger", "watermark")
 _LINE: Final = re.compile(r"--\s*([A-Za-z_]+)\s*:(.*)")
-_TRIGGER: Final = re.compile(r"\d+(\.\d+)?\s+(millisecond|second|minute|hour|day)s?")
+_INTERVAL: Final = re.compile(
+    r"[0-9]{1,9}\s+(millisecond|second|minute|hour|day)s?|[0-9]{1,9}\.[0-9]{1,9}\s+seconds?"
+)
+"""What Spark takes: of seconds alone there are parts."""
 
 
 def parse_sql(name: str, file: str, text: str) -> tuple[Step, str]:
@@ -63,7 +66,7 @@ def parse_trigger(text: str | None, file: str) -> str | None:
     """Return an interval as Spark takes it."""
     if text is None:
         return None
-    if not _TRIGGER.fullmatch(text.strip().lower()):
+    if not _INTERVAL.fullmatch(text.strip().lower()):
         raise InvalidPipeline(f"{file}: trigger {text!r}; an interval is, like 10 seconds")
     return text.strip().lower()
 
@@ -73,7 +76,7 @@ def parse_watermark(text: str | None, file: str) -> tuple[str, str] | None:
     if text is None:
         return None
     column, _, delay = text.strip().partition(" ")
-    if not column or not _TRIGGER.fullmatch(delay.strip().lower()):
+    if not column or not _INTERVAL.fullmatch(delay.strip().lower()):
         raise InvalidPipeline(
             f"{file}: watermark {text!r}; a column and an interval are, like at 10 minutes"
         )

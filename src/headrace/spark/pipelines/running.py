@@ -83,10 +83,6 @@ class Run:
         sink = self._defined.pipeline.sinks[step.writes]
         writer = self._frames.of_step(step).writeStream.outputMode(step.mode).queryName(step.name)
         writer = writer.option("checkpointLocation", checkpoint_of(self._defined, step.name))
-        if self._is_once:
-            writer = writer.trigger(availableNow=True)
-        elif step.trigger is not None:
-            writer = writer.trigger(processingTime=step.trigger)
         if step.is_per_batch:
             handle = Sink(sink.name, sink.format, dict(sink.options), sink.partition_by)
             given = {"sink": handle, "parameters": dict(self._defined.parameters)}
@@ -96,6 +92,10 @@ class Run:
             if sink.partition_by:
                 writer = writer.partitionBy(*sink.partition_by)
         try:
+            if self._is_once:
+                writer = writer.trigger(availableNow=True)
+            elif step.trigger is not None:
+                writer = writer.trigger(processingTime=step.trigger)
             self._running[step.name] = writer.start()
         except PySparkException as error:
             raise StepFailed(step.name, step.file, reason_of(str(error))) from error
