@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from headrace.client import Admin
 from headrace.spark.tables.administration import alter_table, drop_table
 from headrace.spark.tables.backfilling import backfill_table
+from headrace.spark.tables.definition import Definition, remember_schema
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.planning import Gap
+from headrace.spark.tables.protobuf_decoding import compile_proto
 from headrace.spark.tables.state import state_of
 from headrace.spark.tables.verifying import RangeReport, Verification, verify_table
 from headrace.testing.broker import TestBroker
@@ -211,3 +214,62 @@ def test_rows_that_were_judged_by_other_rules_are_no_difference(
     (path, *_) = (tmp_path / "lake" / "headrace" / "orders_t").rglob("*.parquet")
     pq.write_table(changed("p", 0, -77)(pq.ParquetFile(path).read()), path)
     assert not verify(headrace).is_equal
+
+
+def protobuf(tmp_path: Path, fields: str) -> str:
+    path = tmp_path / "m.proto"
+    path.write_text(f'syntax = "proto3"; message M {{ int64 id = 1; {fields} }}')
+    return compile_proto(path)
+
+
+def avro(*names: str) -> str:
+    fields = [{"name": "id", "type": "long"}]
+    return json.dumps(
+        {
+            "type": "record",
+            "name": "M",
+            "fields": [*fields, *({"name": each, "type": "long"} for each in names)],
+        }
+    )
+
+
+@pytest.mark.parametrize("to", ["iceberg", "parquet"])
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("kind", ["protobuf", "avro"])
+def test_rows_that_were_decoded_by_an_older_schema_are_no_difference(
+    headrace: TestBroker, tmp_path: Path, to: str, mode: str, kind: str
+) -> None:
+    headrace.create_topic("orders")
+    schemas = (
+        [protobuf(tmp_path, "string name = 2;"[:end]) for end in (0, 16)]
+        + [protobuf(tmp_path, "string name = 2; repeated int32 n = 3;")]
+        if kind == "protobuf"
+        else [avro(), avro("b"), avro("b", "c")]
+    )
+    message = {"message": "M"} if kind == "protobuf" else {}
+    create(headrace, tmp_path / "lake", to=to, mode=mode, format=kind, schema_text=schemas[0],
+           **message)  # fmt: skip
+    heads = (b"\x08", b"\x08", b"\x08") if kind == "protobuf" else (b"", b"", b"")
+    tails = (b"", b"\x12\x01x", b"") if kind == "protobuf" else (b"", b"\x02", b"\x02\x04")
+    for number, (schema, head, tail) in enumerate(zip(schemas, heads, tails, strict=True)):
+        if number:
+            alter_table(headrace.bootstrap, "orders_t", schema_text=schema)
+        keys = (f"a{number}", f"b{number}", "same")
+        headrace.produce("orders", *((key, head + b"\x02" + tail) for key in keys), ("x", b"\xff"))
+        run_once(headrace)
+        assert verify(headrace).is_equal
+    (path, *_) = sorted((tmp_path / "lake" / "headrace" / "orders_t").rglob("*.parquet"))
+    whole = pq.ParquetFile(path).read()
+    pq.write_table(changed("id", 0, 77)(whole), path)
+    told = [found(each) for each in verify(headrace).ranges]
+    if mode == "append":
+        assert [len(different) for _, _, different in told] == [1]
+
+
+def test_a_definition_keeps_the_newest_of_its_older_schemas() -> None:
+    definition = Definition(name="t", id="i", topic="orders", location="file:///t")
+    for letter in "abcde":
+        newer = msgspec.structs.replace(definition, schema_text=letter * 100_000)
+        definition = remember_schema(newer, definition)
+    assert [each.schema_text[0] for each in definition.older_schemas] == ["d", "c"]
+    assert remember_schema(definition, definition) == definition

@@ -35,6 +35,7 @@ from headrace.spark.tables.definition import (
     InvalidTable,
     Start,
     check,
+    remember_schema,
     suggest,
 )
 from headrace.spark.tables.partitioning import check_partitions
@@ -191,6 +192,7 @@ def _alter(blocking: BlockingCluster, name: str, changes: dict[str, Any]) -> Def
     definition = check(_converted({**msgspec.structs.asdict(old), **changes}))
     if (definition.rules, definition.on_violation) != (old.rules, old.on_violation):
         definition = msgspec.structs.replace(definition, has_changed_rules=True)
+    definition = remember_schema(definition, old)
     columns = first_columns(definition)
     _check_rules(definition, pa.schema([*METADATA, *columns]))
     if "schema_text" in changes:

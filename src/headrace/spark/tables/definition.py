@@ -28,6 +28,8 @@ DEAD_LETTERS: Final = "_dead_letters"
 """What the name of the table with the records that could not be decoded ends with."""
 FILE_BYTES: Final = 128 * 1024 * 1024
 BATCH_RECORDS: Final = 1_000_000
+OLDER_SCHEMAS_BYTES_MAX: Final = 256 * 1024
+"""How much of older schemas a definition keeps: it is one record."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRETS: Final = re.compile(
     r"token|secret|passw|pwd|credential|(?:access|account|private|api)[-_.]?key|session"
@@ -80,6 +82,14 @@ class Start(StrEnum):
     LATEST = "latest"
 
 
+class OlderSchema(msgspec.Struct, frozen=True):
+    """A schema of Avro or Protobuf that a table had before it was altered."""
+
+    schema_text: str
+    message: str = ""
+    has_registry_header: bool = False
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One table. `check` says whether it can be meant."""
 
@@ -102,6 +112,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The message type of Protobuf."""
     has_registry_header: bool = False
     """Whether values begin with the five bytes of a schema registry."""
+    older_schemas: tuple[OlderSchema, ...] = ()
+    """What rows may have been decoded by, the newest first: `verify` asks."""
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
@@ -135,6 +147,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def group(self) -> str:
         """The consumer group that shows the table's progress to every lag tool."""
         return f"headrace-table-{self.name}"
+
+    @property
+    def own_schema(self) -> OlderSchema:
+        """What values are decoded by now."""
+        return OlderSchema(self.schema_text, self.message, self.has_registry_header)
 
     def given_fields(self) -> list[AnyField]:
         return [parse_column(each) for each in self.columns]
@@ -212,6 +229,20 @@ def _check_format(definition: Definition, given: list[AnyField]) -> None:
         raise InvalidTable("--registry-header is for avro and protobuf")
     if not definition.evolves and definition.format is Format.JSON and not given:
         raise InvalidTable("--no-evolve needs the columns: --column name:type for each")
+
+
+def remember_schema(definition: Definition, old: Definition) -> Definition:
+    """Return a definition that knows what its rows were decoded by until now."""
+    if definition.own_schema == old.own_schema:
+        return definition
+    kept: list[OlderSchema] = []
+    left = OLDER_SCHEMAS_BYTES_MAX
+    for each in (old.own_schema, *old.older_schemas):
+        left -= len(each.schema_text.encode())
+        if left < 0:
+            break
+        kept.append(each)
+    return msgspec.structs.replace(definition, older_schemas=tuple(kept))
 
 
 def suggest(name: str, known: list[str]) -> str:

@@ -6,7 +6,7 @@ compared: which, or how many rows the table has of them, is said.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -218,8 +218,10 @@ def verify_range(task: VerifyTask) -> RangeReport:
         found = _at(found, read)
         dead = [(offset, text) for offset, text in dead if offset in read]
         report.compacted = whole - found.num_rows - len(dead)
-    if task.job.definition.has_changed_rules:
-        expected, bad = _by_older_rules(task, expected, bad, found, dead)
+    for definition in _older(task.job.definition):
+        job = msgspec.structs.replace(task.job, definition=definition)
+        again = msgspec.structs.replace(task, job=job)
+        expected, bad = _by_older(again, expected, bad, found, dead)
     report.log_rows, report.table_rows = expected.num_rows, found.num_rows
     report.log_dead, report.table_dead = len(bad), len(dead)
     _compare(report, expected.sort_by("_offset"), found.sort_by("_offset"))
@@ -227,26 +229,37 @@ def verify_range(task: VerifyTask) -> RangeReport:
     return report
 
 
-def _by_older_rules(
+def _older(definition: Definition) -> Iterator[Definition]:
+    """Yield what rows may have been written by before the table was altered."""
+    if definition.has_changed_rules:
+        definition = msgspec.structs.replace(definition, rules=())
+        yield definition
+    for each in definition.older_schemas:
+        yield msgspec.structs.replace(definition, **msgspec.structs.asdict(each))
+
+
+def _by_older(
     task: VerifyTask,
     expected: pa.Table,
     bad: list[tuple[int, str]],
     found: pa.Table,
     dead: list[tuple[int, str]],
 ) -> tuple[pa.Table, list[tuple[int, str]]]:
-    """Expect as rows what breaks rules of now, where a table has it as rows.
+    """Expect rows as an older definition makes them, where the table has them so.
 
-    It was written by other rules, and `alter` leaves what is written. Of an upserted table such a
-    row may have been replaced since.
+    They were written by it, and `alter` leaves what is written. That is what breaks rules of now or
+    cannot be decoded any more, and what a newer schema decodes otherwise. Of an upserted table the
+    former may have been replaced since.
     """
     places = {offset for offset, _ in bad}.difference(offset for offset, _ in dead)
-    if not places:
+    changed = _differing(expected, found)
+    if not places and not changed:
         return expected, bad
-    job = msgspec.structs.replace(
-        task.job, definition=msgspec.structs.replace(task.job.definition, rules=())
-    )
-    again = msgspec.structs.replace(task, job=job)
-    older, _, _ = _expected(again, RangeTask(job), job.table_schema(), has_all=True)
+    job = task.job
+    older, _, _ = _expected(task, RangeTask(job), job.table_schema(), has_all=True)
+    changed -= _differing(older, found) | places
+    changed.intersection_update(older.column("_offset").to_pylist())
+    expected = pa.concat_tables([_but(expected, changed), _at(older, changed)])
     older = _at(older, places)
     is_upsert = job.definition.mode is Mode.UPSERT
     replaced = set(older.column("_offset").to_pylist()) if is_upsert else set()
@@ -256,6 +269,24 @@ def _by_older_rules(
     if is_upsert:
         rows = last_rows(rows, {})
     return rows, [each for each in bad if each[0] not in taken]
+
+
+def _differing(expected: pa.Table, found: pa.Table) -> set[int]:
+    """Return the offsets of rows that are on both sides and differ."""
+    expected, found = _numbered(expected), _numbered(found)
+    if expected.equals(found):
+        return set()
+    wanted = {row["_offset"]: row for row in expected.to_pylist()}
+    return {
+        row["_offset"]
+        for row in found.to_pylist()
+        if not _is_stored_as(row, wanted.get(row["_offset"], row))
+    }
+
+
+def _but(rows: pa.Table, offsets: set[Any]) -> pa.Table:
+    places: Any = pa.array(offsets, pa.int64())
+    return rows.filter(pc.invert(pc.is_in(rows.column("_offset"), value_set=places)))
 
 
 def _at(rows: pa.Table, offsets: set[Any]) -> pa.Table:
