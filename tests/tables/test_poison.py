@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
+from headrace.client import Admin
+from headrace.client.producer import Producer
 from headrace.spark.tables.engine import Here
+from headrace.spark.tables.reading import plan_read, rows_of
+from headrace.spark.tables.source import table_options
 from headrace.spark.tables.verifying import verify_table
 from headrace.testing.broker import TestBroker
 from tests.tables.worlds import create, joined_rows, produce, run_once, stored_rows
@@ -152,3 +156,32 @@ def test_a_text_of_the_last_character_before_the_surrogates_stops_no_table(
     (row,) = stored_rows(tmp_path / "lake", to)
     assert row["s"] == "\ud7ff" * 40
     assert is_equal(headrace)
+
+
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("by", [(), ("day(_timestamp)",)])
+def test_a_record_of_any_time_is_taken(
+    headrace: TestBroker, tmp_path: Path, to: str, by: tuple[str, ...]
+) -> None:
+    config = dict.fromkeys(
+        ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms"), str(2**63 - 1)
+    )
+    times = (0, 10**12, 2**53, 2**63 - 1)
+
+    async def send() -> None:
+        async with Admin(headrace.bootstrap) as admin:
+            await admin.create_topic("orders", 1, configs=config)
+            async with Producer(admin.cluster) as producer:
+                for each in times:
+                    await (await producer.send("orders", b'{"id":1}', None, 0, timestamp_ms=each))
+
+    headrace.run(send())
+    create(headrace, tmp_path / "lake", to=to, columns=("id:long",), partition_by=by)
+    (done,) = run_once(headrace)
+    assert (done.rows, done.dead_letters) == ((2, 2) if by else (4, 0))
+    assert is_equal(headrace)
+    plan = plan_read(
+        table_options({"kafka.bootstrap.servers": headrace.bootstrap, "table": "orders_t"})
+    )
+    rows = [rows for each in plan.files for rows in rows_of(plan.job, [each], None)]
+    assert sum(each.num_rows for each in rows) == done.rows

@@ -50,6 +50,7 @@ _ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", pa.struct(_HEADER_FIELDS))),
 }
+_TIME_MS_MAX: Final = (2**63 - 1) // 1000
 _RENAMED: Final = {"timestampType": "timestamp_type"}
 
 
@@ -99,7 +100,7 @@ class RowShape:
             return self._constant(name, records.num_rows)
         column: pa.Array[Any] = records.column(_RENAMED.get(name, name))
         if name == "timestamp":
-            return column.cast(_ARROW_TYPES[name])
+            return _times(column)
         return _headers(column) if name == "headers" else column
 
     def _constant(self, name: str, rows: int) -> "pa.Array[Any]":
@@ -108,6 +109,21 @@ class RowShape:
         if known is None or len(known) < rows:
             known = self._repeated[name] = pa.repeat(self._constants[name], rows + rows // 4)
         return known.slice(0, rows)
+
+
+def _times(column: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return times in Spark's type; one that it cannot have is the last one that it can.
+
+    Producers write what they like, and one record must not end a query for good.
+    """
+    kind = _ARROW_TYPES["timestamp"]
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        functions: Any = pc
+        times = functions.max_element_wise(column.cast(pa.int64()), -_TIME_MS_MAX)
+        bounded: pa.Array[Any] = functions.min_element_wise(times, _TIME_MS_MAX)
+        return bounded.cast(column.type).cast(kind)
 
 
 def _headers(column: Any) -> "pa.Array[Any]":

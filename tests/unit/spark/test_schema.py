@@ -1,3 +1,5 @@
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -55,3 +57,15 @@ def test_constants_fit_chunks_of_any_size() -> None:
 def test_a_schema_of_ones_own_is_refused() -> None:
     with pytest.raises(InvalidOption, match="fixed schema"):
         check_schema(StructType().add("value", "string"), ["value"])
+
+
+def test_a_time_that_spark_cannot_have_is_the_last_one_that_it_can() -> None:
+    last = (2**63 - 1) // 1000
+    times = [0, last, last + 1, 2**63 - 1, -(2**63), -last - 1, -last]
+    column = pa.array(times, pa.timestamp("ms", tz="UTC"))
+    rows = RowShape(["timestamp"], "orders", 0).rows(
+        pa.RecordBatch.from_arrays([column], names=["timestamp"])
+    )
+    found: pa.Array[Any] = rows.column("timestamp").cast(pa.int64())
+    ends = [last * 1000] * 3 + [-last * 1000] * 3
+    assert found.to_pylist() == [0, *ends]
