@@ -216,6 +216,31 @@ def test_rows_that_were_judged_by_other_rules_are_no_difference(
     assert not verify(headrace).is_equal
 
 
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_what_had_no_type_is_no_difference_where_it_does_not_fit_the_one_that_came(
+    headrace: TestBroker, tmp_path: Path, to: str, mode: str
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to=to, mode=mode)
+
+    def put(*texts: str, keys: str = "abcd") -> None:
+        headrace.produce("orders", *zip(keys, texts, strict=False))
+        run_once(headrace)
+
+    put('{"id": 1, "meta": []}', '{"id": 2, "list": {}}', '{"s": {"x": 1, "y": []}}', '{"id": 4}')
+    put('{"meta": {"k": 1}, "list": [1], "s": {"z": 5}}', keys="e")
+    assert verify(headrace).is_equal
+    put('{"id": 7, "meta": []}', keys="f")
+    assert verify(headrace).is_equal
+    put('{"id": 8}', '{"id": 9}')
+    assert verify(headrace).is_equal
+    (path, *_) = sorted((tmp_path / "lake" / "headrace" / "orders_t").rglob("*.parquet"))
+    pq.write_table(changed("id", 0, 77)(pq.ParquetFile(path).read()), path)
+    if mode == "append":
+        assert [found(each)[2] for each in verify(headrace).ranges] != [[]]
+
+
 def protobuf(tmp_path: Path, fields: str) -> str:
     path = tmp_path / "m.proto"
     path.write_text(f'syntax = "proto3"; message M {{ int64 id = 1; {fields} }}')

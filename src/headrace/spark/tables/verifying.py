@@ -17,13 +17,21 @@ import xxhash
 from headrace.spark.planning import Range
 from headrace.spark.tables.administration import Where, find_table, read_options_of, store_options
 from headrace.spark.tables.commits import Head
-from headrace.spark.tables.definition import LETTERS, METADATA, Definition, Mode, OnViolation
+from headrace.spark.tables.definition import (
+    LETTERS,
+    METADATA,
+    Definition,
+    Format,
+    Mode,
+    OnViolation,
+)
 from headrace.spark.tables.engine import Engine
 from headrace.spark.tables.opened import OpenTable
 from headrace.spark.tables.planning import check_topic
 from headrace.spark.tables.stored_rows import read_stored
 from headrace.spark.tables.table_store import LiveFile
 from headrace.spark.tables.task import Job, RangeTask, records_of
+from headrace.spark.tables.typeless import has_type, typed_records
 from headrace.spark.tables.upserts import last_rows
 
 RANGE_RECORDS: Final = 200_000
@@ -222,6 +230,11 @@ def verify_range(task: VerifyTask) -> RangeReport:
         job = msgspec.structs.replace(task.job, definition=definition)
         again = msgspec.structs.replace(task, job=job)
         expected, bad = _by_older(again, expected, bad, found, dead)
+    if task.job.definition.format is Format.JSON:
+        definition = next(_older(task.job.definition), task.job.definition)
+        job = msgspec.structs.replace(task.job, definition=definition)
+        again = msgspec.structs.replace(task, job=job)
+        expected, bad = _by_older(again, expected, bad, found, dead, only_typed=True)
     report.log_rows, report.table_rows = expected.num_rows, found.num_rows
     report.log_dead, report.table_dead = len(bad), len(dead)
     _compare(report, expected.sort_by("_offset"), found.sort_by("_offset"))
@@ -244,19 +257,24 @@ def _by_older(
     bad: list[tuple[int, str]],
     found: pa.Table,
     dead: list[tuple[int, str]],
+    *,
+    only_typed: bool = False,
 ) -> tuple[pa.Table, list[tuple[int, str]]]:
     """Expect rows as an older definition makes them, where the table has them so.
 
     They were written by it, and `alter` leaves what is written. That is what breaks rules of now or
     cannot be decoded any more, and what a newer schema decodes otherwise. Of an upserted table the
-    former may have been replaced since.
+    former may have been replaced since. With `only_typed` the columns are older: an empty list was
+    null before its column came, and does not fit if that is none of lists.
     """
     places = {offset for offset, _ in bad}.difference(offset for offset, _ in dead)
     changed = _differing(expected, found)
     if not places and not changed:
         return expected, bad
     job = task.job
-    older, _, _ = _expected(task, RangeTask(job), job.table_schema(), has_all=True)
+    older, _, _ = _expected(
+        task, RangeTask(job), job.table_schema(), has_all=True, only_typed=only_typed
+    )
     changed -= _differing(older, found) | places
     changed.intersection_update(older.column("_offset").to_pylist())
     expected = pa.concat_tables([_but(expected, changed), _at(older, changed)])
@@ -273,7 +291,8 @@ def _by_older(
 
 def _differing(expected: pa.Table, found: pa.Table) -> set[int]:
     """Return the offsets of rows that are on both sides and differ."""
-    expected, found = _numbered(expected), _numbered(found)
+    expected = _numbered(expected.sort_by("_offset"))
+    found = _numbered(found.sort_by("_offset"))
     if expected.equals(found):
         return set()
     wanted = {row["_offset"]: row for row in expected.to_pylist()}
@@ -306,12 +325,17 @@ def _letters(records: pa.Table) -> list[tuple[int, str]]:
 
 
 def _expected(
-    task: VerifyTask, work: RangeTask, schema: pa.Schema, *, has_all: bool = False
+    task: VerifyTask,
+    work: RangeTask,
+    schema: pa.Schema,
+    *,
+    has_all: bool = False,
+    only_typed: bool = False,
 ) -> tuple[pa.Table, list[tuple[int, str]], set[int]]:
     """Return the rows that a range should be, its dead letters, and the offsets that it has.
 
     The latter only of a log that is compacted. With `has_all` the rows are all, of an upserted
-    table, too.
+    table, too; with `only_typed` they are decoded without what has no type of its own.
     """
     job, is_upsert = task.job, task.job.definition.mode is Mode.UPSERT
     rows = [schema.empty_table()]
@@ -332,7 +356,7 @@ def _expected(
                     row["key"]: row["offset"] for row in dead.select(["key", "offset"]).to_pylist()
                 }
                 part = part.filter(pc.and_(values.is_valid(), keys.is_valid()))
-            decoded, refused, _ = work.decode(part)
+            decoded, refused, _ = work.decode(typed_records(part) if only_typed else part)
             rows.append(decoded)
             bad += _letters(part.take(pa.array([each.row for each in refused], pa.int64())))
     whole = pa.concat_tables(rows)
@@ -372,18 +396,12 @@ def _is_stored_as(stored: Any, wanted: Any) -> bool:
     if repr(stored) == repr(wanted):
         return True
     if stored is None:
-        return not _has_type(wanted)
+        return not has_type(wanted)
     if isinstance(stored, dict) and isinstance(wanted, dict):
         return all(_is_stored_as(stored.get(name), each) for name, each in wanted.items())
     if isinstance(stored, list) and isinstance(wanted, list) and len(stored) == len(wanted):
         return all(map(_is_stored_as, stored, wanted))
     return False
-
-
-def _has_type(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_type, value.values()))
-    return any(map(_has_type, value)) if isinstance(value, list) else value is not None
 
 
 def _compare_letters(
