@@ -13,12 +13,15 @@ from headrace.client.offsets import epoch_ends
 from headrace.client.outcomes import values_of
 from headrace.client.topics import TopicPartition
 from headrace.spark.tables import topic_view
+from headrace.spark.tables.administration import alter_table
 from headrace.spark.tables.commits import OutcomeUnknown, Superseded
 from headrace.spark.tables.delta_table import DeltaLakeTable
 from headrace.spark.tables.engine import Here
 from headrace.spark.tables.iceberg_table import IcebergTable
+from headrace.spark.tables.maintenance import Limits, maintain_table
 from headrace.spark.tables.parquet_table import ParquetTable
 from headrace.spark.tables.planning import Gap
+from headrace.spark.tables.replaying import replay_table
 from headrace.spark.tables.running import STEPS, TableRun
 from headrace.spark.tables.table_store import CatalogFailed, Change
 from headrace.spark.tables.verifying import verify_table
@@ -324,3 +327,32 @@ def test_a_table_asks_whether_the_log_that_it_has_read_is_still_there(
     here = TopicPartition("orders", 0)
     assert asked == [({here: 0}, {here: 3})]
     assert run_once(headrace)[0].rows == 1
+
+
+@pytest.mark.parametrize(
+    ("to", "kind"),
+    [("iceberg", IcebergTable), ("delta", DeltaLakeTable), ("parquet", ParquetTable)],
+)
+def test_rows_of_a_replay_are_not_committed_twice_if_a_compaction_has_merged_them(
+    headrace: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, kind: Any
+) -> None:
+    headrace.create_topic("orders")
+    create(headrace, tmp_path / "lake", to=to, rules=("id >= 0",), columns=("id:long",))
+    produce(headrace, "orders", {"id": 1}, {"id": -1})
+    run_once(headrace)
+    alter_table(headrace.bootstrap, "orders_t", rules=())
+    commit, failures = kind.commit, iter([True])
+
+    def lose_the_response(self: Any, head: Any, change: Change) -> None:
+        commit(self, head, change)
+        if next(failures, False):
+            maintain_table(headrace.bootstrap, "orders_t", Here(), Limits())
+            raise OutcomeUnknown("the response was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "commit", lose_the_response)
+        with pytest.raises(CatalogFailed, match="run it again"):
+            replay_table(headrace.bootstrap, "orders_t", Here())
+    assert replay_table(headrace.bootstrap, "orders_t", Here()).known == 1
+    assert places(stored_rows(tmp_path / "lake", to)) == [(0, 0), (0, 1)]
+    assert verify_table(headrace.bootstrap, "orders_t", Here()).is_equal

@@ -193,6 +193,12 @@ def commit_kept(store: TableStore, change: Change, query: str) -> None:
         head = store.head()
         if unknown is not None and _has(store, change):
             return
+        if unknown is not None and not change.removed and head.version != unknown.version:
+            # Its files may have been merged since; a commit that removes files would fail then.
+            raise CatalogFailed(
+                f"nobody knows whether a change was committed ({problem}), and the table has "
+                "changed since: run it again, which looks for its rows"
+            )
         try:
             properties = kept_properties(head, query)
             store.commit(head, msgspec.structs.replace(change, properties=properties))
