@@ -484,7 +484,10 @@ class Cluster:
                     if self.controller is not None:
                         self.controller.gone(node)
             case link_events.ConnectionRefused(node, _, refused) if (
-                node is not None and refused.is_by_peer and refused.reason is Reason.OLD_LIFE
+                node is not None
+                and refused.is_by_peer
+                and refused.is_proven
+                and refused.reason is Reason.OLD_LIFE
             ):
                 self._refused_by.add(node)
                 self._note_old_life()

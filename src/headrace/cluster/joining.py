@@ -100,7 +100,7 @@ class Joining:
             own, refused = self._links.identity, error.refused
             if refused is not None and refused.reason is Reason.SELF_CONNECTION:
                 return forming.Blank(own.node, own.folder_id, frozenset(self._seeds))
-            if refused is not None and refused.reason in _TAKEN:
+            if refused is not None and refused.is_proven and refused.reason in _TAKEN:
                 raise CannotJoin(
                     f"{seed} does not take this node: {refused}. If the data folder of node "
                     f"{own.node} is lost, remove it with `headrace cluster remove {own.node}` at "

@@ -132,7 +132,7 @@ class Looking:
         self._learn(node, address)
 
     def _on_refused(self, refused: Refused) -> None:
-        if refused.reason is Reason.TAKEN_NODE_ID:
+        if refused.is_proven and refused.reason is Reason.TAKEN_NODE_ID:
             self._denials += 1
             self._is_taken = True
 

@@ -13,6 +13,7 @@ from headrace.cluster.transport.calls import CallError, NotConnected
 from headrace.cluster.transport.handshake import duplicate_node
 from headrace.cluster.transport.hello import Identity
 from headrace.cluster.transport.links import Links
+from headrace.cluster.transport.refusals import Reason, told_by_peer
 from headrace.ids import BrokerId, TopicId
 
 OWN = Identity(BrokerId(3), TopicId(b"3" * 16), 1, "")
@@ -70,3 +71,20 @@ def test_a_node_with_a_new_folder_ends_and_says_what_to_do() -> None:
     joining = Joining(cast(Links, others), ("a:1", "b:2"), "own:3", lambda: None)
     with pytest.raises(CannotJoin, match="headrace cluster remove 3"):
         asyncio.run(joining.run(words.Register("own:3", b"", -1)))
+
+
+@pytest.mark.parametrize("reason", [Reason.DUPLICATE_NODE_ID, Reason.TAKEN_NODE_ID])
+def test_a_node_gives_up_for_no_stranger_at_the_address_of_a_seed(reason: Reason) -> None:
+    refused = NotConnected(None, "it is refused")
+    refused.refused = told_by_peer(reason, "somebody else is node 3", "go", is_proven=False)
+    joining = Joining(cast(Links, Others({"a:1": refused})), ("a:1",), "own:3", lambda: None)
+
+    async def main() -> None:
+        running = asyncio.ensure_future(joining.run(words.Register("own:3", b"", -1)))
+        async with asyncio.timeout(60):
+            while "somebody else is node 3" not in joining.waiting:
+                assert not running.done()
+                await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(main())

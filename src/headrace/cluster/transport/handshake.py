@@ -10,6 +10,9 @@ Both tags and the keys of the frames that follow are HMAC-SHA256 by the cluster'
 hellos, each with a label of its own: a tag is good for one side of one connection. Who knocks at a
 port gets nothing to try secrets on before it has proven its own.
 
+A refusal behind the proof of who opened has a tag too, which covers its words. One without, as
+those of older nodes, may come from anybody: it is believed under TLS, from a node of the cluster.
+
 Without a secret nothing is proven, so both ends must be loopback addresses.
 
 Under TLS all of that is bound to the connection: the hash of the certificate of who accepted is in
@@ -162,7 +165,10 @@ class Initiator:
     def _on_word(self, word: Word, its_bytes: bytes) -> Step:
         self._has_word = True
         if isinstance(word, Refusal):
-            return self._end(told_by_peer(word.reason, word.sentence, word.remedy))
+            is_proven = self._is_proven(word)
+            return self._end(
+                told_by_peer(word.reason, word.sentence, word.remedy, is_proven=is_proven)
+            )
         if isinstance(word, Hello) and self._peer is None:
             return self._on_hello(word, its_bytes)
         is_same_version = versions_of(its_bytes) == self._versions
@@ -192,11 +198,22 @@ class Initiator:
         secret = self._local.secret
         if not compare_digest(proof.tag, _tag(secret, _ACCEPTOR_PROOF, self._transcript)):
             return self._end(WRONG_SECRET)
+        if (refused := _duplicate_refusal(self._local, peer)) is not None:
+            return self._end(refused)
         self._ended = True
         outgoing = _key(secret, _FROM_INITIATOR, self._transcript)
         incoming = _key(secret, _FROM_ACCEPTOR, self._transcript)
         rest = bytes(self._received)
         return Step(b"", Established(peer.identity(), self._purpose, outgoing, incoming, rest))
+
+    def _is_proven(self, refusal: Refusal) -> bool:
+        """Return whether a refusal comes from a node of the cluster."""
+        secret, channel = self._local.secret, self._local.channel
+        if channel is not None and channel.peer is not None:
+            return self._to is None or channel.peer.node == self._to
+        if self._peer is None:
+            return secret is None  # on loopback, where nothing is proven
+        return compare_digest(refusal.tag, _refusal_tag(secret, self._transcript, refusal))
 
     def _certificate_refusal(self, hello: Hello) -> Refused | None:
         channel = self._local.channel
@@ -293,8 +310,9 @@ class Acceptor:
         if not compare_digest(proof.tag, _tag(secret, _INITIATOR_PROOF, self._transcript)):
             return self._refuse(WRONG_SECRET)
         identity = peer.identity()
-        if (refused := self._judge(identity, peer.purpose)) is not None:
-            return self._refuse(refused)
+        refused = _duplicate_refusal(self._local, peer) or self._judge(identity, peer.purpose)
+        if refused is not None:
+            return self._refuse(refused, is_proving=True)
         self._ended = True
         tag = _tag(secret, _ACCEPTOR_PROOF, self._transcript)
         outgoing = _key(secret, _FROM_ACCEPTOR, self._transcript)
@@ -317,14 +335,18 @@ class Acceptor:
             f"check the advertised address of node {hello.to}",
         )
 
-    def _refuse(self, refused: Refused) -> Step:
+    def _refuse(self, refused: Refused, *, is_proving: bool = False) -> Step:
         self._ended = True
         self._received.clear()
-        return Step(encode_refusal(refused), refused)
+        refusal = _refusal(refused)
+        if is_proving:
+            tag = _refusal_tag(self._local.secret, self._transcript, refusal)
+            refusal = structs.replace(refusal, tag=tag)
+        return Step(encode_word(refusal), refused)
 
 
 def encode_refusal(refused: Refused) -> bytes:
-    return encode_word(Refusal(int(refused.reason), refused.sentence, refused.remedy))
+    return encode_word(_refusal(refused))
 
 
 def duplicate_node(node: int) -> Refused:
@@ -347,14 +369,23 @@ def _identity_refusal(local: Local, hello: Hello) -> Refused | None:
             f"{hello.cluster_id}",
             "correct the addresses of the seeds, or start the node with an empty data folder",
         )
-    if hello.node != own.node:
-        return None
-    if (hello.folder_id, hello.boot_epoch) == (own.folder_id, own.boot_epoch):
+    if (hello.node, hello.folder_id, hello.boot_epoch) == own[:3]:
         return Refused(
             Reason.SELF_CONNECTION,
             f"node {own.node} has connected to itself",
             "remove its own address from those of its peers",
         )
+    return None
+
+
+def _duplicate_refusal(local: Local, hello: Hello) -> Refused | None:
+    """Return what is wrong with a peer that has proven that it is of the cluster.
+
+    Not before: a node that joins gives up when it hears of it.
+    """
+    own = local.identity
+    if hello.node != own.node:
+        return None
     refused = duplicate_node(own.node)
     if hello.folder_id == own.folder_id:
         return refused._replace(
@@ -385,12 +416,22 @@ def _hello(local: Local, purpose: Purpose, to: int, *, shows_authorities: bool =
 
 _INITIATOR_PROOF: Final = b"headrace transport 1: proof of who opened\0"
 _ACCEPTOR_PROOF: Final = b"headrace transport 1: proof of who accepted\0"
+_REFUSAL_PROOF: Final = b"headrace transport 1: refusal of who accepted\0"
 _FROM_INITIATOR: Final = b"headrace transport 1: frames of who opened\0"
 _FROM_ACCEPTOR: Final = b"headrace transport 1: frames of who accepted\0"
 
 
 def _tag(secret: bytes | None, label: bytes, transcript: bytes) -> bytes:
     return b"" if secret is None else hmac_digest(secret, label + transcript, "sha256")
+
+
+def _refusal(refused: Refused) -> Refusal:
+    return Refusal(int(refused.reason), refused.sentence, refused.remedy)
+
+
+def _refusal_tag(secret: bytes | None, transcript: bytes, refusal: Refusal) -> bytes:
+    words = encode_word(structs.replace(refusal, tag=b""))
+    return _tag(secret, _REFUSAL_PROOF, transcript + words)
 
 
 def _key(secret: bytes | None, label: bytes, transcript: bytes) -> bytes | None:

@@ -96,6 +96,8 @@ class Refusal(msgspec.Struct, tag=2, array_like=True, frozen=True):
     reason: _Number
     sentence: _Text
     remedy: _Text
+    tag: _Tag = b""
+    """That who says so knows the secret; empty before the peer has proven that it does."""
 
 
 Word = Hello | Proof | Refusal

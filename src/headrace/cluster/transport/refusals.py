@@ -51,18 +51,23 @@ class Refused(NamedTuple):
     sentence: str
     remedy: str
     is_by_peer: bool = False
+    is_proven: bool = True
+    """False for the word of a peer that has not shown that it is of the cluster: log it, do not
+    act on it."""
 
     def __str__(self) -> str:
         return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
 
 
-def told_by_peer(number: int, sentence: str, remedy: str) -> Refused:
+def told_by_peer(number: int, sentence: str, remedy: str, *, is_proven: bool) -> Refused:
     """Return what the other side says, with nothing in it that a terminal would act on."""
     try:
         reason = Reason(number)
     except ValueError:
         reason = Reason.UNKNOWN
-    return Refused(reason, _printable(sentence), _printable(remedy), is_by_peer=True)
+    return Refused(
+        reason, _printable(sentence), _printable(remedy), is_by_peer=True, is_proven=is_proven
+    )
 
 
 def _printable(text: str) -> str:

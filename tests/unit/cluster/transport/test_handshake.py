@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,16 @@ from headrace.cluster.transport.handshake import (
     SeedClient,
     Step,
 )
-from headrace.cluster.transport.hello import HEADER, MAGIC, Identity, Proof, Purpose, encode_word
+from headrace.cluster.transport.hello import (
+    HEADER,
+    MAGIC,
+    Identity,
+    Proof,
+    Purpose,
+    Refusal,
+    encode_word,
+    take_word,
+)
 from headrace.cluster.transport.refusals import (
     TEXT_CHARACTERS_MAX,
     Reason,
@@ -158,6 +168,94 @@ def test_what_the_node_knows_of_others_decides_only_about_who_is_proven() -> Non
     assert reason_of(told) is reason_of(refused) is Reason.OLD_LIFE
 
 
+def old_life(peer: Identity, purpose: Purpose) -> Refused:
+    return Refused(Reason.OLD_LIFE, "an older life", "stop it")
+
+
+OLD_LIFE = Refusal(Reason.OLD_LIFE, "an older life", "stop it")
+
+
+@pytest.mark.parametrize("tag", [b"", bytes(32)])
+@pytest.mark.parametrize("is_behind_hello", [False, True])
+def test_a_refusal_by_somebody_without_the_secret_is_not_proven(
+    tag: bytes, is_behind_hello: bool
+) -> None:
+    one = initiator()
+    hello = one.start().send
+    if is_behind_hello:
+        one.receive(acceptor().receive(hello).send)
+    told = one.receive(encode_word(Refusal(Reason.OLD_LIFE, "an older life", "stop it", tag)))
+    assert reason_of(told.outcome) is Reason.OLD_LIFE
+    assert isinstance(told.outcome, Refused)
+    assert not told.outcome.is_proven
+
+
+@pytest.mark.parametrize("reason", [Reason.OLD_LIFE, Reason.TAKEN_NODE_ID])
+def test_a_refusal_by_a_node_of_the_cluster_is_proven(reason: Reason) -> None:
+    told, _ = talk(
+        initiator(), acceptor(judge=lambda peer, purpose: Refused(reason, "it is", "so"))
+    )
+    assert reason_of(told) is reason
+    assert told.is_proven
+    twin = ONE._replace(folder_id=b"3" * 16)
+    told, _ = talk(initiator(to=None), acceptor(identity=twin))
+    assert reason_of(told) is Reason.DUPLICATE_NODE_ID
+    assert told.is_proven
+
+
+def test_a_proven_refusal_is_good_for_its_connection_and_its_words_only() -> None:
+    def refusal(answer: Acceptor, one: Initiator) -> bytes:
+        return answer.receive(one.receive(answer.receive(one.start().send).send).send).send
+
+    recorded = refusal(acceptor(judge=old_life), initiator())
+    again = initiator(nonce=b"x" * 32)
+    again.receive(acceptor().receive(again.start().send).send)
+    told = again.receive(recorded).outcome
+    assert isinstance(told, Refused)
+    assert not told.is_proven
+    other = acceptor(judge=lambda peer, purpose: Refused(Reason.CLOSING, "it stops", "wait"))
+    one = initiator()
+    taken = take_word(bytearray(refusal(other, one)))
+    assert isinstance(taken, tuple)
+    word = taken[0]
+    assert isinstance(word, Refusal)
+    told = one.receive(
+        encode_word(Refusal(Reason.OLD_LIFE, word.sentence, word.remedy, word.tag))
+    ).outcome
+    assert isinstance(told, Refused)
+    assert not told.is_proven
+
+
+def test_a_refusal_without_a_tag_is_proven_by_a_certificate_of_the_cluster() -> None:
+    for seen, is_proven in ((channel(peer=TWO), True), (channel(peer=ONE), False)):
+        one = initiator(channel=seen)
+        one.start()
+        told = one.receive(encode_word(OLD_LIFE)).outcome
+        assert isinstance(told, Refused)
+        assert told.is_proven is is_proven
+    one = initiator(channel=channel(), purpose=Purpose.ONE_CALL)
+    one.start()
+    told = one.receive(encode_word(OLD_LIFE)).outcome
+    assert isinstance(told, Refused)
+    assert not told.is_proven
+
+
+def test_where_nothing_is_proven_a_refusal_on_loopback_is_believed() -> None:
+    one = initiator(secret=None, is_loopback=True)
+    told, _ = talk(one, acceptor(secret=None, is_loopback=True, judge=old_life))
+    assert told.is_proven
+
+
+def test_older_nodes_read_a_refusal_with_a_tag() -> None:
+    class Older(msgspec.Struct, tag=2, array_like=True, frozen=True):
+        reason: int
+        sentence: str
+        remedy: str
+
+    body = encode_word(Refusal(9, "an older life", "stop it", bytes(32)))[HEADER.size :]
+    assert msgspec.msgpack.decode(body, type=Older) == Older(9, "an older life", "stop it")
+
+
 def test_an_unsupported_version_names_the_supported_ones() -> None:
     hello = bytearray(initiator().start().send)
     hello[8:10] = bytes([7, 9])
@@ -280,7 +378,7 @@ def test_a_hang_up_in_the_middle_is_not_taken_for_another_program() -> None:
 
 
 def test_what_a_peer_says_is_shortened_and_cannot_steer_a_terminal() -> None:
-    told = told_by_peer(999, "\x1b[2J" + "x" * 1000, "a\nb")
+    told = told_by_peer(999, "\x1b[2J" + "x" * 1000, "a\nb", is_proven=False)
     assert told.reason is Reason.UNKNOWN
     assert told.sentence.isprintable()
     assert len(told.sentence) == TEXT_CHARACTERS_MAX
