@@ -8,6 +8,7 @@ import pytest
 
 from headrace.api.alter_client_quotas import _changes_of, _plan, _rows
 from headrace.api.describe_client_quotas import _entries
+from headrace.errors import ErrorCode
 from headrace.loop.slices import run_whole
 from headrace.metadata.image import Image
 from headrace.metadata.state import QuotaEntity
@@ -90,10 +91,30 @@ def test_no_change_of_very_many_holds_the_loop() -> None:
     entries = [
         EntryData([EntityData(*part) for part in entity], ops) for entity in entities("user", MANY)
     ]
-    planned = assert_slices_are_short(_plan(broker, entries))
+    planned, refused = assert_slices_are_short(_plan(broker, entries))
+    assert not refused
     changes = assert_slices_are_short(_changes_of(planned))
     rows = assert_slices_are_short(_rows(planned, changes, [None] * len(changes)))
     assert (len(changes), len(rows)) == (3 * MANY, MANY)
+
+
+def test_no_entity_of_very_many_parts_holds_the_loop() -> None:
+    broker: Any = SimpleNamespace(image=Image())
+    parts = [EntityData(f"type-{number}", "name") for number in range(10 * MANY)]
+    planned, refused = assert_slices_are_short(_plan(broker, [EntryData(parts, [])]))
+    assert not planned
+    assert [(row.error_code, len(row.entity)) for row in refused] == [
+        (ErrorCode.INVALID_REQUEST, len(parts))
+    ]
+
+
+def test_no_entity_of_very_many_limits_holds_the_loop() -> None:
+    broker: Any = SimpleNamespace(image=Image())
+    ops = [OpData(f"rate-{number}", 5.0, True) for number in range(10 * MANY)]
+    planned, _ = assert_slices_are_short(
+        _plan(broker, [EntryData([EntityData("user", "ann")], ops)])
+    )
+    assert planned == {(("user", "ann"),): []}
 
 
 def test_addresses_that_are_forgotten_do_not_hold_the_loop() -> None:

@@ -10,7 +10,6 @@ error; an address has to be one, where Kafka looks up names of hosts; a limit ca
 The work is in `security.quotas.entities` and `metadata.rights`.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,11 +17,18 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import SetQuota
 from headrace.metadata.state import QuotaEntity
-from headrace.security.quotas.entities import check_entity, check_limit, describe, quota_entity
+from headrace.security.quotas.entities import (
+    TYPES,
+    check_entity,
+    check_limit,
+    describe,
+    quota_entity,
+)
 from headrace.server.broker import Broker
 from headrace.server.proposals import propose_each
 from headrace.server.request import Request
 from headrace.wire.messages.alter_client_quotas_request import AlterClientQuotasRequest, OpData
+from headrace.wire.messages.alter_client_quotas_request import EntityData as Part
 from headrace.wire.messages.alter_client_quotas_request import EntryData as Alteration
 from headrace.wire.messages.alter_client_quotas_response import (
     AlterClientQuotasResponse,
@@ -33,19 +39,22 @@ from headrace.wire.messages.alter_client_quotas_response import (
 TIMEOUT_MS: Final = 30_000
 """How long changes may take; the request does not say."""
 ENTRY_UNITS: Final = 4
-"""What an entity costs to be checked, in units of a slice; each of its limits is one more."""
+"""What an entity costs to be checked, in units of a slice; each of its limits is two more."""
+PARTS_MAX: Final = 16
+"""Of how many parts an entity is made: a type may come again, and its last name holds."""
 ROW_UNITS: Final = 2
 
 
 async def handle(broker: Broker, request: Request) -> AlterClientQuotasResponse:
     body: AlterClientQuotasRequest = request.body
-    planned = await finish(_plan(broker, body.entries))
+    planned, refused = await finish(_plan(broker, body.entries))
     outcomes: list[KafkaError | None] = []
     changes: list[SetQuota] = []
     if not body.validate_only:
         changes = await finish(_changes_of(planned))
         outcomes = await propose_each(broker, changes, TIMEOUT_MS, request)
-    return AlterClientQuotasResponse(entries=await finish(_rows(planned, changes, outcomes)))
+    rows = await finish(_rows(planned, changes, outcomes))
+    return AlterClientQuotasResponse(entries=rows + refused)
 
 
 def _changes_of(
@@ -85,11 +94,15 @@ def _rows(
 
 def _plan(
     broker: Broker, entries: list[Alteration]
-) -> Slices[dict[QuotaEntity, list[SetQuota] | KafkaError]]:
-    """Return the changes of each entity, or why there are none."""
+) -> Slices[tuple[dict[QuotaEntity, list[SetQuota] | KafkaError], list[EntryData]]]:
+    """Return the changes of each entity, or why there are none, and rows of what is no entity."""
     planned: dict[QuotaEntity, list[SetQuota] | KafkaError] = {}
+    refused: list[EntryData] = []
     current = Slice()
     for entry in entries:
+        if len(entry.entity) > PARTS_MAX:
+            refused.append((yield from _refused(entry.entity, current)))
+            continue
         entity = quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
         if entity in planned:
             planned[entity] = KafkaError(
@@ -97,24 +110,46 @@ def _plan(
             )
         else:
             try:
-                planned[entity] = _changes(broker, entity, entry.ops)
+                planned[entity] = yield from _changes(broker, entity, entry.ops, current)
             except KafkaError as error:
                 planned[entity] = error
-        if current.spend(ENTRY_UNITS + len(entry.ops)):
+        if current.spend(ENTRY_UNITS):
             yield
-    return planned
+    return planned, refused
 
 
-def _changes(broker: Broker, entity: QuotaEntity, ops: list[OpData]) -> list[SetQuota]:
-    for key, count in Counter(op.key for op in ops).items():
-        if count > 1:
+def _refused(parts: list[Part], current: Slice) -> Slices[EntryData]:
+    """Return the row of what has more parts than an entity can have."""
+    rows: list[EntityData] = []
+    for part in parts:
+        rows.append(EntityData(part.entity_type, part.entity_name))
+        if current.spend():
+            yield
+    return EntryData(
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=f"an entity has at most {len(TYPES)} parts, this one has {len(parts)}",
+        entity=rows,
+    )
+
+
+def _changes(
+    broker: Broker, entity: QuotaEntity, ops: list[OpData], current: Slice
+) -> Slices[list[SetQuota]]:
+    keys: set[str] = set()
+    for op in ops:
+        if op.key in keys:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{key} of {describe(entity)} is in the request twice"
+                ErrorCode.INVALID_REQUEST, f"{op.key} of {describe(entity)} is in the request twice"
             )
+        keys.add(op.key)
+        if current.spend():
+            yield
     check_entity(entity)
     present = broker.image.quotas(entity)
     changes = []
     for op in ops:
+        if current.spend():
+            yield
         if op.remove:
             if op.key in present:
                 changes.append(SetQuota(entity, op.key, None))

@@ -10,8 +10,10 @@ UNKNOWN_SERVER_ERROR.
 """
 
 from bisect import bisect_left
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from heapq import merge
+from itertools import chain
+from typing import Any, Final
 
 from headrace import config
 from headrace.errors import ErrorCode
@@ -33,6 +35,13 @@ from headrace.wire.messages.describe_topic_partitions_response import (
     DescribeTopicPartitionsResponseTopic,
 )
 
+SORTED_AT_ONCE: Final = 500
+"""How many names are sorted at once; what is sorted is merged name by name."""
+SORT_UNITS: Final = 400
+"""What that costs, in units of a slice."""
+NAME_UNITS: Final = 2
+"""What the next name costs."""
+
 
 def handle(
     broker: Broker, request: Request
@@ -47,14 +56,18 @@ def describe_topic_partitions(
     body: DescribeTopicPartitionsRequest = request.body
     cursor, image = body.cursor, broker.image
     current = Slice()
-    asked = {topic.name for topic in body.topics}
+    asked: dict[str, None] = {}
+    for each in body.topics:
+        asked[each.name] = None
+        if current.spend():
+            yield
     if cursor is not None and (
         cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
     ):
-        return _refused(sorted(asked))
-    names = sorted(asked or (topic.name for topic in image.topics()))
-    if cursor is not None:
-        del names[: bisect_left(names, cursor.topic_name)]
+        return (yield from _refused(list(asked), current))
+    wanted = list(asked) or (yield from _all_names(list(image.topics()), current))
+    first_name = "" if cursor is None else cursor.topic_name
+    names = yield from _sorted(wanted, first_name, current)
     room = broker.settings[config.MAX_REQUEST_PARTITION_SIZE_LIMIT]
     room = max(1, min(room, body.response_partition_limit))
     reach = Reach(image, request.peer.listener)
@@ -64,7 +77,7 @@ def describe_topic_partitions(
             response.next_cursor = Cursor(topic_name=name)
             break
         topic = image.topic(TopicName(name))
-        if current.spend():
+        if current.spend(NAME_UNITS):
             yield
         if topic is None:
             response.topics.append(_unknown(name))
@@ -124,10 +137,31 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
-            for name in names
-        ]
-    )
+def _all_names(topics: list[Topic], current: Slice) -> Slices[list[str]]:
+    names: list[str] = []
+    for start in range(0, len(topics), SORTED_AT_ONCE):
+        names += [topic.name for topic in topics[start : start + SORTED_AT_ONCE]]
+        if current.spend(SORT_UNITS):
+            yield
+    return names
+
+
+def _sorted(names: list[str], first: str, current: Slice) -> Slices[Iterable[str]]:
+    """Return names in order, from one on: sorted in runs, which whoever takes them merges."""
+    runs: list[list[str]] = []
+    for start in range(0, len(names), SORTED_AT_ONCE):
+        run = sorted(names[start : start + SORTED_AT_ONCE])
+        runs.append(run[bisect_left(run, first) :])
+        if current.spend(SORT_UNITS):
+            yield
+    return merge(*runs) if len(runs) > 1 else chain(*runs)
+
+
+def _refused(names: list[str], current: Slice) -> Slices[DescribeTopicPartitionsResponse]:
+    code = ErrorCode.INVALID_REQUEST
+    rows: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in (yield from _sorted(names, "", current)):
+        rows.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+        if current.spend(NAME_UNITS):
+            yield
+    return DescribeTopicPartitionsResponse(topics=rows)

@@ -18,6 +18,7 @@ from headrace.groups.administration import (
     list_groups,
 )
 from headrace.groups.machine import GroupsMachine
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.server.broker import Broker
 from headrace.server.gathering import (
     ask_in_slices,
@@ -33,8 +34,8 @@ GROUPS_AT_ONCE: Final = 500
 async def handle(broker: Broker, request: Request) -> ListGroupsResponse:
     body: ListGroupsRequest = request.body
     wanted = GroupFilter(
-        frozenset(map(str.lower, body.states_filter)),
-        frozenset(map(str.lower, body.types_filter)),
+        await finish(_in_small_letters(body.states_filter)),
+        await finish(_in_small_letters(body.types_filter)),
     )
     shards = tuple(broker.groups)
 
@@ -56,13 +57,30 @@ async def handle(broker: Broker, request: Request) -> ListGroupsResponse:
         shard.write(lambda machine, now_ms: list_groups(machine.state, wanted, reply, ids), reply)
 
     listed = await ask_in_slices(slices, list_slice, at_once=1)
-    rows: list[GroupRow] = []
     # A shard that is not in service hides its groups; a client that is told so asks again.
     for ids in found:
         if isinstance(ids, KafkaError):
             return ListGroupsResponse(error_code=ids.code)
-    for some in listed:
-        if isinstance(some, KafkaError):
-            return ListGroupsResponse(error_code=some.code)
-        rows += some
-    return ListGroupsResponse(groups=[ListedGroup(*row) for row in rows])
+    return await finish(_response(listed))
+
+
+def _in_small_letters(names: list[str]) -> Slices[set[str]]:
+    found: set[str] = set()
+    current = Slice()
+    for name in names:
+        found.add(name.lower())
+        if current.spend():
+            yield
+    return found
+
+
+def _response(listed: list[list[GroupRow] | KafkaError]) -> Slices[ListGroupsResponse]:
+    groups: list[ListedGroup] = []
+    current = Slice()
+    for rows in listed:
+        if isinstance(rows, KafkaError):
+            return ListGroupsResponse(error_code=rows.code)
+        groups += [ListedGroup(*row) for row in rows]
+        if current.spend(len(rows)):
+            yield
+    return ListGroupsResponse(groups=groups)

@@ -19,11 +19,13 @@ from headrace.groups.regular_expressions import (
     matching_parts,
     matching_topics,
 )
+from headrace.loop.slices import Slice, Slices, finish
 from headrace.server.broker import Broker
 from headrace.server.gathering import ask_in_slices
 from headrace.server.request import Request
 from headrace.txn.listing import STATUS_BY_LABEL, Filter, select
 from headrace.txn.machine import TransactionsMachine
+from headrace.txn.state import Status
 from headrace.wire.messages import list_transactions_response as listed
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
 
@@ -42,15 +44,9 @@ async def handle(broker: Broker, request: Request) -> listed.ListTransactionsRes
             await broker.matching.run(check_pattern, pattern)
     except KafkaError as error:
         return listed.ListTransactionsResponse(error_code=error.code)
-    wanted = _filter(body)
-    known = [label for label in body.state_filters if label in STATUS_BY_LABEL]
-    response = listed.ListTransactionsResponse(
-        unknown_state_filters=list(
-            dict.fromkeys(label for label in body.state_filters if label not in STATUS_BY_LABEL)
-        ),
-        transaction_states=[],
-    )
-    if body.state_filters and not known:
+    wanted, unknown = await finish(_filter(body))
+    response = listed.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=[])
+    if body.state_filters and not wanted.statuses:
         return response
     now_ms = broker.clock.now_ms()
     shards = [shard for shard in broker.transactions if shard.state is not State.FAILED]
@@ -94,9 +90,22 @@ async def _match(broker: Broker, pattern: str, names: list[str]) -> frozenset[st
     return found
 
 
-def _filter(body: ListTransactionsRequest) -> Filter:
-    return Filter(
-        frozenset(STATUS_BY_LABEL[each] for each in body.state_filters if each in STATUS_BY_LABEL),
-        frozenset(body.producer_id_filters),
-        body.duration_filter,
-    )
+def _filter(body: ListTransactionsRequest) -> Slices[tuple[Filter, list[str]]]:
+    """Return what is asked for, and the states that there are not, each once."""
+    statuses: set[Status] = set()
+    unknown: dict[str, None] = {}
+    producer_ids: set[int] = set()
+    current = Slice()
+    for label in body.state_filters:
+        status = STATUS_BY_LABEL.get(label)
+        if status is None:
+            unknown[label] = None
+        else:
+            statuses.add(status)
+        if current.spend():
+            yield
+    for producer_id in body.producer_id_filters:
+        producer_ids.add(producer_id)
+        if current.spend():
+            yield
+    return Filter(statuses, producer_ids, body.duration_filter), list(unknown)

@@ -4,6 +4,7 @@ DescribeGroups dates from when all groups were classic: it reports other groups 
 """
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -35,8 +36,8 @@ class GroupRow(NamedTuple):
 class GroupFilter(NamedTuple):
     """Which groups are to be listed; empty is all."""
 
-    states: frozenset[str] = frozenset()
-    kinds: frozenset[str] = frozenset()
+    states: AbstractSet[str] = frozenset()
+    kinds: AbstractSet[str] = frozenset()
     """Both in small letters, as the case does not matter; what nothing is called matches nothing"""
 
 

@@ -1,6 +1,7 @@
 """What administrators see of transactions: DescribeTransactions and ListTransactions (KIP-664)."""
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from headrace.coordinator.machine import Outcome, Reply, told
@@ -14,9 +15,9 @@ ANY_DURATION_MS: Final = -1
 class Filter(NamedTuple):
     """Which transactional ids are wanted: those that meet all of it."""
 
-    statuses: frozenset[Status]
+    statuses: AbstractSet[Status]
     """Empty if any will do; so for producer ids."""
-    producer_ids: frozenset[int]
+    producer_ids: AbstractSet[int]
     longer_than_ms: int = ANY_DURATION_MS
     """How long ago it began; one that never did is taken to be as old as can be, as in Kafka."""
 
