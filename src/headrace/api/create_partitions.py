@@ -23,7 +23,7 @@ from headrace.metadata.ddl import AddPartitions, Assignment
 from headrace.metadata.image import Image
 from headrace.metadata.state import Topic
 from headrace.server.broker import Broker
-from headrace.server.proposals import propose_each, timed_out
+from headrace.server.proposals import propose_planned, timed_out
 from headrace.server.request import Request
 from headrace.surroundings import new_random
 from headrace.topics.assignment import Placement
@@ -53,7 +53,17 @@ async def handle(broker: Broker, request: Request) -> CreatePartitionsResponse:
     errors: dict[str, KafkaError | None] = dict(twice)
     changes = await finish(_plan_each(broker, request, errors))
     if not body.validate_only:
-        answers = await propose_each(broker, list(changes.values()), body.timeout_ms, request)
+        topics = {topic.name: topic for topic in body.topics}
+        asked = [topics[name] for name in changes]
+        answers = await propose_planned(
+            broker,
+            list(changes.values()),
+            lambda position: plan_growth(
+                broker.image, asked[position], PARTITIONS_PER_REQUEST_MAX, Slice()
+            ),
+            body.timeout_ms,
+            request,
+        )
         errors |= dict(zip(changes, answers, strict=True))
     return CreatePartitionsResponse(results=await finish(rows_of(body.topics, errors)))
 

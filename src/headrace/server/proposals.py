@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import Slice, Slices, finish
 from headrace.metadata.ddl import (
     AddAcls,
+    AddPartitions,
     ChangeTokenExpiry,
     Ddl,
     RemoveAcls,
@@ -61,6 +62,9 @@ PLANNED_AGAIN_MAX: Final = 100
 PLAN_UNITS: Final = 5
 """What it costs to plan a change, in units of a slice."""
 
+PlanAgain: TypeAlias = Callable[[int], Slices[Entry | Ddl | None] | Entry | Ddl | None]
+"""Returns what to propose in place of the change at a position, at once or in slices."""
+
 
 async def propose_each(
     broker: "Broker",
@@ -112,7 +116,7 @@ async def propose_each(
 async def propose_planned(
     broker: "Broker",
     changes: Sequence[Entry | Ddl],
-    plan_again: Callable[[int], Entry | Ddl | None],
+    plan_again: PlanAgain,
     timeout_ms: int,
     by: "Request | None",
 ) -> list[KafkaError | None]:
@@ -127,7 +131,7 @@ async def propose_planned(
     outcomes = await propose_each(broker, changes, timeout_ms, by)
     tried = list(changes)
     for _ in range(PLANNED_AGAIN_MAX):
-        again = await finish(_plan_overtaken(tried, outcomes, plan_again))
+        again = await finish(_plan_overtaken(broker, tried, outcomes, plan_again))
         if not again:
             break
         left_ms = max(int((deadline - loop.time()) * 1000), 1)
@@ -138,20 +142,22 @@ async def propose_planned(
 
 
 def _plan_overtaken(
+    broker: "Broker",
     tried: list[Entry | Ddl],
     outcomes: list[KafkaError | None],
-    plan_again: Callable[[int], Entry | Ddl | None],
+    plan_again: PlanAgain,
 ) -> Slices[dict[int, Entry | Ddl]]:
     """Return by position what is to be tried again, and put it among what was tried."""
     again: dict[int, Entry | Ddl] = {}
     current = Slice()
     for position, outcome in enumerate(outcomes):
-        if outcome is None or not _is_overtaken(tried[position], outcome):
+        if outcome is None or not _is_overtaken(broker.image, tried[position], outcome):
             if current.spend():
                 yield
             continue
         try:
-            change = plan_again(position)
+            planned = plan_again(position)
+            change = (yield from planned) if isinstance(planned, Generator) else planned
         except KafkaError as error:
             outcomes[position] = error
         else:
@@ -165,10 +171,13 @@ def _plan_overtaken(
     return again
 
 
-def _is_overtaken(change: Entry | Ddl, outcome: KafkaError) -> bool:
+def _is_overtaken(image: Image, change: Entry | Ddl, outcome: KafkaError) -> bool:
     """Return whether a change may have been refused for what happened since it was planned."""
     if isinstance(change, MigrationAbort):  # the move went on to its next phase
         return outcome.code is ErrorCode.INVALID_REQUEST
+    if isinstance(change, AddPartitions) and outcome.code is ErrorCode.INVALID_PARTITIONS:
+        topic = image.topic_by_id(change.topic_id)
+        return topic is not None and len(topic.partitions) != change.expected_count
     return outcome.code is ErrorCode.INVALID_UPDATE_VERSION
 
 

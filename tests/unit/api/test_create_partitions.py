@@ -1,5 +1,6 @@
 """CreatePartitions: a topic grows, and only grows."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -124,3 +125,27 @@ def test_validate_only_and_no_time_change_nothing(harness: Harness) -> None:
     (row,) = grow(harness, topic("orders", 2), timeout_ms=0)
     assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert count_of(harness) == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "codes"),
+    [
+        ((4, 4), [ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS]),
+        ((4, 6), [ErrorCode.NONE, ErrorCode.NONE]),
+        ((6, 4), [ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS]),
+    ],
+)
+def test_of_two_clients_at_once_the_second_is_judged_by_what_the_first_did(
+    harness: Harness, counts: tuple[int, int], codes: list[ErrorCode]
+) -> None:
+    harness.create_topic("orders", partitions=2)
+
+    async def grow_twice() -> list[Any]:
+        requests = [CreatePartitionsRequest([topic("orders", each)], 5000) for each in counts]
+        answers = await asyncio.gather(*(harness.ask_async(each, 3) for each in requests))
+        return [answer.results[0] for answer in answers]
+
+    rows = harness.run(grow_twice())
+    assert [row.error_code for row in rows] == codes
+    assert "retry" not in (rows[1].error_message or "")
+    assert count_of(harness) == max(counts)
