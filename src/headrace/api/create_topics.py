@@ -8,6 +8,9 @@ is refused. A topic is served when the client hears of it. A timeout of zero or 
 before anything is done, as in Kafka. validate_only responds as if the topic had been created, with
 an id.
 
+Different from Kafka: of two names in one request that differ only in '.' and '_' the second is
+refused, as it is in two requests.
+
 Left out: policies (create.topic.policy.class.name).
 The work is in `topics.creation` and `topics.assignment`.
 """
@@ -25,7 +28,6 @@ from headrace.topics.configs import TopicConfigRows
 from headrace.topics.creation import NewTopic, planning, with_defaults
 from headrace.topics.validation import (
     PARTITIONS_PER_REQUEST_MAX,
-    Collisions,
     duplicates,
 )
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -82,7 +84,6 @@ def plan_creation(
         if current.spend(3 + len(topic.assignments) // 2 + len(topic.configs) // 2):
             yield
     too_many = _explain_too_many(count)
-    collisions = Collisions(broker.image)
     answers: dict[str, KafkaError | CreateTopic] = {}
     for name, new_topic in asked.items():
         try:
@@ -90,7 +91,7 @@ def plan_creation(
                 raise timed_out(body.timeout_ms)
             if too_many is not None:
                 raise too_many
-            answers[name] = yield from planning(broker, new_topic, collisions, current)
+            answers[name] = yield from planning(broker, new_topic, current)
         except KafkaError as error:
             answers[name] = error
         if current.spend():

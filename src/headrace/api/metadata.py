@@ -38,7 +38,6 @@ from headrace.server.request import Request
 from headrace.topics.creation import on_demand, planning
 from headrace.topics.validation import (
     INTERNAL_TOPICS,
-    Collisions,
     explain_illegal_name,
 )
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -188,12 +187,11 @@ def _may_create(request: Request, change: CreateTopic) -> bool:
 
 
 def _plan_creation(broker: Broker, names: Iterable[str]) -> Slices[list[CreateTopic]]:
-    collisions = Collisions(broker.image)
     changes: list[CreateTopic] = []
     current = Slice()
     for name in names:
         try:
-            change = yield from planning(broker, on_demand(broker, name), collisions, current)
+            change = yield from planning(broker, on_demand(broker, name), current)
             changes.append(change)
         except KafkaError as error:
             logger.info("topic %s cannot be created on demand: %s", name, error)

@@ -28,7 +28,6 @@ from headrace.server.request import LATER, Answer, Request
 from headrace.topics.creation import DEFAULT_COUNT, NewTopic, planning
 from headrace.topics.validation import (
     INTERNAL_TOPICS,
-    Collisions,
     check_partitions_of_request,
     explain_illegal_name,
 )
@@ -126,13 +125,13 @@ def plan_each(
 
     `failures` gets why others are not created. A member says how many partitions there are to be.
     """
-    collisions, current = Collisions(broker.image), Slice()
+    current = Slice()
     changes: list[CreateTopic] = []
     count = 0
     for topic in topics:
         try:
             check_partitions_of_request(count + max(topic.partitions, 1))
-            change = yield from planning(broker, _new_topic(topic), collisions, current)
+            change = yield from planning(broker, _new_topic(topic), current)
         except KafkaError as error:
             _note(failures, topic.name, error)
         else:

@@ -44,6 +44,7 @@ class Image:
 
     __slots__ = (
         "_brokers_by_name",
+        "_by_metric",
         "_leader_counts",
         "_leaderless",
         "_migrations_by_vshard",
@@ -64,6 +65,8 @@ class Image:
         self.state: Final = state if state is not None else ImageState()
         self._topics = self.state.topics
         self._topics_by_id: dict[TopicId, Topic] = {}
+        self._by_metric: dict[str, set[TopicName]] = {}
+        """Topics whose names have a '.' or '_', by the name that metrics call them."""
         self._slots: dict[int, Slot] = {}
         self._vshards_by_group = {group: vshard for vshard, group in self.state.regrouped.items()}
         self._vshards_by_broker: dict[BrokerId, set[int]] = {}
@@ -81,6 +84,7 @@ class Image:
         }
         for topic in self.state.topics.values():
             self._topics_by_id[topic.topic_id] = topic
+            self._index_name(topic.name)
             self._index_partitions(topic, 0)
         self.acls: Final = AclIndex(self.state.acls)
         self.credential_shapes: Final = CredentialShapes(self.state.scram_credentials)
@@ -106,6 +110,11 @@ class Image:
     def topics(self) -> Iterator[Topic]:
         """Return all topics, in the order of creation."""
         return iter(self._topics.values())
+
+    def colliding(self, name: str) -> TopicName | None:
+        """Return a topic that metrics cannot tell from one of this name, which is not there yet."""
+        alike = self._by_metric.get(metric_name(name)) if "." in name or "_" in name else None
+        return min(alike) if alike else None
 
     def partition(self, name: TopicName, index: PartitionIndex) -> Partition | None:
         topic = self._topics.get(name)
@@ -252,6 +261,7 @@ class Image:
     def add_topic(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
+        self._index_name(topic.name)
         self._index_partitions(topic, 0)
 
     def add_partitions(self, topic: Topic, partitions: list[Partition]) -> None:
@@ -262,6 +272,10 @@ class Image:
     def remove_topic(self, topic: Topic) -> None:
         del self._topics[topic.name]
         del self._topics_by_id[topic.topic_id]
+        if (alike := self._by_metric.get(metric := metric_name(topic.name))) is not None:
+            alike.discard(topic.name)
+            if not alike:
+                del self._by_metric[metric]
         self._partitions_with_elr.pop(topic.name, None)
         for partition in topic.partitions:
             del self._slots[partition.vshard_id]
@@ -333,6 +347,10 @@ class Image:
         row = self.state.migrations.pop(migration_id)
         del self._migrations_by_vshard[row.vshard]
 
+    def _index_name(self, name: TopicName) -> None:
+        if "." in name or "_" in name:
+            self._by_metric.setdefault(metric_name(name), set()).add(name)
+
     def _index_partitions(self, topic: Topic, first: int) -> None:
         for index in range(first, len(topic.partitions)):
             partition = topic.partitions[index]
@@ -377,6 +395,11 @@ class Image:
         if partition.leader != NO_LEADER:
             counts = self._leader_counts
             counts[partition.leader] = counts.get(partition.leader, 0) + change
+
+
+def metric_name(topic: str) -> str:
+    """Return what metrics call a topic: they have no '.' in names."""
+    return topic.replace(".", "_")
 
 
 def _put(vshards: set[int], vshard: int, *, is_in: bool) -> None:

@@ -7,7 +7,8 @@ is refused before it is proposed, until the cluster is at the level that it need
 software stops at `RaiseLevel`, whose number it does not know, and at snapshots of that level.
 
 Level 1 has journaled moves, decommissions, plans under a lease, ACLs, quotas, delegation tokens,
-tiered topics, mirrors, a number of voters for the whole cluster, and guarded changes of lists.
+tiered topics, mirrors, a number of voters for the whole cluster, guarded changes of lists, and
+names of topics that metrics can tell apart whoever creates them.
 For a next one, say in `_need` what needs it, raise `features.LEVEL`, and say in `snapshot` which
 version its reader must know.
 """
@@ -48,6 +49,8 @@ MOVES_LEVEL: Final = 1
 """From here on moves are journaled."""
 LISTS_LEVEL: Final = 1
 """From here on a change of a list says what it was planned from."""
+NAMES_LEVEL: Final = 1
+"""From here on the applier refuses a topic whose name collides with another's."""
 TIERED: Final = "remote.storage.enable"
 MIRROR: Final = "headrace.mirror.source"
 VOTERS: Final = "headrace.voters.max"
@@ -68,6 +71,11 @@ def may_journal(image: Image) -> bool:
 def may_expect(image: Image) -> bool:
     """Return whether every node knows changes of configs that say what they were planned from."""
     return image.feature_level(HEADRACE_VERSION) >= LISTS_LEVEL
+
+
+def must_differ(image: Image) -> bool:
+    """Return whether every node refuses names of topics that collide when they are applied."""
+    return image.feature_level(HEADRACE_VERSION) >= NAMES_LEVEL
 
 
 def is_level_highest(image: Image) -> bool:

@@ -26,6 +26,7 @@ from headrace.metadata.events import (
 )
 from headrace.metadata.image import Image
 from headrace.metadata.leases import ANY_VERSION, end_leases, holders
+from headrace.metadata.levels import must_differ
 from headrace.metadata.migrations import forget_migration
 from headrace.metadata.partitions import check_partition, set_partition
 from headrace.metadata.state import Partition, ResourceType, Topic
@@ -36,7 +37,10 @@ UNKNOWN_BROKER_EPOCH: Final = -1
 
 
 def create_topic(image: Image, ddl: CreateTopic) -> list[Event]:
-    """Create a topic with its configs; refused if the name or the id is taken."""
+    """Create a topic with its configs; refused if the name or the id is taken.
+
+    Also if the name collides with one that another client has just created.
+    """
     if image.topic(ddl.name) is not None:
         raise refuse(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {ddl.name} exists already")
     if image.topic_by_id(ddl.topic_id) is not None:
@@ -44,6 +48,8 @@ def create_topic(image: Image, ddl: CreateTopic) -> list[Event]:
             ErrorCode.TOPIC_ALREADY_EXISTS,
             f"topic id {topic_id_text(ddl.topic_id)} is taken: propose another one",
         )
+    if must_differ(image) and (other := image.colliding(ddl.name)) is not None:
+        raise refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, explain_collision(ddl.name, other))
     _check_assignments(image, ddl.name, ddl.partitions, TOPIC_PARTITIONS_MAX)
     partitions = [_partition(image, assignment) for assignment in ddl.partitions]
     image.add_topic(Topic(ddl.name, ddl.topic_id, partitions, ddl.is_internal))
@@ -121,6 +127,11 @@ def change_partition(image: Image, ddl: ChangePartition) -> list[Event]:
         _check_in_sync(image, name, ddl, current)
     changes = {field: value for field in _CHANGEABLE if (value := getattr(ddl, field)) is not None}
     return set_partition(image, topic, ddl.partition, **changes)
+
+
+def explain_collision(name: str, other: str) -> str:
+    """Return why metrics could not tell a topic from another one."""
+    return f"topic {name} collides with topic {other}: names must differ in more than '.' and '_'"
 
 
 def require_topic(image: Image, topic_id: TopicId) -> Topic:

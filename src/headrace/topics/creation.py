@@ -23,8 +23,8 @@ from headrace.topics.configs import checked_configs
 from headrace.topics.validation import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
-    Collisions,
     check_assignments,
+    check_collision,
     check_counts,
     check_name,
     check_partitions_of_request,
@@ -49,14 +49,12 @@ class NewTopic(Struct, frozen=True, kw_only=True):
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
-def plan_topic(broker: Broker, asked: NewTopic, collisions: Collisions) -> CreateTopic:
+def plan_topic(broker: Broker, asked: NewTopic) -> CreateTopic:
     """Return the change that creates a topic with few partitions, like `planning`."""
-    return run_whole(planning(broker, asked, collisions, Slice()))
+    return run_whole(planning(broker, asked, Slice()))
 
 
-def planning(
-    broker: Broker, asked: NewTopic, collisions: Collisions, current: Slice
-) -> Slices[CreateTopic]:
+def planning(broker: Broker, asked: NewTopic, current: Slice) -> Slices[CreateTopic]:
     """Return the change that creates a topic; raise KafkaError if the request is invalid.
 
     The order of the checks is Kafka's: of several errors a client gets the same one.
@@ -64,7 +62,7 @@ def planning(
     image, name = broker.image, asked.name
     if current.spend(_PLAN_UNITS + _UNITS_PER_CONFIG * len(asked.configs)):
         yield
-    check_creatable(image, name, collisions)
+    check_creatable(image, name)
     configs = checked_configs(broker, asked.configs)
     if asked.assignments:
         place = _chosen_replicas(image, asked)
@@ -91,7 +89,7 @@ def planning(
     )
 
 
-def check_creatable(image: Image, name: str, collisions: Collisions) -> None:
+def check_creatable(image: Image, name: str) -> None:
     """Refuse a name that exists, is reserved or is invalid."""
     if name == METADATA_TOPIC:
         raise KafkaError(
@@ -100,7 +98,7 @@ def check_creatable(image: Image, name: str, collisions: Collisions) -> None:
     check_name(name)
     if image.topic(TopicName(name)) is not None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
-    collisions.check(name)
+    check_collision(image, name)
 
 
 def with_defaults(broker: Broker, asked: NewTopic) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from headrace.ids import TopicName
 from headrace.server.proposals import propose_each
 from headrace.share.led_partition import LedSharePartition
 from headrace.topics.creation import on_demand, plan_topic
-from headrace.topics.validation import Collisions
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
@@ -26,7 +25,7 @@ async def create_dead_letter_topic(broker: "Broker", name: str) -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"there is no topic {name}, and {config.DEAD_LETTER_AUTO_CREATE.name}=false: create it",
         )
-    change = plan_topic(broker, on_demand(broker, name), Collisions(broker.image))
+    change = plan_topic(broker, on_demand(broker, name))
     (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS, None)
     if refused is None:
         logger.info("topic %s was created for dead letters", name)

@@ -14,7 +14,6 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
 from headrace.server.proposals import propose_each
 from headrace.topics.creation import NewTopic, candidates, on_demand, plan_topic
-from headrace.topics.validation import Collisions
 
 if TYPE_CHECKING:
     from headrace.server.broker import Broker
@@ -34,7 +33,7 @@ async def create_internal_topic(broker: "Broker", name: TopicName) -> None:
     if broker.image.topic(name) is not None:
         return
     try:
-        change = plan_topic(broker, _bounded(broker, name), Collisions(broker.image))
+        change = plan_topic(broker, _bounded(broker, name))
         (refused,) = await propose_each(broker, [change], CREATION_TIMEOUT_MS, None)
     except KafkaError as error:
         refused = error

@@ -10,9 +10,10 @@ from typing import Final
 
 from headrace.config.values import shorten
 from headrace.errors import ErrorCode, KafkaError
-from headrace.ids import BrokerId, TopicName
+from headrace.ids import BrokerId
 from headrace.loop.slices import Slice, Slices
 from headrace.metadata.image import Image
+from headrace.metadata.topics import explain_collision
 
 NAME_CHARACTERS_MAX: Final = 249
 """Kafka's limit: a folder name has 255 characters, six of them for a dash and the partition."""
@@ -43,27 +44,10 @@ def check_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
-class Collisions:
-    """Finds names that metrics could not tell apart because they replace '.' by '_'."""
-
-    def __init__(self, image: Image) -> None:
-        self._image = image
-        self._by_metric: dict[str, TopicName] | None = None
-
-    def check(self, name: str) -> None:
-        """Raise KafkaError if a topic exists that differs from `name` only in '.' and '_'."""
-        if "." not in name and "_" not in name:
-            return
-        if self._by_metric is None:
-            self._by_metric = {
-                each.name.replace(".", "_"): each.name for each in self._image.topics()
-            }
-        if (other := self._by_metric.get(name.replace(".", "_"))) is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {name} collides with topic {other}: names must differ in more than '.' "
-                "and '_'",
-            )
+def check_collision(image: Image, name: str) -> None:
+    """Raise KafkaError if metrics could not tell a topic's name from another one's."""
+    if (other := image.colliding(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, explain_collision(name, other))
 
 
 def check_counts(partitions: int, replication_factor: int) -> None:

@@ -285,3 +285,21 @@ def test_a_topic_created_again_has_another_id_and_no_configs_of_the_former(
     (second,) = create(harness, topic())
     assert first.topic_id != second.topic_id
     assert not harness.broker.image.configs(ResourceType.TOPIC, "orders")
+
+
+def test_of_names_that_collide_one_is_created_whichever_client_comes_first(
+    harness: Harness,
+) -> None:
+    async def race() -> list[Any]:
+        requests = [CreateTopicsRequest([topic(name)]) for name in ("a.b", "a_b", "ab")]
+        answers = await asyncio.gather(*(harness.ask_async(each, 7) for each in requests))
+        return [answer.topics[0] for answer in answers]
+
+    rows = harness.run(race())
+    refused = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert [row.error_code for row in rows] == [ErrorCode.NONE, refused, ErrorCode.NONE]
+    assert "a.b" in rows[1].error_message
+    assert names(harness) == ["a.b", "ab"]
+    delete(harness, DeleteTopicState(name="a.b"))
+    (row,) = create(harness, topic("a_b"))
+    assert row.error_code == ErrorCode.NONE

@@ -22,6 +22,8 @@ from headrace.metadata.events import (
     TopicCreated,
     TopicDeleted,
 )
+from headrace.metadata.features import HEADRACE_VERSION
+from headrace.metadata.image import Image
 from headrace.metadata.state import NO_LEADER, ResourceType
 from tests.unit.metadata.clusters import (
     NOW_MS,
@@ -29,6 +31,7 @@ from tests.unit.metadata.clusters import (
     ORDERS_ID,
     Cluster,
     assign,
+    copy_of,
     create_orders,
     with_orders,
 )
@@ -264,3 +267,26 @@ def test_a_topic_whose_broker_was_unregistered_meanwhile_is_refused_on_every_nod
     cluster = Cluster()
     cluster.propose(UnregisterBroker(3))
     cluster.refuses_with(ErrorCode.INVALID_REPLICA_ASSIGNMENT, create_orders(assign(1, 2, 3)))
+
+
+def named(name: str) -> CreateTopic:
+    return CreateTopic(TopicName(name), TopicId(name.encode().ljust(16)), (assign(1, 2),))
+
+
+def test_a_name_that_collides_with_another_is_refused_when_it_is_applied() -> None:
+    cluster = Cluster()
+    cluster.propose(named("a.b_c"))
+    assert cluster.refuses(named("a_b.c")).code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    cluster.propose(named("abc"), named("a-b-c"))
+    again = Cluster(Image(copy_of(cluster.image).state))
+    assert again.refuses(named("a_b_c")).code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    again.propose(DeleteTopic(named("a.b_c").topic_id, 0), named("a_b_c"))
+
+
+def test_names_collide_as_they_always_did_while_older_nodes_may_be_there() -> None:
+    cluster = Cluster()
+    del cluster.image.state.features[HEADRACE_VERSION]
+    cluster.propose(named("a.b"), named("a_b"))
+    assert cluster.image.colliding("a_b") == "a.b"
+    cluster.propose(DeleteTopic(named("a.b").topic_id, 0))
+    assert cluster.image.colliding("a.b") == "a_b"
