@@ -9,15 +9,17 @@ from typing import Final, NamedTuple
 
 from headrace.api.config_rows import require_this_node
 from headrace.config import ConfigType, InvalidSetting, Scope, effective_topic_configs
+from headrace.config.broker_checks import JOINED as JOINED_OF_BROKERS
 from headrace.config.broker_checks import check_broker
 from headrace.config.client_metrics import CLIENT_METRICS_CONFIGS, MATCH
 from headrace.config.client_metrics import check_client_metrics_configs as check_client_metrics
-from headrace.config.group_configs import check_group_configs
+from headrace.config.group_configs import GROUP_CONFIGS, check_group_configs
 from headrace.config.protection import asks_for_protection, names_unknown_secret
 from headrace.config.registry import broker_settings, find_setting
 from headrace.config.setting import AnySetting
 from headrace.config.topic import MIRROR_SOURCE, TOPIC_CONFIGS
-from headrace.config.topic_checks import JOINED, check_topic_configs, is_tiered
+from headrace.config.topic_checks import JOINED as JOINED_OF_TOPICS
+from headrace.config.topic_checks import check_topic_configs, is_tiered
 from headrace.config.values import shorten, split
 from headrace.errors import ErrorCode, KafkaError
 from headrace.ids import TopicName
@@ -39,6 +41,11 @@ VALUE_LENGTH_MAX: Final = 2**15 - 1
 """Kafka's bound on a value, in code units of UTF-16: a list that grows may reach it."""
 PER_LISTENER: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
 """Security configs that only a listener's own may change while a node runs."""
+_JOINED: Final = {
+    ResourceType.TOPIC: JOINED_OF_TOPICS,
+    ResourceType.BROKER: JOINED_OF_BROKERS,
+}
+"""Configs of which each says what others may be; those of other resources do not."""
 
 
 class Operation(IntEnum):
@@ -116,17 +123,28 @@ def guarded(
     what two clients change at the same time must go together.
     """
     names = {each.name for each in alterations if each.operation in LIST_OPERATIONS}
-    if change.resource_type is ResourceType.TOPIC and not JOINED.isdisjoint(change.values):
-        names |= JOINED
+    joined = _JOINED.get(change.resource_type, frozenset())
+    if not joined.isdisjoint(change.values):
+        names |= joined
     return expecting(broker, change, names)
 
 
 def guarded_whole(broker: Broker, change: SetConfigs) -> SetConfigs | SetConfigsIf:
     """Return a change of all configs that is refused if others change any of them first."""
-    names = set(change.values)
-    if change.resource_type is ResourceType.TOPIC:
-        names |= TOPIC_CONFIGS.keys()
-    return expecting(broker, change, names)
+    return expecting(broker, change, {*change.values, *_known(change.resource_type)})
+
+
+def _known(resource_type: ResourceType) -> Iterable[str]:
+    """Return the names of what can be set for a resource and is read."""
+    match resource_type:
+        case ResourceType.TOPIC:
+            return TOPIC_CONFIGS
+        case ResourceType.GROUP:
+            return GROUP_CONFIGS
+        case ResourceType.CLIENT_METRICS:
+            return CLIENT_METRICS_CONFIGS
+        case _:
+            return (name for name, each in broker_settings().items() if each.is_dynamic)
 
 
 def expecting(

@@ -11,6 +11,10 @@ from headrace.config.settings import Settings
 from headrace.config.tier_checks import check_tier
 
 DEDUPE_BUFFER_FLOOR_BYTES: Final = 1024 * 1024
+JOINED: Final = frozenset(
+    (broker.MAX_CONNECTIONS_PER_IP.name, broker.MAX_CONNECTIONS_PER_IP_OVERRIDES.name)
+)
+"""The settings that are checked with each other and can change while a node runs."""
 _HEARTBEATS: Final = (
     (groups.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS, groups.GROUP_CONSUMER_SESSION_TIMEOUT_MS),
     (groups.GROUP_STREAMS_HEARTBEAT_INTERVAL_MS, groups.GROUP_STREAMS_SESSION_TIMEOUT_MS),

@@ -276,20 +276,35 @@ def test_clients_that_change_a_list_at_the_same_time_are_all_heard(node: Harness
     assert node.broker.image.configs(ResourceType.TOPIC, "t")[name] == values[0]
 
 
-def test_clients_that_replace_configs_at_the_same_time_leave_those_of_one(node: Harness) -> None:
-    async def change(name: str) -> int:
-        wanted = alter_configs.AlterableConfig(name, "1000")
-        body = AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, "t", [wanted])])
-        answer = await node.ask_async(body, 2)
+@pytest.mark.parametrize(
+    ("resource_type", "name", "keys"),
+    [
+        (ResourceType.TOPIC, "t", ("retention.ms", "segment.ms")),
+        (ResourceType.BROKER, "", ("log.retention.ms", "log.roll.ms")),
+        (
+            ResourceType.GROUP,
+            "g",
+            ("consumer.session.timeout.ms", "share.session.timeout.ms"),
+        ),
+        (ResourceType.CLIENT_METRICS, "s", ("interval.ms", "metrics")),
+    ],
+)
+def test_clients_that_replace_configs_at_the_same_time_leave_those_of_one(
+    node: Harness, resource_type: ResourceType, name: str, keys: tuple[str, str]
+) -> None:
+    async def change(key: str) -> int:
+        wanted = alter_configs.AlterableConfig(key, "50000")
+        resource = alter_configs.AlterConfigsResource(int(resource_type), name, [wanted])
+        answer = await node.ask_async(AlterConfigsRequest([resource]), 2)
         code: int = answer.responses[0].error_code
         return code
 
     async def change_both() -> list[int]:
-        return list(await asyncio.gather(change("retention.ms"), change("segment.ms")))
+        return list(await asyncio.gather(*map(change, keys)))
 
     assert node.run(change_both()) == [NONE, NONE]
-    configs = node.broker.image.configs(ResourceType.TOPIC, "t")
-    assert dict(configs) in ({"retention.ms": "1000"}, {"segment.ms": "1000"})
+    configs = dict(node.broker.image.configs(resource_type, name))
+    assert configs in [{key: "50000"} for key in keys]
 
 
 def test_clients_at_the_same_time_cannot_set_what_does_not_go_together(node: Harness) -> None:
@@ -310,3 +325,24 @@ def test_clients_at_the_same_time_cannot_set_what_does_not_go_together(node: Har
 
     assert sorted(node.run(change_both())) == [NONE, INVALID_CONFIG]
     assert len(node.broker.image.configs(ResourceType.TOPIC, "t")) == 1
+
+
+def test_clients_at_the_same_time_leave_a_broker_that_lets_somebody_in(node: Harness) -> None:
+    limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+
+    async def change(*rows: AlterableConfig) -> int:
+        body = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, "", list(rows))])
+        answer = await node.ask_async(body, 1)
+        code: int = answer.responses[0].error_code
+        return code
+
+    async def change_both() -> list[int]:
+        none = change(AlterableConfig(limit, SET, "0"))
+        return list(await asyncio.gather(none, change(AlterableConfig(overrides, DELETE, None))))
+
+    assert node.run(change(AlterableConfig(overrides, SET, "127.0.0.1:5"))) == NONE
+    assert node.run(change_both()) == [NONE, INVALID_REQUEST]
+    assert dict(node.broker.image.configs(ResourceType.BROKER, "")) == {
+        limit: "0",
+        overrides: "127.0.0.1:5",
+    }
