@@ -12,6 +12,7 @@ from headrace.config import (
     UNSENT_RESPONSES_MAX_BYTES,
 )
 from headrace.loop.counters import Counters
+from headrace.metadata.acl_index import address_of
 from headrace.server.handshakes import Handshakes
 
 if TYPE_CHECKING:
@@ -245,9 +246,10 @@ class Traffic:
 
 
 def connection_limits(overrides: str) -> dict[str, int]:
-    """Return what max.connections.per.ip.overrides names, names of hosts as they are."""
+    """Return what max.connections.per.ip.overrides names: names of hosts as they are, addresses in
+    the form that clients have them, so an IPv4 one written as IPv6 is IPv4."""
     pairs = (pair.strip().rpartition(":") for pair in overrides.split(",") if pair.strip())
-    return {host: int(count) for host, _, count in pairs}
+    return {address_of(host): int(count) for host, _, count in pairs}
 
 
 async def looked_up(limits: Mapping[str, int]) -> dict[str, int]:
@@ -257,6 +259,6 @@ async def looked_up(limits: Mapping[str, int]) -> dict[str, int]:
     for host, count in limits.items():
         with suppress(OSError, UnicodeError):  # a name that does not resolve, or is none
             for *_, address in await loop.getaddrinfo(host, None):
-                found[str(address[0])] = count
+                found[address_of(str(address[0]))] = count
         found[host] = count
     return found

@@ -252,6 +252,17 @@ def test_names_of_hosts_are_looked_up_when_their_limits_change_and_nobody_waits_
     assert looked_up == ["somewhere", "127.0.0.2"]
 
 
+@pytest.mark.parametrize(
+    "written", ["10.0.0.7", "::ffff:10.0.0.7", "::FFFF:a00:7", "0:0:0:0:0:ffff:10.0.0.7"]
+)
+def test_limits_of_addresses_hold_however_they_are_written(harness: Harness, written: str) -> None:
+    harness.node.traffic.connections_per_ip_max = 1
+    alter(
+        harness, (BROKER, ALL_BROKERS), {"max.connections.per.ip.overrides": f"{written}:2,::1:3"}
+    )
+    assert harness.node.traffic.connections_max_of == {"10.0.0.7": 2, "::1": 3}
+
+
 def test_producers_are_forgotten_by_the_time_that_holds_now(node: Harness) -> None:
     append(node, b"k", producer_id=1, producer_epoch=0, base_sequence=0)
     pass_time(node, 2 * HOUR_MS)
