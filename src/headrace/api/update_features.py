@@ -20,7 +20,7 @@ from typing import Final
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.loop.slices import Slice, Slices, finish
-from headrace.metadata.ddl import Ddl, RaiseLevel, SetFeature, encode_ddl
+from headrace.metadata.ddl import Ddl, RaiseLevel, SetFeature, SetFeaturesIf, encode_ddl
 from headrace.metadata.entries import Batch, CatalogDdl, ClusterVersionBump, Entry
 from headrace.metadata.features import (
     HEADRACE_VERSION,
@@ -29,9 +29,10 @@ from headrace.metadata.features import (
     SUPPORTED,
 )
 from headrace.metadata.image import Image
+from headrace.metadata.levels import may_expect
 from headrace.server.broker import Broker
 from headrace.server.change_texts import ChangeText
-from headrace.server.proposals import told
+from headrace.server.proposals import PLANNED_AGAIN_MAX, told
 from headrace.server.request import Request
 from headrace.wire.messages.update_features_request import (
     FeatureUpdateKey,
@@ -62,16 +63,12 @@ async def handle(broker: Broker, request: Request) -> UpdateFeaturesResponse:
     try:
         updates = await finish(checked(broker.image, body.feature_updates))
         if updates and not body.validate_only:
-            entries: list[Entry] = [
-                CatalogDdl(encode_ddl(_change(broker.image, update))) for update in updates
-            ]
-            entries += _version_bumps(broker.image, updates)
             texts = [
                 ChangeText("SetFeature", "feature", each.feature, f"level {each.max_version_level}")
                 for each in updates
             ]
             with told(broker, request, *texts):
-                await broker.quorum.propose(Batch(tuple(entries)))
+                await _change(broker, body, updates)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     results = [
@@ -94,7 +91,39 @@ def checked(image: Image, updates: Iterable[FeatureUpdateKey]) -> Slices[list[Fe
     return list(found.values())
 
 
-def _change(image: Image, update: FeatureUpdateKey) -> Ddl:
+async def _change(
+    broker: Broker, body: UpdateFeaturesRequest, updates: list[FeatureUpdateKey]
+) -> None:
+    """Make the updates; if another client changes one of the features first, judge them again."""
+    for _ in range(PLANNED_AGAIN_MAX):
+        image = broker.image
+        before = {each.feature: image.feature_level(each.feature) for each in updates}
+        try:
+            await broker.quorum.propose(_plan(image, updates, before))
+        except KafkaError as error:
+            if error.code != ErrorCode.INVALID_UPDATE_VERSION or all(
+                broker.image.feature_level(name) == level for name, level in before.items()
+            ):
+                raise
+        else:
+            return
+        updates = await finish(checked(broker.image, body.feature_updates))
+    raise KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION, "nothing changed: others change the same features: retry"
+    )
+
+
+def _plan(image: Image, updates: list[FeatureUpdateKey], before: dict[str, int]) -> Entry | Ddl:
+    """Return the change, in a form that all nodes know: an older one applies each by itself."""
+    changes = [_change_of(image, update) for update in updates]
+    levels = {each.name: each.level for each in changes if isinstance(each, SetFeature)}
+    if may_expect(image) and len(levels) == len(changes):
+        return SetFeaturesIf(levels, before)
+    entries: list[Entry] = [CatalogDdl(encode_ddl(each)) for each in changes]
+    return Batch((*entries, *_version_bumps(image, updates)))
+
+
+def _change_of(image: Image, update: FeatureUpdateKey) -> SetFeature | RaiseLevel:
     name, level = update.feature, update.max_version_level
     if name == HEADRACE_VERSION and level > image.feature_level(name):
         return RaiseLevel(level)

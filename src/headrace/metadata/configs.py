@@ -12,6 +12,7 @@ from headrace.metadata.ddl import (
     SetConfigs,
     SetConfigsIf,
     SetFeature,
+    SetFeaturesIf,
 )
 from headrace.metadata.eligible import ALL_BROKERS, MIN_INSYNC_REPLICAS
 from headrace.metadata.entries import ClusterVersionBump
@@ -23,7 +24,7 @@ from headrace.metadata.events import (
     Event,
     FeatureChanged,
 )
-from headrace.metadata.features import HEADRACE_VERSION
+from headrace.metadata.features import HEADRACE_VERSION, METADATA_VERSION
 from headrace.metadata.image import Image
 from headrace.metadata.partitions import clear_eligible
 from headrace.metadata.state import ResourceType
@@ -92,6 +93,20 @@ def set_feature(image: Image, ddl: SetFeature) -> list[Event]:
     else:
         del image.state.features[ddl.name]
     return [FeatureChanged(ddl.name, ddl.level)]
+
+
+def set_features_if(image: Image, ddl: SetFeaturesIf) -> list[Event]:
+    """Finalize features; refused if others have changed what they were planned from."""
+    for name, expected in ddl.expected.items():
+        if image.feature_level(name) != expected:
+            raise refuse(ErrorCode.INVALID_UPDATE_VERSION, f"{name} was changed at the same time")
+    events: list[Event] = []
+    for name, level in ddl.levels.items():
+        events += set_feature(image, SetFeature(name, level))
+    version, current = ddl.levels.get(METADATA_VERSION, 0), image.state.cluster_version
+    if version > current:
+        events += bump_version(image, ClusterVersionBump(current, version))
+    return events
 
 
 def raise_level(image: Image, ddl: RaiseLevel) -> list[Event]:

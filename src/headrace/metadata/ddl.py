@@ -30,6 +30,7 @@ from headrace.metadata.state import (
 UInt31 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Replicas = tuple[Annotated[BrokerId, Meta(ge=0, le=2**31 - 1)], ...]
 Id = Annotated[TopicId, Meta(min_length=16, max_length=16)]
+FeatureLevel = Annotated[int, Meta(ge=0, le=2**15 - 1)]
 
 
 class _Ddl(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -155,7 +156,17 @@ class SetFeature(_Ddl, frozen=True):
     """Finalize a feature at a level; zero takes it away."""
 
     name: str
-    level: Annotated[int, Meta(ge=0, le=2**15 - 1)]
+    level: FeatureLevel
+
+
+class SetFeaturesIf(_Ddl, frozen=True):
+    """Finalize features, all or none; refused unless some of them are at the levels expected.
+
+    The version of the cluster rises with that of its metadata.
+    """
+
+    levels: dict[str, FeatureLevel]
+    expected: dict[str, FeatureLevel]
 
 
 class RaiseLevel(_Ddl, frozen=True):
@@ -235,6 +246,7 @@ Ddl = (
     | SetConfigs
     | SetConfigsIf
     | SetFeature
+    | SetFeaturesIf
     | RaiseLevel
     | AddAcls
     | RemoveAcls

@@ -7,8 +7,8 @@ is refused before it is proposed, until the cluster is at the level that it need
 software stops at `RaiseLevel`, whose number it does not know, and at snapshots of that level.
 
 Level 1 has journaled moves, decommissions, plans under a lease, ACLs, quotas, delegation tokens,
-tiered topics, mirrors, a number of voters for the whole cluster, guarded changes of lists, and
-names of topics that metrics can tell apart whoever creates them.
+tiered topics, mirrors, a number of voters for the whole cluster, guarded changes of configs
+and features, and names of topics that metrics can tell apart whoever creates them.
 For a next one, say in `_need` what needs it, raise `features.LEVEL`, and say in `snapshot` which
 version its reader must know.
 """
@@ -26,6 +26,7 @@ from headrace.metadata.ddl import (
     SetConfigs,
     SetConfigsIf,
     SetDelegationToken,
+    SetFeaturesIf,
     SetQuota,
     decode_ddl,
 )
@@ -48,7 +49,7 @@ from headrace.metadata.state import ResourceType
 MOVES_LEVEL: Final = 1
 """From here on moves are journaled."""
 LISTS_LEVEL: Final = 1
-"""From here on a change of a list says what it was planned from."""
+"""From here on changes of configs and features say what they were planned from."""
 NAMES_LEVEL: Final = 1
 """From here on the applier refuses a topic whose name collides with another's."""
 TIERED: Final = "remote.storage.enable"
@@ -69,7 +70,7 @@ def may_journal(image: Image) -> bool:
 
 
 def may_expect(image: Image) -> bool:
-    """Return whether every node knows changes of configs that say what they were planned from."""
+    """Return whether every node knows changes that say what they were planned from."""
     return image.feature_level(HEADRACE_VERSION) >= LISTS_LEVEL
 
 
@@ -128,6 +129,8 @@ def _need(change: Entry | Ddl) -> Need | None:  # noqa: PLR0911  a table
             return Need(1, "quotas")
         case SetConfigsIf():
             return Need(LISTS_LEVEL, "lists that two clients may change at the same time")
+        case SetFeaturesIf():
+            return Need(LISTS_LEVEL, "features that two clients may change at the same time")
         case SetDelegationToken() | ChangeTokenExpiry():
             return Need(1, "delegation tokens")
         case CreateTopic(configs=configs):

@@ -83,6 +83,11 @@ _TEXTS: Final[Mapping[type[Any], Callable[[Image, Any], tuple[str, ...]]]] = {
     ddl.ChangePartition: _partition,
     ddl.SetConfigs: _configured,
     ddl.SetConfigsIf: _configured,
+    ddl.SetFeaturesIf: lambda image, change: (
+        "feature",
+        ", ".join(change.levels),
+        ", ".join(f"level {level}" for level in change.levels.values()),
+    ),
     ddl.SetFeature: lambda image, change: ("feature", change.name, f"level {change.level}"),
     ddl.AddAcls: _acls,
     ddl.RemoveAcls: _acls,

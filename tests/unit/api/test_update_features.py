@@ -1,5 +1,6 @@
 """UpdateFeatures: what may change, to where, and that all change or none does."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -153,3 +154,58 @@ def test_the_version_of_the_cluster_rises_with_that_of_its_metadata(harness: Har
     assert update(harness, ("metadata.version", 9, UPGRADE)).error_code == 0
     assert state.cluster_version == 9
     assert update(harness, ("metadata.version", 9, UPGRADE)).error_code == 0
+
+
+def update_both(harness: Harness, *updates: dict[str, tuple[int, int]]) -> list[int]:
+    """Ask for the changes of several clients at once; return each one's code."""
+    requests = [
+        UpdateFeaturesRequest(
+            timeout_ms=1000,
+            feature_updates=[
+                FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
+                for name, (level, upgrade_type) in each.items()
+            ],
+        )
+        for each in updates
+    ]
+
+    async def ask() -> list[int]:
+        answers = await asyncio.gather(*(harness.ask_async(each, 2) for each in requests))
+        return [answer.error_code for answer in answers]
+
+    return harness.run(ask())
+
+
+def test_two_clients_at_once_do_not_lower_what_never_goes_down(harness: Harness) -> None:
+    state = harness.broker.image.state
+    state.cluster_version = state.features["metadata.version"] = 7
+    codes = update_both(
+        harness, {"metadata.version": (12, UPGRADE)}, {"metadata.version": (9, UPGRADE)}
+    )
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert (state.features["metadata.version"], state.cluster_version) == (12, 12)
+    state.cluster_version = state.features["metadata.version"] = 7
+    codes = update_both(
+        harness, {"metadata.version": (9, UPGRADE)}, {"metadata.version": (12, UPGRADE)}
+    )
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+    assert (state.features["metadata.version"], state.cluster_version) == (12, 12)
+
+
+def test_of_two_clients_at_once_each_changes_all_or_nothing(harness: Harness) -> None:
+    harness.broker.image.state.features.pop("share.version")
+    codes = update_both(
+        harness,
+        {"share.version": (1, UPGRADE)},
+        {"group.version": (0, SAFE), "share.version": (0, UPGRADE)},
+    )
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert levels(harness) == dict(BOOTSTRAP_LEVELS)
+
+
+def test_features_change_where_older_nodes_may_be(harness: Harness) -> None:
+    state = harness.broker.image.state
+    del state.features["headrace.version"]
+    state.cluster_version = state.features["metadata.version"] = 7
+    assert update(harness, ("metadata.version", 9, UPGRADE)).error_code == ErrorCode.NONE
+    assert (state.features["metadata.version"], state.cluster_version) == (9, 9)

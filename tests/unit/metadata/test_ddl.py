@@ -47,6 +47,7 @@ def test_names_in_the_log_never_change() -> None:
         "SetConfigs",
         "SetConfigsIf",
         "SetFeature",
+        "SetFeaturesIf",
         "RaiseLevel",
         "AddAcls",
         "RemoveAcls",

@@ -18,6 +18,7 @@ from headrace.metadata.ddl import (
     SetConfigs,
     SetConfigsIf,
     SetDelegationToken,
+    SetFeaturesIf,
     SetQuota,
     decode_ddl,
     encode_ddl,
@@ -77,6 +78,7 @@ NEW: tuple[Entry | Ddl, ...] = (
     CreateTopic(ORDERS, ORDERS_ID, (assign(1),), {"headrace.mirror.source": "far/topic"}),
     SetConfigs(ResourceType.BROKER, "", {"headrace.voters.max": "5"}),
     SetConfigsIf(ResourceType.TOPIC, ORDERS, {"a": "1"}, {"a": None}),
+    SetFeaturesIf({"share.version": 1}, {"share.version": 0}),
 )
 OLD: tuple[Entry | Ddl, ...] = (
     join(7),
