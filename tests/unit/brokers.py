@@ -5,7 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from headrace.ids import BrokerId, PartitionIndex, TopicId, TopicName
-from headrace.metadata.ddl import Assignment, ChangePartition, CreateTopic, RegisterBroker
+from headrace.metadata.ddl import (
+    Assignment,
+    ChangeBroker,
+    ChangePartition,
+    CreateTopic,
+    RegisterBroker,
+)
 from headrace.metadata.state import Endpoint
 from tests.unit.harness import Harness
 
@@ -35,6 +41,19 @@ def register(harness: Harness) -> Callable[..., None]:
         )
 
     return register_broker
+
+
+@pytest.fixture
+def fence(harness: Harness) -> Callable[[int], None]:
+    """Fence a broker and leave its partitions to it: the controller looks at new ones alone."""
+
+    def fence_broker(broker_id: int) -> None:
+        broker = harness.broker.image.broker(BrokerId(broker_id))
+        assert broker is not None
+        change = ChangeBroker(broker_id, broker.broker_epoch, is_fenced=True)
+        harness.run(harness.broker.quorum.propose(change))
+
+    return fence_broker
 
 
 @pytest.fixture

@@ -127,12 +127,13 @@ def test_topics_that_are_not_there_are_told_apart_from_those_that_cannot_be(
 
 
 def test_eligible_leaders_and_the_last_one_are_shown(
-    harness: Harness, register: Any, place: Any
+    harness: Harness, register: Any, place: Any, fence: Any
 ) -> None:
     me, first = harness.broker.node_id, PartitionIndex(0)
     register(me + 1)
-    register(me + 2, is_fenced=True)
+    register(me + 2)
     topic_id = place("orders", [me + 2, me + 1], isr=[me + 2, me + 1], leader=me + 2)
+    fence(me + 2)
     values: dict[str, str | None] = {"min.insync.replicas": "2"}
     for change in (
         SetConfigs(ResourceType.TOPIC, "orders", values),

@@ -89,12 +89,13 @@ def test_an_unclean_leader_is_for_partitions_without_one(
 
 
 def test_an_eligible_replica_is_elected_before_an_unclean_one(
-    harness: Harness, register: Any, place: Any
+    harness: Harness, register: Any, place: Any, fence: Any
 ) -> None:
     me = harness.broker.node_id
-    register(me + 1, is_fenced=True)
+    register(me + 1)
     register(me + 2)
     topic_id = place("lost", [me + 2, me, me + 1], isr=[me, me + 1], leader=me + 1)
+    fence(me + 1)
     values: dict[str, str | None] = {"min.insync.replicas": "2"}
     first = PartitionIndex(0)
     for change in (

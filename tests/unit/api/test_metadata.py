@@ -192,14 +192,15 @@ def test_brokers_are_named_by_the_listener_that_the_client_came_through(
 
 
 def test_a_leader_that_is_down_or_not_on_the_listener_is_none_for_the_client(
-    harness: Harness, register: Any, place: Any
+    harness: Harness, register: Any, place: Any, fence: Any
 ) -> None:
     me = harness.broker.node_id
     register(me + 1, listener="INTERNAL")
-    register(me + 2, is_fenced=True)
+    register(me + 2)
     place("elsewhere", [me + 1, me], isr=[me + 1, me], leader=me + 1)
     place("down", [me + 2, me], isr=[me + 2, me], leader=me + 2)
     place("nobody", [me], isr=[me], leader=-1)
+    fence(me + 2)
 
     def first(name: str, version: int) -> Any:
         return harness.ask(by_name(name), version).topics[0].partitions[0]
