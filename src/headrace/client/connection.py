@@ -76,7 +76,7 @@ async def open_connection(address: Address, settings: ClientSettings) -> "Connec
     return connection
 
 
-class _Waiting(msgspec.Struct, gc=False):
+class _Waiting(msgspec.Struct):
     """A request in flight."""
 
     correlation_id: int

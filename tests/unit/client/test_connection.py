@@ -1,7 +1,9 @@
 """Requests and answers of one connection, without a socket."""
 
 import asyncio
+import gc
 import socket
+import weakref
 
 import pytest
 
@@ -169,3 +171,20 @@ async def test_the_receive_buffer_of_a_connection_is_as_large_as_wanted() -> Non
             connection.connection_made(asyncio.Transport({"socket": opened}))
             size = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
             assert (size != before) == is_set
+
+
+def test_a_connection_is_freed_though_its_loop_ended_in_the_middle_of_a_request() -> None:
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # it says that a task was lost
+
+    async def ask() -> "weakref.ref[Connection]":
+        peer = await negotiated((ApiKey.LIST_GROUPS, 0, 4))
+        asyncio.create_task(peer.connection.request(ListGroupsRequest(), ListGroupsResponse))  # noqa: RUF006
+        await asyncio.sleep(0)
+        return weakref.ref(peer.connection)
+
+    found = loop.run_until_complete(ask())
+    loop.close()
+    del loop
+    gc.collect()
+    assert found() is None
