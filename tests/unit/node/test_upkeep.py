@@ -220,6 +220,7 @@ def test_retention_of_many_segments_gives_others_their_turn(harness: Harness) ->
     assert turns > 200 // DELETED_AT_ONCE_MAX - 1
 
 
+@pytest.mark.slow
 def test_a_topic_may_be_deleted_between_two_parts_of_its_retention(harness: Harness) -> None:
     configs = {"internal.segment.bytes": "1000", "retention.bytes": "1000"}
     topic_id = harness.create_topic("orders", configs=configs)

@@ -46,6 +46,7 @@ def records_of(batch: pa.RecordBatch) -> list[Record]:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(dense_records(), st.sampled_from(Compression)), max_size=4))
 def test_columns_hold_what_the_reader_reads(
     batches: list[tuple[list[Record], Compression]],
@@ -57,6 +58,7 @@ def test_columns_hold_what_the_reader_reads(
     assert records_of(to_arrow(chunk, check_crcs=True)) == expected
 
 
+@pytest.mark.slow
 def test_ten_thousand_records_with_nulls_and_headers() -> None:
     records = plain_records(10_000)
     assert records_of(to_arrow(build_batch(records, Compression.LZ4))) == records
@@ -181,6 +183,7 @@ def test_old_formats_are_named() -> None:
         to_arrow(with_bytes(plain_batch(3), 16, b"\x01"))
 
 
+@pytest.mark.slow
 def test_a_header_key_that_is_not_utf8_is_read_as_kafkas_clients_do() -> None:
     good = bytes.fromhex("10 00 00 00 01 01 02 00 01")
     bad = bytes.fromhex("12 00 00 02 01 01 02 02 ff 01")

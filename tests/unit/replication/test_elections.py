@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -307,6 +308,7 @@ def test_preferred_replicas_lead_again_if_they_are_in_sync_and_up() -> None:
     assert cluster.partition().leader_epoch == 1
 
 
+@pytest.mark.slow
 @given(clusters(), st.booleans())
 def test_only_with_leave_does_anybody_lead_who_may_miss_records(
     cluster: Cluster, is_allowed: bool
@@ -329,6 +331,7 @@ def test_only_with_leave_does_anybody_lead_who_may_miss_records(
     assert changes_of(plan_unclean(cluster.image, lambda topic: is_allowed)) == []
 
 
+@pytest.mark.slow
 @given(clusters())
 def test_preferred_leaders_are_of_the_isr_and_nothing_else_changes(cluster: Cluster) -> None:
     before = rows(copy_of(cluster.image))

@@ -163,6 +163,7 @@ def test_the_rule_that_decides_is_named() -> None:
     assert describe_acl(deny) == "DENY User:alice from host *: READ on prefixed TOPIC o"
 
 
+@pytest.mark.slow
 def test_decisions_hold_until_acls_change_and_are_bounded() -> None:
     image = Image()
     made = Authorizer(lambda: image)

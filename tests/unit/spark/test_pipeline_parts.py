@@ -229,6 +229,7 @@ def test_a_record_is_shown_short() -> None:
     assert len(shown) < 300
 
 
+@pytest.mark.slow
 def test_a_second_run_is_refused_until_the_first_one_is_gone(example: Path) -> None:
     defined = load(example)
     code = "import sys,time; from pathlib import Path; "

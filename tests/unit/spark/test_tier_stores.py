@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import sys
 from headrace.remote.store_options import StoreOptions
@@ -13,6 +15,7 @@ blocking.run(blocking.store.put("a", b"1", 1))
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_with_an_open_folder_says_nothing(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, tmp_path.as_uri()],

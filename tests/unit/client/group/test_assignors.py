@@ -1,5 +1,6 @@
 """Who gets what in a classic group."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,6 +115,7 @@ def test_each_partition_goes_to_one_member_that_wants_it(
             assert set(given_out) == all_wanted(members, counts), name
 
 
+@pytest.mark.slow
 @given(groups())
 def test_cooperative_rebalances_end_with_everything_given_out_and_then_nothing_moves(
     group: tuple[dict[str, MemberSubscription], dict[str, int]],

@@ -192,6 +192,7 @@ def test_a_group_with_very_many_offsets_is_looked_at_in_parts(groups: Groups) ->
     assert "g" not in groups.state.offsets
 
 
+@pytest.mark.slow
 def test_what_goes_while_groups_are_looked_at_is_passed_over(groups: Groups) -> None:
     for number in range(2 * LOOKS_AT_ONCE):
         groups.commit(f"g{number}", topic("a", offset(0, 5)))
