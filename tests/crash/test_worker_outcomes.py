@@ -48,6 +48,7 @@ SETTINGS = {
     "group.share.delivery.count.limit": str(DELIVERIES_MAX),
 }
 ACCEPTED, RELEASED, REJECTED = "accepted", "released", "rejected"
+UNHANDLED = "no slot was free"
 
 Delivery = tuple[int, int, int]
 """A partition, an offset, and the how many-th delivery."""
@@ -132,6 +133,8 @@ class Log(logging.Handler):
         super().__init__(logging.DEBUG)
         self.said: list[Said] = []
         self.given_up: set[tuple[int, int]] = set()
+        self.unhandled: set[Delivery] = set()
+        """What a worker gave back that had no free slot when it ended."""
 
     def emit(self, record: logging.LogRecord) -> None:
         found = self.LINE.match(record.getMessage())
@@ -143,6 +146,9 @@ class Log(logging.Handler):
             confirmed = RELEASED
         how = "confirmed" if confirmed else "unknown" if unknown else "dropped"
         delivery = int(partition), int(offset), int(count)
+        if UNHANDLED in record.getMessage():
+            self.unhandled.add(delivery)
+            return
         self.said.append(Said(delivery, confirmed or unknown or dropped or "", how))
 
 
@@ -331,6 +337,7 @@ def check(worst: Worst, log: Log, fed: int, letters: set[int]) -> None:
 
     # The log has one line for each delivery, and it is what the handler did.
     assert logged == handled
+    assert log.unhandled.isdisjoint(handled)
     # Nothing is lost: each record came to a handler.
     assert sorted(numbers.values()) == list(range(fed))
     for place, number in numbers.items():
