@@ -622,12 +622,6 @@ OTHERWISE: Final[tuple[FoundOtherwise, ...]] = (
         "not exist here, and no user should believe that it does.",
     ),
     FoundOtherwise(
-        what="Two new topics of one request whose names differ in '.' and '_' only",
-        kafka="creates both",
-        headrace="INVALID_TOPIC_EXCEPTION for the second, as if it came later",
-        reason="Their metrics would be one, which is why such names are refused at all.",
-    ),
-    FoundOtherwise(
         what="A delegation token for an owner that is not of type User",
         kafka="created, and logs in as the user of that name",
         headrace="INVALID_PRINCIPAL_TYPE",

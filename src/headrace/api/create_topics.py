@@ -8,9 +8,6 @@ is refused. A topic is served when the client hears of it. A timeout of zero or 
 before anything is done, as in Kafka. validate_only responds as if the topic had been created, with
 an id.
 
-Different from Kafka: of two names in one request that differ only in '.' and '_' the second is
-refused, as it is in two requests.
-
 Left out: policies (create.topic.policy.class.name).
 The work is in `topics.creation` and `topics.assignment`.
 """

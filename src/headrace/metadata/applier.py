@@ -189,7 +189,7 @@ class Applier:
         except Exception as error:
             # A bug. It is the same on every node, but how far it got need not be.
             raise self._stop(index, f"{type(error).__name__}: {error}") from error
-        self.image.acls.settle()
+        self.image.end_entry()
         self.image.state.applied_index = index
         return Outcome(index, tuple(events), tuple(refusals))
 

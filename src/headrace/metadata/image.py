@@ -49,6 +49,7 @@ class Image:
         "_leaderless",
         "_migrations_by_vshard",
         "_moving",
+        "_new_names",
         "_not_preferred",
         "_partitions_with_elr",
         "_slots",
@@ -67,6 +68,8 @@ class Image:
         self._topics_by_id: dict[TopicId, Topic] = {}
         self._by_metric: dict[str, set[TopicName]] = {}
         """Topics whose names have a '.' or '_', by the name that metrics call them."""
+        self._new_names: set[TopicName] = set()
+        """Those of them that the entry being applied has created."""
         self._slots: dict[int, Slot] = {}
         self._vshards_by_group = {group: vshard for vshard, group in self.state.regrouped.items()}
         self._vshards_by_broker: dict[BrokerId, set[int]] = {}
@@ -112,9 +115,17 @@ class Image:
         return iter(self._topics.values())
 
     def colliding(self, name: str) -> TopicName | None:
-        """Return a topic that metrics cannot tell from one of this name, which is not there yet."""
+        """Return a topic that metrics cannot tell from one of this name, which is not there yet.
+
+        None of the entry being applied: in one request Kafka lets both be created.
+        """
         alike = self._by_metric.get(metric_name(name)) if "." in name or "_" in name else None
-        return min(alike) if alike else None
+        return min(alike - self._new_names, default=None) if alike else None
+
+    def end_entry(self) -> None:
+        """Settle what an entry, now that it is applied, has changed."""
+        self.acls.settle()
+        self._new_names.clear()
 
     def partition(self, name: TopicName, index: PartitionIndex) -> Partition | None:
         topic = self._topics.get(name)
@@ -262,6 +273,7 @@ class Image:
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
         self._index_name(topic.name)
+        self._new_names.add(topic.name)
         self._index_partitions(topic, 0)
 
     def add_partitions(self, topic: Topic, partitions: list[Partition]) -> None:

@@ -39,7 +39,7 @@ UNKNOWN_BROKER_EPOCH: Final = -1
 def create_topic(image: Image, ddl: CreateTopic) -> list[Event]:
     """Create a topic with its configs; refused if the name or the id is taken.
 
-    Also if the name collides with one that another client has just created.
+    Also if the name collides with one that another client has just created, in another entry.
     """
     if image.topic(ddl.name) is not None:
         raise refuse(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {ddl.name} exists already")

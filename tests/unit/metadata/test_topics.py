@@ -13,7 +13,9 @@ from headrace.metadata.ddl import (
     RegisterBroker,
     SetConfigs,
     UnregisterBroker,
+    encode_ddl,
 )
+from headrace.metadata.entries import Batch, CatalogDdl
 from headrace.metadata.events import (
     ConfigsChanged,
     LeaderChanged,
@@ -281,6 +283,14 @@ def test_a_name_that_collides_with_another_is_refused_when_it_is_applied() -> No
     again = Cluster(Image(copy_of(cluster.image).state))
     assert again.refuses(named("a_b_c")).code is ErrorCode.INVALID_TOPIC_EXCEPTION
     again.propose(DeleteTopic(named("a.b_c").topic_id, 0), named("a_b_c"))
+
+
+def test_names_of_one_request_may_collide_as_in_kafka() -> None:
+    cluster = Cluster()
+    cluster.propose(Batch(tuple(CatalogDdl(encode_ddl(named(each))) for each in ("a.b", "a_b"))))
+    assert [each.name for each in cluster.image.topics()] == ["a.b", "a_b"]
+    cluster.propose(DeleteTopic(named("a.b").topic_id, 0))
+    cluster.refuses_with(ErrorCode.INVALID_TOPIC_EXCEPTION, named("a.b"))
 
 
 def test_names_collide_as_they_always_did_while_older_nodes_may_be_there() -> None:
