@@ -41,7 +41,7 @@ TIMEOUT_MS: Final = 30_000
 ENTRY_UNITS: Final = 4
 """What an entity costs to be checked, in units of a slice; each of its limits is two more."""
 PARTS_MAX: Final = 16
-"""Of how many parts an entity is made: a type may come again, and its last name holds."""
+"""The most parts of an entity: a type may come again, and its last name holds."""
 ROW_UNITS: Final = 2
 
 

@@ -24,7 +24,7 @@ from headrace.cluster.balancing.terms import UNKNOWN_BYTES, NodeRow, PartitionRo
 NOBODY: Final = -1
 
 Sizes = Mapping[TopicPartition, Mapping[int, int]]
-"""Of each partition's replicas, by node."""
+"""Sizes of each partition's replicas, by node."""
 
 
 class Facts(Struct, frozen=True):

@@ -237,7 +237,7 @@ class PartitionCare:
         return is_done
 
     async def _settle_new(self) -> bool:
-        """Let others lead new partitions whose leader was fenced before they were in the log.
+        """Elect others for new partitions whose leader was fenced before they were in the log.
 
         Whoever creates partitions chooses who leads them, and the plan by which a broker is fenced
         has those alone that were there when it was made.

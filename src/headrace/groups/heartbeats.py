@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
 STATIC_LEAVING_EPOCH: Final = -2
-"""Of a static member (KIP-345) that leaves for a while, and comes back to what it had."""
+"""What a static member (KIP-345) sends when it leaves for a while, to come back to what it had."""
 FIRST_EPOCH: Final = 1
-"""Of a group that was never bumped: a member's epoch is never that of one who joins."""
+"""The epoch of a group that was never bumped: no member has that of one who joins."""
 NOT_GIVEN: Final = -1
 """A number that a heartbeat leaves as it was."""
 SOON_MS: Final = 100

@@ -18,7 +18,7 @@ from headrace.metadata.state import Topic
 
 NO_TOPICS_HASH: Final = 0
 TOPICS_KNOWN_MAX: Final = 10_000
-"""Of how many topics the hash is remembered: every change of the metadata has groups look again."""
+"""The most topics whose hash is remembered: groups look again at every change of metadata."""
 _MAGIC: Final = b"\0"
 _INT32: Final = Layout("<i")
 _INT64: Final = Layout("<Q")

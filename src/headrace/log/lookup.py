@@ -278,7 +278,7 @@ def _batches(stretch: _Stretch) -> Iterator[_Batch]:
 
 
 _FIELDS: Final = Layout(">qi4xb6xi8xq")
-"""Of a header: base offset, length, magic, last offset delta, largest timestamp."""
+"""Fields of a header: base offset, length, magic, last offset delta, largest timestamp."""
 
 
 def _report(what: str) -> None:

@@ -23,7 +23,7 @@ from headrace.metadata.state import Acl, ImageState, ResourceType
 FORMAT: Final = "headrace-backup"
 VERSION: Final = 1
 PARTITIONS_MAX: Final = 1_000_000
-"""Of one topic."""
+"""The most partitions of one topic."""
 
 
 class InvalidBackup(HeadraceError):

@@ -183,7 +183,7 @@ class Listening:
             self._tasks.start(self._look_up(overrides, limits))
 
     async def _look_up(self, overrides: str, limits: dict[str, int]) -> None:
-        """Let limits of hosts hold for their addresses; a name server may not answer for long."""
+        """Apply limits of hosts to their addresses; a name server may take long to respond."""
         found = await looked_up(limits)
         if overrides == self._overrides:
             self.traffic.connections_max_of = found

@@ -125,7 +125,7 @@ async def take_over(
     read: Callable[[], Awaitable[Known]],
     publish: Callable[..., Awaitable[None]],
 ) -> Known:
-    """Let nobody finish the copies that are to be deleted; return what is known then.
+    """Take over the copies that are to be deleted; return what is known then.
 
     A broker may still write one, and finish it just before its deletion is announced: then disks
     are freed for it. So it is announced again first, which is refused once it is finished, and who

@@ -498,7 +498,7 @@ class Partition:
             )
 
     def _tell(self, waiters: Sequence[ProduceWaiter]) -> None:
-        """Have waiters check whether they are done, some now and the others in later turns."""
+        """Ask waiters to check whether they are done, some now and the others in later turns."""
         for waiter in waiters[:TOLD_AT_ONCE]:
             waiter.on_progress()
         if len(waiters) > TOLD_AT_ONCE:

@@ -31,7 +31,7 @@ BEGINNINGS_MAX: Final = 8
 """How many handshakes begin in one turn of the loop; each costs up to a millisecond."""
 _RECORD_HEADER_BYTES: Final = 5
 _HEADER_BYTES: Final = _RECORD_HEADER_BYTES + 4
-"""Of a record, and of the message in it: both say how long they are."""
+"""The headers of a record and of the message in it: both say how long they are."""
 _HANDSHAKE: Final = 22
 """The type of the records of a handshake."""
 _OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

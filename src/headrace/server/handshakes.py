@@ -41,7 +41,7 @@ class Handshakes(Generic[T]):
         self._most = max(self._most, count)
 
     def discard(self, one: T) -> None:
-        """Let go of a connection that has authenticated or is closed."""
+        """Forget a connection that has authenticated or is closed."""
         network = self._networks.pop(one, None)
         if network is None:
             return
@@ -57,7 +57,7 @@ class Handshakes(Generic[T]):
             self._most -= 1  # that network has one less now, or there is none
 
     def take_from_most(self) -> T:
-        """Let go of the oldest connection of a network that has the most; there must be one."""
+        """Remove the oldest connection of a network that has the most, and return it."""
         network = next(iter(self._with[self._most]))
         leaving = next(iter(self._of_network[network]))
         self.discard(leaving)

@@ -16,9 +16,9 @@ from headrace.remote.segments import RemoteSegment
 from headrace.wire.schema import Buffer
 
 _FIELDS: Final = Layout(">qi4xb6xi8xq")
-"""Of a header: base offset, length, magic, last offset delta, largest timestamp."""
+"""Fields of a header: base offset, length, magic, last offset delta, largest timestamp."""
 _CHECKED_FIELDS: Final = Layout(">qi4xbI2xi")
-"""Of a header: base offset, length, magic, checksum, last offset delta."""
+"""Fields of a header: base offset, length, magic, checksum, last offset delta."""
 HELD_BYTES_MAX: Final = 128 * 1024
 """After so many bytes the interpreter's lock is let go for the next checksum.
 

@@ -224,7 +224,7 @@ class Expirer:
             logger.debug("deleted segment %s: %s", segment.text, reasons[segment].value)
 
     async def _take_over(self, segment: RemoteSegment) -> bool:
-        """Let nobody finish a copy any more; return False if it is not one to delete after all.
+        """Keep everybody from finishing a copy; return False if it is not one to delete after all.
 
         A node may not know yet that it leads no more. That it finished the copy must not come
         between this decision and its announcement: others would free their disks for a segment

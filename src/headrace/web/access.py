@@ -45,7 +45,7 @@ Application = Callable[[Scope, Any, Any], Awaitable[None]]
 
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 KNOWN: Final = "headrace.is_known"
-"""Of a request's scope: whether it is answered with reasons."""
+"""The key in a request's scope that says whether the response has reasons."""
 REMEMBERED_MAX: Final = 256
 """How many logins need no second computation."""
 PROVING_MAX: Final = 32

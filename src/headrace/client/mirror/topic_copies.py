@@ -29,7 +29,7 @@ from headrace.config.topic import MIRROR_SOURCE
 from headrace.errors import ErrorCode, KafkaError
 
 DESCRIBED_AT_ONCE: Final = 200
-"""Of how many topics configs are asked for in one request."""
+"""The most topics whose configs one request asks for."""
 PASSING: Final = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REPLICATION_FACTOR})
 """Errors that may pass, besides those that Kafka's clients retry: nodes are down, for one."""
 NOT_HEADRACE: Final = (

@@ -43,8 +43,11 @@ CONFIGURATION: Final[dict[str, str | None]] = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 1 days",
 }
-"""Of new tables. A batch every ten seconds is 8,640 entries of the log a day; `compact` removes
-older ones, behind a checkpoint."""
+"""Settings of new tables.
+
+A batch every ten seconds is 8,640 entries of the log a day; `compact` removes older ones, behind a
+checkpoint.
+"""
 
 
 FOREIGN_FEATURES: Final = frozenset({"columnMapping", "deletionVectors"})

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 DIGITS_MAX: Final = 38
-"""Of a decimal."""
+"""The most digits of a decimal."""
 FIELD_ID: Final = b"PARQUET:field_id"
 """Where Arrow has the id of a field."""
 
