@@ -3,6 +3,9 @@
 import pytest
 from hypothesis import settings
 
+from tests.librdkafka import use_closing_consumers
+
+use_closing_consumers()  # before tests import them
 pytest.register_assert_rewrite("tests.differential.pairs")  # scripts that assert, as tests do
 
 settings.register_profile("headrace", deadline=None)  # machines differ, results must not
