@@ -125,7 +125,7 @@ def guarded(
     names = {each.name for each in alterations if each.operation in LIST_OPERATIONS}
     joined = _JOINED.get(change.resource_type, frozenset())
     if not joined.isdisjoint(change.values):
-        names |= joined
+        names |= joined - change.values.keys()  # of those who set the same one, the last counts
     return expecting(broker, change, names)
 
 

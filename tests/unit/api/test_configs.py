@@ -307,6 +307,19 @@ def test_clients_that_replace_configs_at_the_same_time_leave_those_of_one(
     assert configs in [{key: "50000"} for key in keys]
 
 
+def test_any_number_of_clients_may_set_the_same_config_at_the_same_time(node: Harness) -> None:
+    async def change(value: int) -> int:
+        config = AlterableConfig("retention.ms", SET, str(value))
+        body = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, "t", [config])])
+        code: int = (await node.ask_async(body, 1)).responses[0].error_code
+        return code
+
+    async def change_all() -> list[int]:
+        return list(await asyncio.gather(*map(change, range(1_000, 1_300))))
+
+    assert set(node.run(change_all())) == {NONE}
+
+
 def test_clients_at_the_same_time_cannot_set_what_does_not_go_together(node: Harness) -> None:
     async def change(name: str, value: str) -> int:
         body = IncrementalAlterConfigsRequest(
