@@ -13,7 +13,7 @@ CLOSE_SECONDS_MAX = 60
 
 
 def use_closing_consumers() -> None:
-    """Have whoever imports a consumer from confluent_kafka get one of these."""
+    """Replace the consumers of confluent_kafka; call it before tests import them."""
     confluent_kafka.Consumer = Consumer
     confluent_kafka.ShareConsumer = ShareConsumer
 

@@ -294,7 +294,7 @@ def test_guesses_of_clients_that_have_gone_are_not_computed(
         connection.close()
 
     def is_checked() -> bool:
-        """Of a wrong one, as a right one may be remembered."""
+        """Return whether a wrong one is checked again; a right one may be remembered."""
         return status_of(port, "/metrics", folder, login=f"{ADMIN}:wrong")[0] == 401
 
     wait_until(is_checked, "the guesses are over")
